@@ -1,0 +1,55 @@
+# `make` alone lists the targets. All of them use .venv, which the first one makes from requirements.lock.
+
+PROFILE ?= tiny
+CORES ?= all
+PYTHON ?= $(firstword $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python"; done))
+VENV_PYTHON = .venv/bin/python
+PROFILES = $(sort $(notdir $(basename $(wildcard params/*.yaml))))
+
+# Waiting threads sleep instead of spinning: two to three times faster where cores are shared.
+export OMP_WAIT_POLICY ?= PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+.PHONY: help reproduce test lab lint
+help:
+	@echo 'make reproduce             run notebooks 01-03 on the tiny profile and say where figures, tables and report are'
+	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES)'
+	@echo 'make test                  run the whole test suite, the notebooks on the tiny profile included'
+	@echo 'make lab                   open JupyterLab'
+	@echo 'make lint                  check style and formatting of code and notebooks'
+
+# Before the installation: a misspelt profile should not cost minutes.
+ifneq ($(filter reproduce,$(MAKECMDGOALS)),)
+ifeq ($(filter $(PROFILE),$(PROFILES)),)
+NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
+	print(*("did you mean %r?" % name for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
+	'$(PROFILE)' $(PROFILES))
+$(error no profile '$(PROFILE)'; $(strip $(NEAREST) valid: $(PROFILES)))
+endif
+endif
+
+# --nolock: a run that was killed must not block the next one; the Snakefile has a lock that dies with its process.
+# --rerun-incomplete: a notebook that was interrupted runs again and finds its finished and half-finished artefacts.
+reproduce: .venv/.installed
+	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) \
+		--nolock --rerun-incomplete --quiet host progress reason
+	@$(VENV_PYTHON) -m subnet_utils.report $(PROFILE)
+
+test: .venv/.installed
+	$(VENV_PYTHON) -m pytest
+
+lab: .venv/.installed
+	$(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks
+
+lint: .venv/.installed
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+
+.venv/.installed: requirements.lock pyproject.toml
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	'$(PYTHON)' -m venv .venv
+	$(VENV_PYTHON) -m pip install -r requirements.lock
+	$(VENV_PYTHON) -m pip install --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,181 @@
+"""*Break It Down* (Lepori, Serre and Pavlick 2023): the tables behind its figures.
+
+Each function returns one tidy table of a study and builds whatever it needs and is not there yet: base models, then the
+mask search, then the masks that count, then the ablations.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from subnet_utils import stimuli
+from subnet_utils.jobs import run_jobs
+from subnet_utils.masks import search
+from subnet_utils.steps import Lab, Mask, Network, find_mask, measure_effect, train_base
+from subnet_utils.store import Artefact
+from subnet_utils.study import BaseSearch, Study
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
+
+SEARCHED = ["model", "task", "number", "base_model", "subroutine"]
+"""Columns that identify one search."""
+
+
+def networks(study: Study) -> list[Network]:
+    """Every base model of a study."""
+    return [Network(e, task, e.base, seed) for e, task in study.pairs() for seed in e.base.seeds]
+
+
+def train_bases(lab: Lab) -> pd.DataFrame:
+    """Train every base model: one row each with accuracies and artefact key (Table 2)."""
+    stimuli.render(lab.store, lab.study.pairs(), lambda task: ("base",), compute=lab.study.compute)
+    wanted = networks(lab.study)
+    made = run_jobs(train_base, [(lab, network) for network in wanted], compute=lab.study.compute, label="base models")
+    return pd.DataFrame([_base_row(*pair) for pair in zip(wanted, made, strict=True)])
+
+
+def histories(lab: Lab) -> pd.DataFrame:
+    """Learning curves of every base model: identity, epoch, losses in nats, validation accuracy."""
+    tables = [train_base(lab, network).table("history").assign(**identity(network)) for network in networks(lab.study)]
+    return pd.concat(tables, ignore_index=True)
+
+
+def search_vit(lab: Lab) -> pd.DataFrame:
+    """The sweep of appendix D (Table 4): validation accuracy for layers x batch size x learning rate x task.
+
+    Empty if the study has no such sweep.
+    """
+    sweep = lab.study.vit_search
+    if sweep is None:
+        return pd.DataFrame()
+    stimuli.render(lab.store, [(sweep, task) for task in sweep.tasks], lambda task: ("base",), compute=lab.study.compute)
+    points = [
+        {"layers": layers, "batch_size": size, "learning_rate": rate, "task": task}
+        for layers in sweep.layers for size in sweep.batch_sizes for rate in sweep.learning_rates for task in sweep.tasks
+    ]  # fmt: skip
+    jobs = [(lab, _swept(sweep, **point)) for point in points]
+    made = run_jobs(train_base, jobs, compute=lab.study.compute, label="ViT search")
+    results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
+    rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
+            for point, result in zip(points, results, strict=True)]  # fmt: skip
+    return pd.DataFrame(rows).assign(model=sweep.model)
+
+
+def search_masks(lab: Lab) -> pd.DataFrame:
+    """The mask search (appendix C): one row per base, subroutine and setting, on validation data, winners marked."""
+    train_bases(lab)
+    stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
+    table = _find(lab, [mask for network in networks(lab.study) for mask in _candidates(network)], "mask search")
+    table["winner"] = False
+    table.loc[table.groupby(SEARCHED, sort=False)["score"].idxmax(), "winner"] = True
+    return table
+
+
+def final_masks(lab: Lab) -> list[Mask]:
+    """The masks that count: the winner of every search, with every seed."""
+    table = search_masks(lab)
+    points = {tuple(row[SEARCHED]): search.select(table.loc[[i]]) for i, row in table[table["winner"]].iterrows()}
+    return [
+        Mask(network, subroutine, points[tuple((identity(network) | {"subroutine": subroutine})[c] for c in SEARCHED)], seed)
+        for network in networks(lab.study)
+        for subroutine in subroutines_of(network.task)
+        for seed in network.experiment.masks.seeds
+    ]
+
+
+def find_masks(lab: Lab) -> pd.DataFrame:
+    """Find the masks that count: one row each with active and masked weights (Tables 5 to 11) and validation scores."""
+    return _find(lab, final_masks(lab), "masks")
+
+
+def effects(lab: Lab) -> pd.DataFrame:
+    """The table behind Figure 4: one row per mask and network (subnetwork, ablated), measured on test data."""
+    masks = final_masks(lab)
+    made = run_jobs(measure_effect, [(lab, mask) for mask in masks], compute=lab.study.compute, label="ablations")
+    rows = []
+    for mask, artefact in zip(masks, made, strict=True):
+        about = identity(mask.base) | {
+            "subroutine": mask.subroutine, "mask_seed": mask.seed, "start": mask.point.start, "key": artefact.key,
+            "base_accuracy": train_base(lab, mask.base).json("result")["test_accuracy"],
+        }  # fmt: skip
+        rows += [about | row for row in artefact.json("result")]
+    return pd.DataFrame(rows)
+
+
+def annealing(lab: Lab, mask: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """How one mask came about: its history, and per epoch the shares of soft mask entries in 50 bins of [0, 1]."""
+    artefact = find_mask(lab, mask)
+    return artefact.table("history"), artefact.table("annealing")
+
+
+def split_task(task: str) -> tuple[str, str]:
+    """A task's name without its grammatical number, and the number ('' in vision).
+
+    >>> split_task("sv-agreement-singular")
+    ('sv-agreement', 'singular')
+    """
+    if task not in LANGUAGE_TASKS:
+        return task, ""
+    name, number = task.rsplit("-", 1)
+    return name, number
+
+
+def identity(network: Network) -> dict[str, Any]:
+    """Columns that say which base model a row is about. Bases of singular and plural are distinct clusters."""
+    task, number = split_task(network.task)
+    return {
+        "model": network.experiment.model,
+        "paper_model": network.experiment.paper_model,
+        "task": task,
+        "number": number,
+        "base_model": f"{number}-{network.seed}".lstrip("-"),
+        "base_seed": network.seed,
+    }
+
+
+def _candidates(network: Network) -> Iterator[Mask]:
+    """The masks that the search tries in a base model, or the one setting that the authors' search picked."""
+    settings = network.experiment.masks
+    for subroutine in subroutines_of(network.task):
+        points = search.grid(settings)
+        if settings.search == "selected":
+            about = (network.experiment.paper_model, *split_task(network.task), subroutine, network.seed + 1)
+            points = [search.selected_by_authors(*about)]
+        yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
+
+
+def _find(lab: Lab, masks: list[Mask], label: str) -> pd.DataFrame:
+    made = run_jobs(find_mask, [(lab, mask) for mask in masks], compute=lab.study.compute, label=label)
+    return pd.DataFrame([_mask_row(*pair) for pair in zip(masks, made, strict=True)])
+
+
+def _swept(sweep: BaseSearch, *, layers: int, batch_size: int, learning_rate: float, task: str) -> Network:
+    architecture = sweep.architecture.model_copy(update={"layers": layers})
+    training = sweep.base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
+    return Network(sweep.model_copy(update={"architecture": architecture}), task, training, sweep.base.seeds[0])
+
+
+def _base_row(network: Network, artefact: Artefact) -> dict[str, Any]:
+    result = artefact.json("result")
+    kept = ("validation_accuracy", "test_accuracy", "test_margin", "epochs", "best_epoch")
+    cost = {"seconds": artefact.json("provenance")["seconds"], "key": artefact.key}
+    return identity(network) | {name: result[name] for name in kept} | cost
+
+
+def _mask_row(mask: Mask, artefact: Artefact) -> dict[str, Any]:
+    result = artefact.json("result")
+    validation = {row["network"]: row for row in result["validation"]}
+    return identity(mask.base) | {
+        "subroutine": mask.subroutine,
+        **search.columns(mask.point),
+        "mask_seed": mask.seed,
+        "own_task_accuracy": validation["subnetwork"]["own_task_accuracy"],
+        "subnetwork_difference": validation["subnetwork"]["difference"],
+        "ablated_difference": validation["ablated"]["difference"],
+        "score": result["score"],
+        "active": result["active"],
+        "total": result["total"],
+        "density": result["active"] / result["total"],
+        "seconds": artefact.json("provenance")["seconds"],
+        "key": artefact.key,
+    }

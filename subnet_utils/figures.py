@@ -1,0 +1,354 @@
+"""Every drawing of the companion: one style, and one map from condition to color, marker and label.
+
+Functions draw into the Axes (or Figure, where a grid belongs to the drawing) that they are given and return it; only
+notebooks save. Blue is the subnetwork, red the ablated model, gray a run whose base model is below 90%, and black open
+diamonds are the paper's values, in every figure. The colors stay apart in all common kinds of color blindness.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from subnet_utils.statistics import t_interval
+from subnet_utils.tasks.odd_one_out import CHANCE
+
+
+class Condition(NamedTuple):
+    """How a condition looks in every figure. The marker None means: one shape for each base model."""
+
+    color: str
+    marker: str | None
+    label: str
+
+
+CONDITIONS = {
+    "subnetwork": Condition("#0069a8", None, "subnetwork"),
+    "ablated": Condition("#c8321e", None, "ablated model"),
+    "below": Condition("#9a9a9a", None, "base model below 90%"),
+    "ours": Condition("#0069a8", "o", "ours, 95% interval over base models"),
+    "paper": Condition("#111111", "D", "paper, mean ± sd"),
+}
+BASE_MARKERS = ("o", "s", "^", "v", "P", "X")
+"""Shapes of the base models of one panel, in order of their names."""
+
+BASE_THRESHOLD = 0.9
+NETWORKS = ("subnetwork", "ablated")
+PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
+MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
+"""Smallest cross-entropy of four cosine-similarity logits: .0535 nats (section 5)."""
+
+
+def style() -> None:
+    """Set the companion's style for all figures that follow: small, legible print, few lines, 150 dots per inch.
+
+    Sizes are for figures drawn at their printed width: 3.4 inches for a column, 7 for a page.
+    """
+    sns.set_theme(context="paper", style="ticks", palette="colorblind", font="DejaVu Sans")
+    plt.rcParams.update({
+        "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8.5, "axes.titleweight": "bold",
+        "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
+        "legend.fontsize": 7.5, "legend.title_fontsize": 7.5, "legend.frameon": False,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.3,
+        "xtick.major.width": 0.7, "ytick.major.width": 0.7, "xtick.major.size": 3, "ytick.major.size": 3,
+        "figure.dpi": 150, "savefig.dpi": 150, "figure.constrained_layout.use": True, "pdf.fonttype": 42,
+    })  # fmt: skip
+
+
+# -- what is learned ---------------------------------------------------------------------------------------------------
+
+
+def gallery(figure: Figure | SubFigure, rows: Mapping[str, np.ndarray], *, odd: int = 3) -> Figure | SubFigure:
+    """Odd-one-out examples as in Figures 1, 3 and 13-15: a title and four cells a row, the odd one framed.
+
+    rows: title -> uint8 [4, 3, H, W]; odd: the column of the odd one. Raises ValueError for cells of another shape.
+    """
+    if isinstance(figure, Figure):
+        figure.set_layout_engine("compressed")
+    grid = figure.subplots(len(rows), 4, squeeze=False)
+    for axes, (title, cells) in zip(grid, rows.items(), strict=True):
+        cells = np.asarray(cells)
+        if cells.ndim != 4 or cells.shape[:2] != (4, 3) or cells.dtype != np.uint8:
+            raise ValueError(f"row '{title}' is {cells.dtype} {list(cells.shape)}; give uint8 [4, 3, height, width]")
+        for column, (ax, image) in enumerate(zip(axes, cells, strict=True)):
+            cell(ax, image, framed=column == odd)
+        axes[0].set_ylabel(title, rotation=0, ha="right", va="center", labelpad=6)
+    return figure
+
+
+def cell(ax: Axes, image: np.ndarray, *, framed: bool) -> None:
+    """One image, uint8 [3, H, W]; a framed one breaks the rule."""
+    ax.imshow(image.transpose(1, 2, 0))
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
+
+
+def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "run") -> Sequence[Axes]:
+    """Loss (left: training dashed, validation solid) and validation accuracy (right) of each run.
+
+    axes: two; history: one row per run and epoch with columns `run`, `epoch` (from 0), `train_loss`,
+    `validation_loss` (nats), `validation_accuracy`. Dotted: the smallest loss possible, and chance and 90% accuracy.
+    """
+    losses, accuracies = axes
+    names = list(dict.fromkeys(history[run]))
+    colors = sns.color_palette("colorblind" if len(names) <= 10 else "husl", len(names))
+    for name, color in zip(names, colors, strict=True):
+        curve = history[history[run] == name].sort_values("epoch")
+        epochs = curve["epoch"] + 1
+        losses.plot(epochs, curve["train_loss"], color=color, ls=(0, (3, 1.5)), lw=0.9, alpha=0.8)
+        losses.plot(epochs, curve["validation_loss"], color=color)
+        accuracies.plot(epochs, curve["validation_accuracy"], color=color, label=name)
+    losses.axhline(MINIMUM_LOSS, color="0.45", ls=":", lw=0.9, zorder=0)
+    for level in (CHANCE, BASE_THRESHOLD):
+        accuracies.axhline(level, color="0.45", ls=":", lw=0.9, zorder=0)
+    losses.set(xlabel="epoch", ylabel="loss (nats)", yscale="log")
+    losses.legend(handles=[Line2D([], [], color="0.3", label="validation"),
+                           Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training")])  # fmt: skip
+    accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
+    accuracies.legend(title="base model", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return axes
+
+
+# -- how a subnetwork is found -----------------------------------------------------------------------------------------
+
+
+def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
+    """The mask search of one base model and subroutine (appendix C): a score per setting, the winner framed.
+
+    search: one row per setting with columns `start`, `mask_init`, `learning_rate`, `score`, `own_task_accuracy`.
+    Settings whose subnetwork is below 90% on its own task are gray and hatched. Ties go to the first row, as in the
+    search. Raises ValueError if a setting occurs twice: then it is more than one search.
+    """
+    if search.duplicated(["learning_rate", "mask_init", "start"]).any():
+        raise ValueError("search has several rows for one setting; select one base model, subroutine and seed")
+    settings = [_setting(*pair) for pair in zip(search["learning_rate"], search["mask_init"], strict=True)]
+    points = search.assign(row=settings, column=search["start"].map(_readable))
+    rows, columns = list(points["row"].unique()), list(points["column"].unique())
+    scores = points.pivot(index="row", columns="column", values="score").loc[rows, columns]
+    own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
+    failed = own_task < BASE_THRESHOLD
+    sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
+                linewidths=1, annot_kws={"size": 7.5}, cbar_kws={"label": "score"})  # fmt: skip
+    hatched = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
+    for row, column in np.argwhere(failed.to_numpy()):
+        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **hatched))
+    winner = points.loc[points["score"].idxmax()]
+    framed = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
+    place = (columns.index(winner["column"]), rows.index(winner["row"]))
+    ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **framed))
+    ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
+    ax.tick_params(length=0, axis="both")
+    ax.tick_params(axis="y", rotation=0)
+    handles = [Patch(label="own task below 90%", **hatched), Patch(label="selected", **framed)]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
+    return ax
+
+
+def annealing(
+    axes: Sequence[Axes], trace: pd.DataFrame, histograms: pd.DataFrame, *, epochs: Sequence[int] | None = None
+) -> Sequence[Axes]:
+    """One mask hardening: temperature and density over epochs (left), its soft values at a few epochs (right).
+
+    axes: two; trace: one row an epoch (from 0) with `epoch`, `beta` and `density`, the share of weights that the hard
+    mask keeps; histograms: one row an epoch with `epoch` and `bin_00`, `bin_01`, ..., the shares of sigma(beta s) in
+    equal bins of [0, 1]; epochs: those to draw, by default five from first to last. Raises ValueError for an epoch that
+    is not there.
+    """
+    left, right = axes
+    _beta_and_density(left, trace)
+    shares = histograms.set_index("epoch").filter(regex=r"^bin_\d+$")
+    chosen = shares.index[np.linspace(0, len(shares) - 1, 5).round().astype(int)] if epochs is None else epochs
+    missing = [epoch for epoch in chosen if epoch not in shares.index]
+    if missing:
+        raise ValueError(f"histograms have no epoch {missing[0]}; they have {shares.index.min()}-{shares.index.max()}")
+    chosen = list(dict.fromkeys(chosen))
+    edges = np.linspace(0, 1, shares.shape[1] + 1)
+    for epoch, color in zip(chosen, sns.color_palette("viridis_r", len(chosen)), strict=True):
+        drawable = shares.loc[epoch].clip(lower=1e-12)  # a logarithmic axis has no zero
+        right.stairs(drawable, edges, color=color, lw=1.3, label=str(epoch + 1), baseline=None)
+    smallest = shares.loc[chosen].where(shares > 0).min(axis=None)
+    right.set(xlabel="soft mask $\\sigma(\\beta s)$", ylabel="share of weights", yscale="log", ylim=(smallest / 2, 2))
+    right.legend(title="epoch", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return axes
+
+
+def _beta_and_density(ax: Axes, trace: pd.DataFrame) -> None:
+    """beta on a logarithmic axis at the left, density on its own axis at the right, each axis in its curve's color."""
+    beta, density = "#7a4a9c", "#0a7f5a"
+    twin = ax.twinx()
+    ax.plot(trace["epoch"] + 1, trace["beta"], color=beta, ls=(0, (4, 1.5)))
+    twin.plot(trace["epoch"] + 1, 100 * trace["density"], color=density)
+    ax.set(xlabel="epoch", yscale="log")
+    ax.set_ylabel("inverse temperature $\\beta$", color=beta)
+    twin.set_ylabel("weights kept (%)", color=density)
+    twin.set_ylim(0, None)
+    twin.spines["right"].set_visible(True)
+    ax.tick_params(axis="y", colors=beta, which="both")
+    twin.tick_params(axis="y", colors=density)
+
+
+# -- what a subnetwork does --------------------------------------------------------------------------------------------
+
+
+def differences(
+    ax: Axes,
+    effects: pd.DataFrame,
+    reference: pd.DataFrame | None = None,
+    stars: Mapping[tuple[str, str], str] | None = None,
+    title: str = "",
+) -> Axes:
+    """One panel of Figure 4: accuracy on Test Target minus Test Other, subnetworks in blue, ablated models in red.
+
+    effects: the runs of one model and task, with columns `model`, `task`, `subroutine`, `network`, `base_model`,
+    `base_accuracy`, `difference`; a marker each, one shape per base model, gray below 90%. Beside them a tick for our
+    mean over base models with its 95% interval (t, without the gray ones), and an open diamond for the paper's mean
+    +- sd. reference: rows of `break_it_down_effects` for one condition, model and task (and number). stars: mark of
+    each (subroutine, network), written above its cluster. An interval that runs off the axis is cut at its edge.
+    Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
+    """
+    ax.axhline(0, color="0.45", lw=0.8, zorder=0)
+    for x, subroutine, network, runs in _clusters(effects, {"subnetwork": -0.23, "ablated": 0.23}):
+        _draw_runs(ax, x - 0.13, runs, "difference", CONDITIONS[network].color, width=0.06)
+        _draw_mean(ax, x, runs, "difference", CONDITIONS[network].color, width=0.055)
+        _draw_paper(ax, x + 0.12, reference, subroutine, network, "difference")
+        mark = (stars or {}).get((subroutine, network), "")
+        ax.text(x, 1.0, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
+    _name_subroutines(ax, effects)
+    ax.set(ylim=(-0.8, 0.8), ylabel="Test Target $-$ Test Other")
+    ax.set_title(title, pad=12 if stars else 5)
+    return ax
+
+
+def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame | None = None, title: str = "") -> Axes:
+    """One panel of Figures 8, 9 and 11: accuracy on Test Target (filled) and Test Other (open), not clamped.
+
+    effects: as in `differences`, with columns `target_accuracy` and `other_accuracy`. Dotted: chance, .25.
+    """
+    ax.axhline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0)
+    for middle, subroutine, network, runs in _clusters(effects, {"subnetwork": -0.24, "ablated": 0.24}):
+        for x, value in zip((middle - 0.115, middle + 0.115), PROBES, strict=True):
+            color = CONDITIONS[network].color
+            _draw_runs(ax, x - 0.06, runs, value, color, width=0.03, filled=value == "target_accuracy")
+            _draw_mean(ax, x, runs, value, color, width=0.026)
+            _draw_paper(ax, x + 0.055, reference, subroutine, network, value)
+    _name_subroutines(ax, effects)
+    ax.set(ylim=(0, 1.04), ylabel="accuracy")
+    ax.set_title(title)
+    return ax
+
+
+def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "number", "subroutine")) -> Axes:
+    """Share of the masked weights that each subnetwork keeps, ours and the paper's, on a logarithmic axis.
+
+    table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, `ours`, `ours_low`,
+    `ours_high`, `paper`, `paper_sd` as fractions. Whiskers that would reach 0 or below end at the axis.
+    """
+    places = np.arange(len(table))
+    percent = 100 * table[["ours", "ours_low", "ours_high", "paper", "paper_sd"]].astype(float)
+    means = percent[["ours", "paper"]].to_numpy()
+    floor = np.nanmin(means[means > 0]) / 3
+    bands = {"ours": (percent["ours_low"], percent["ours_high"]),
+             "paper": (percent["paper"] - percent["paper_sd"], percent["paper"] + percent["paper_sd"])}  # fmt: skip
+    for name, (low, high), shift in zip(bands, bands.values(), (-0.16, 0.16), strict=True):
+        color, marker, label = CONDITIONS[name]
+        ax.hlines(places + shift, low.clip(lower=floor), high.clip(lower=floor, upper=100), color=color, lw=1)
+        fill = "white" if name == "paper" else color
+        ax.plot(percent[name], places + shift, marker, ms=4.5, mfc=fill, mec=color, label=label, ls="none")
+    ax.set_yticks(places, [" · ".join(filter(None, map(str, row))) for row in table[list(by)].itertuples(index=False)])
+    ax.set(xlabel="weights kept (%)", xscale="log", xlim=(floor, 130), ylim=(len(table) - 0.5, -0.5))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.grid(axis="x", color="0.9", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    return ax
+
+
+def legend(figure: Figure, *, probes: bool = False) -> Figure:
+    """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure."""
+    handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, "below")]
+    if probes:
+        fills = zip(PROBES.values(), ("0.3", "white"), strict=True)
+        handles += [_handle(Condition("0.3", None, name), marker="o", mec="0.3", mfc=fill) for name, fill in fills]
+    handles.append(_handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5))
+    handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
+    columns = max(2, int(figure.get_figwidth() / 1.4))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handletextpad=0.3)
+    return figure
+
+
+def _handle(condition: Condition, **look: object) -> Line2D:
+    return Line2D([], [], ls="none", color=condition.color, label=condition.label, **({"ms": 5} | look))
+
+
+def _clusters(effects: pd.DataFrame, shifts: Mapping[str, float]) -> Iterable[tuple[float, str, str, pd.DataFrame]]:
+    """(place, subroutine, network, runs) for every cluster of a panel, the runs with the shape of their base model."""
+    for column in ("model", "task"):
+        names = effects[column].unique()
+        if len(names) != 1:
+            raise ValueError(f"a panel shows one {column}; effects have {', '.join(map(str, names)) or 'none'}")
+    bases = sorted(effects["base_model"].unique())
+    shapes = {base: BASE_MARKERS[i % len(BASE_MARKERS)] for i, base in enumerate(bases)}
+    effects = effects.assign(shape=effects["base_model"].map(shapes))
+    for place, subroutine in enumerate(effects["subroutine"].unique()):
+        for network, shift in shifts.items():
+            chosen = (effects["subroutine"] == subroutine) & (effects["network"] == network)
+            yield place + shift, subroutine, network, effects[chosen]
+
+
+def _draw_runs(
+    ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float, filled: bool = True
+) -> None:
+    """A marker for each run, side by side in the order of the table, so that a redrawn figure is the same."""
+    places = x + np.linspace(-width, width, len(runs)) if len(runs) > 1 else [x]
+    for place, run in zip(places, runs.to_dict("records"), strict=True):
+        color_of_run = color if run["base_accuracy"] >= BASE_THRESHOLD else CONDITIONS["below"].color
+        look = (
+            {"mfc": color_of_run, "mec": "white", "mew": 0.3}
+            if filled
+            else {"mfc": "none", "mec": color_of_run, "mew": 0.8}
+        )
+        ax.plot(place, run[value], run["shape"], ms=4, alpha=0.9, zorder=2, clip_on=False, **look)
+
+
+def _draw_mean(ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float) -> None:
+    learned = runs[runs["base_accuracy"] >= BASE_THRESHOLD]
+    if learned.empty:
+        return
+    mean, low, high = t_interval(learned[value], learned["base_model"])
+    ax.plot([x, x], [low, high], color=color, lw=1, zorder=3)
+    ax.plot([x - width, x + width], [mean, mean], color=color, lw=2, solid_capstyle="butt", zorder=3)
+
+
+def _draw_paper(ax: Axes, x: float, reference: pd.DataFrame | None, subroutine: str, network: str, value: str) -> None:
+    if reference is None:
+        return
+    rows = reference[(reference["subroutine"] == subroutine) & (reference["network"] == network)]
+    if len(rows) > 1:
+        raise ValueError(f"reference has {len(rows)} rows for {subroutine}, {network}; select one condition and model")
+    color, marker, _ = CONDITIONS["paper"]
+    ax.errorbar(np.full(len(rows), x), rows[f"{value}_mean"], rows[f"{value}_sd"], fmt=marker, ms=3.6, color=color,
+                mfc="white", mew=0.8, elinewidth=0.8, zorder=3)  # fmt: skip
+
+
+def _name_subroutines(ax: Axes, effects: pd.DataFrame) -> None:
+    names = effects["subroutine"].unique()
+    ax.set_xticks(range(len(names)), names)
+    ax.set_xlim(-0.5, len(names) - 0.5)
+    ax.tick_params(axis="x", length=0)
+    for boundary in range(1, len(names)):
+        ax.axvline(boundary - 0.5, color="0.85", lw=0.7, zorder=0)
+
+
+def _setting(learning_rate: float, mask_init: float) -> str:
+    return f"{learning_rate:g}, {mask_init:g}".replace(" -", " \N{MINUS SIGN}")
+
+
+def _readable(stage: str) -> str:
+    return str(stage).replace("_", " ")

@@ -1,0 +1,1 @@
+"""How a subnetwork is found, and what can be done with one."""

@@ -1,0 +1,61 @@
+"""The search over mask hyperparameters, and the rule that picks a winner (appendix C)."""
+
+from dataclasses import asdict, dataclass
+from itertools import product
+
+import pandas as pd
+
+from subnet_utils import reference
+from subnet_utils.statistics import clamped_difference
+from subnet_utils.study import MaskTraining
+
+OWN_TASK_THRESHOLD = 0.9
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of the search: Adam's learning rate, the logits' first value, the first masked stage."""
+
+    learning_rate: float
+    mask_init: float
+    start: str
+
+
+def grid(masks: MaskTraining) -> list[Point]:
+    """All settings of a study's search, in the order in which ties are broken."""
+    return [Point(*values) for values in product(masks.learning_rates, masks.inits, masks.starts)]
+
+
+def score(own_task: float, ablated_target: float, ablated_other: float) -> float:
+    """Degree of structural compositionality of one mask, on validation data.
+
+    The ablated model's accuracy on Test Other minus that on Test Target, each clamped to [.25, 1]; 0 if the subnetwork
+    itself is below 90% on the task it was trained on.
+    """
+    return clamped_difference(ablated_other, ablated_target) if own_task >= OWN_TASK_THRESHOLD else 0.0
+
+
+def select(search: pd.DataFrame) -> Point:
+    """The winner of one search: highest score, the first on ties. `search` has Point's columns and `score`."""
+    row = search.iloc[int(search["score"].argmax())]
+    return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["start"]))
+
+
+def selected_by_authors(paper_model: str, task: str, number: str, subroutine: str, base: int) -> Point:
+    """The setting that the authors' search picked for a base model (numbered from 1).
+
+    Raises ValueError if they have no such base model.
+    """
+    table = reference.load("break_it_down_selected_masks").fillna({"number": ""})
+    wanted = {"condition": "trained", "model": paper_model, "task": task, "number": number,
+              "subroutine": subroutine, "base": base}  # fmt: skip
+    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    if len(rows) != 1:
+        raise ValueError(f"the authors selected no mask for {wanted}; use masks.search: grid")
+    row = rows.iloc[0]
+    return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["mask_start"]))
+
+
+def columns(point: Point) -> dict[str, float | str]:
+    """A point as table columns."""
+    return asdict(point)

@@ -1,0 +1,165 @@
+"""A subnetwork: which of a network's weights take part.
+
+*Break It Down* (section 3.1) defines a subnetwork by a binary mask over the weights of a base model, Sub = M(w * m), and
+the ablated model by its complement. `Subnetwork` is that mask: immutable, boolean by construction, and bound to the one
+network in which it was found.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.store import StoreError, load_tensors, save_tensors
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class WrongNetwork(ValueError):
+    """A subnetwork was applied to, or combined with one of, another network than its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subnetwork:
+    """One boolean tensor per masked weight of a network.
+
+    masks: parameter name -> bool tensor of the weight's shape, True where the weight takes part; network: fingerprint of
+    the network that it was found in. Raises TypeError for a mask that is not boolean.
+
+    >>> a = Subnetwork({"w": torch.tensor([True, False])}, network="n")
+    >>> (~a).masks["w"].tolist(), (a | ~a).density, (a & ~a).density
+    ([False, True], 1.0, 0.0)
+    """
+
+    masks: Mapping[str, Tensor]
+    network: str
+
+    def __post_init__(self):
+        for name, mask in self.masks.items():
+            if mask.dtype != torch.bool:
+                raise TypeError(f"mask of '{name}' is {mask.dtype}, not boolean; threshold it first (s > 0)")
+        frozen = {name: self.masks[name].detach().cpu().clone() for name in sorted(self.masks)}
+        object.__setattr__(self, "masks", MappingProxyType(frozen))
+
+    def __invert__(self) -> "Subnetwork":
+        """The complement among the masked weights; applied to the base it is the ablated model."""
+        return Subnetwork({name: ~mask for name, mask in self.masks.items()}, self.network)
+
+    def __and__(self, other: "Subnetwork") -> "Subnetwork":
+        """Weights in both. Raises WrongNetwork if the two are not of one network and one set of masked weights."""
+        self._match(other)
+        return Subnetwork({name: mask & other.masks[name] for name, mask in self.masks.items()}, self.network)
+
+    def __or__(self, other: "Subnetwork") -> "Subnetwork":
+        """Weights in either. Raises WrongNetwork as `&` does."""
+        self._match(other)
+        return Subnetwork({name: mask | other.masks[name] for name, mask in self.masks.items()}, self.network)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Subnetwork):
+            return NotImplemented
+        return (
+            self.network == other.network
+            and self.masks.keys() == other.masks.keys()
+            and all(torch.equal(mask, other.masks[name]) for name, mask in self.masks.items())
+        )
+
+    @property
+    def active(self) -> int:
+        """Number of weights that take part ("Act. Param." of Tables 5 to 11)."""
+        return sum(int(mask.sum()) for mask in self.masks.values())
+
+    @property
+    def total(self) -> int:
+        """Number of masked weights ("Tot. Param.")."""
+        return sum(mask.numel() for mask in self.masks.values())
+
+    @property
+    def density(self) -> float:
+        """active / total, between 0 and 1."""
+        return self.active / self.total
+
+    def densities(self) -> dict[str, float]:
+        """Density of each masked weight."""
+        return {name: int(mask.sum()) / mask.numel() for name, mask in self.masks.items()}
+
+    def iou(self, other: "Subnetwork") -> dict[str, float]:
+        """Intersection over union per masked weight (appendix K); NaN where both are empty."""
+        self._match(other)
+        ratio = {}
+        for name, mask in self.masks.items():
+            union = int((mask | other.masks[name]).sum())
+            ratio[name] = int((mask & other.masks[name]).sum()) / union if union else float("nan")
+        return ratio
+
+    def apply(self, model: Network) -> Network:
+        """A copy of the network with all masked weights outside the subnetwork set to zero.
+
+        Biases, norms, embeddings and weights below the first masked stage are as they were. Raises WrongNetwork if
+        `model` is not the network in which this subnetwork was found, or has no weight of a mask's name and shape; the
+        model itself is not changed.
+        """
+        found = fingerprint(model)
+        if found != self.network:
+            raise WrongNetwork(
+                f"this subnetwork belongs to network {self.network}, not to {found}; load the base model it was found in"
+            )
+        subnetwork = copy.deepcopy(model)
+        parameters = dict(subnetwork.named_parameters())
+        for name, mask in self.masks.items():
+            if name not in parameters or parameters[name].shape != mask.shape:
+                raise WrongNetwork(f"the network has no weight '{name}' of shape {tuple(mask.shape)}; find the mask in it")
+        with torch.no_grad():
+            for name, mask in self.masks.items():
+                # masked_fill, not a product: 0 * w would keep a negative zero and spread a NaN or an infinity
+                parameters[name].masked_fill_(~mask.to(parameters[name].device), 0.0)
+        return subnetwork
+
+    def ablate(self, model: Network) -> Network:
+        """The ablated model: a copy of the network without this subnetwork's weights. Raises WrongNetwork as `apply`."""
+        return (~self).apply(model)
+
+    def save(self, path: Path) -> None:
+        """Write to a safetensors file, eight entries a byte."""
+        packed = {name: torch.from_numpy(np.packbits(mask.numpy().ravel())) for name, mask in self.masks.items()}
+        shapes = json.dumps({name: list(mask.shape) for name, mask in self.masks.items()})
+        digest = _digest(packed, shapes, self.network)
+        save_tensors(path, packed, {"network": self.network, "shapes": shapes, "digest": digest})
+
+    @classmethod
+    def load(cls, path: Path) -> "Subnetwork":
+        """Read what `save` wrote. Raises StoreError if the file is damaged or holds no subnetwork."""
+        packed, metadata = load_tensors(Path(path))
+        if not {"network", "shapes", "digest"} <= metadata.keys():
+            raise StoreError(f"{path} holds no subnetwork; give a file written by Subnetwork.save")
+        if metadata["digest"] != _digest(packed, metadata["shapes"], metadata["network"]):
+            raise StoreError(f"{path} is damaged: it does not match its digest; delete it and run again")
+        masks = {}
+        for name, shape in json.loads(metadata["shapes"]).items():
+            bits = np.unpackbits(packed[name].numpy(), count=prod(shape)).astype(bool)
+            masks[name] = torch.from_numpy(bits.reshape(shape))
+        return cls(masks, metadata["network"])
+
+    def _match(self, other: "Subnetwork") -> None:
+        if self.network != other.network:
+            raise WrongNetwork(f"subnetworks of two networks, {self.network} and {other.network}, cannot be combined")
+        if self.masks.keys() != other.masks.keys():
+            raise WrongNetwork("these subnetworks mask different weights; combine those with the same start stage")
+
+
+def _digest(packed: Mapping[str, Tensor], *header: str) -> str:
+    """SHA-256 of all that a file holds: one flipped bit would otherwise load as another subnetwork."""
+    digest = hashlib.sha256("\n".join(header).encode())
+    for name in sorted(packed):
+        digest.update(name.encode() + packed[name].numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""Networks as named stages: `build` makes any of them from a plain description and a seed."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .language import bert
+from .staged import StagedModel, fingerprint, nearest
+from .vision import require_resolution, resnet, vit
+
+__all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "resnet", "vit"]
+
+FAMILIES = {"bert": bert, "resnet": resnet, "vit": vit}
+FROM_DATA = ("vocabulary", "resolution")
+"""Sizes that follow from the data, given to `build` beside the architecture."""
+
+
+def build(
+    architecture: Mapping[str, Any],
+    *,
+    seed: int,
+    vocabulary: int | None = None,
+    resolution: int | None = None,
+) -> StagedModel:
+    """The network that an architecture describes, its weights a pure function of the seed.
+
+    architecture: `{"family": "bert" | "resnet" | "vit", ...}`, the rest being arguments of the function of
+    that name; vocabulary: number of token ids (bert); resolution: pixels a side (vit; checked for resnet).
+    The global random state is left as it was. Raises ValueError for an unknown family, unknown or missing
+    keys, and impossible sizes.
+
+    >>> tiny = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
+    >>> build(tiny, seed=0, vocabulary=9).stage_names
+    ('embeddings', 'layer_1', 'layer_2', 'pooler')
+    """
+    sizes = {key: value for key, value in architecture.items() if key != "family"}
+    family = architecture.get("family")
+    if family not in FAMILIES:
+        raise ValueError(f"unknown model family '{family}'; {nearest(family, FAMILIES)}")
+    parameters = inspect.signature(FAMILIES[family]).parameters
+    given = {"vocabulary": vocabulary, "resolution": resolution}
+    from_data = {key: value for key, value in given.items() if key in parameters and value is not None}
+    _require_keys(family, sizes, parameters, from_data)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        model = FAMILIES[family](**sizes, **from_data)
+    if family == "resnet" and resolution is not None:
+        require_resolution(resolution, model.stages["stem"].pixels.reduction)
+    return model
+
+
+def _require_keys(
+    family: str,
+    sizes: Mapping[str, Any],
+    parameters: Mapping[str, inspect.Parameter],
+    from_data: Mapping[str, int],
+) -> None:
+    """Raise ValueError for keys that the family does not have, and for required ones that are missing."""
+    valid = tuple(key for key in parameters if key not in FROM_DATA)
+    for key in sizes:
+        if key not in valid:
+            raise ValueError(f"{family} has no key '{key}'; {nearest(key, valid)}")
+    for key, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and key not in sizes and key not in from_data:
+            raise ValueError(f"{family} needs '{key}'")

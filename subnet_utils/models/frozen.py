@@ -1,0 +1,94 @@
+"""The frozen prefix of a network: computed once, then looked up.
+
+Masking from a stage on leaves everything before it as it was, so the prefix's outputs for an item never change. They
+are computed once in float32 and kept, if they fit; a step then costs the masked suffix alone.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from subnet_utils.models.staged import StagedModel, fingerprint
+
+State = tuple[Tensor, ...]
+CHUNK = 256
+"""Items that pass through a network at a time when nothing is trained."""
+
+
+class FrozenPrefix:
+    """Outputs of a prefix for a table of items, by row.
+
+    items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. An
+    empty prefix costs nothing and is never cached.
+    """
+
+    def __init__(self, prefix: StagedModel, items: Tensor, *, device: torch.device, limit_gb: float):
+        self.prefix, self.items, self.device, self.network = prefix, items, device, fingerprint(prefix)
+        self._cache: State | None = (items.to(device),) if len(prefix.stage_names) == 0 else None
+        if self._cache is None and len(items):
+            self._fill(limit_gb)
+
+    def __call__(self, rows: Tensor) -> State:
+        """The state [k, ...] that enters the suffix for the given rows [k]."""
+        if self._cache is None:
+            return self._compute(self.items[rows])
+        rows = rows.to(self.device)
+        return tuple(tensor[rows] for tensor in self._cache)
+
+    def require(self, prefix: StagedModel) -> None:
+        """Raise ValueError unless these are the outputs of `prefix`: a later stage would run on them without a murmur."""
+        if self.prefix.stage_names != prefix.stage_names or self.network != fingerprint(prefix):
+            theirs, ours = (", ".join(part.stage_names) or "no stage" for part in (self.prefix, prefix))
+            raise ValueError(
+                f"the cached prefix outputs are of another network or start ({theirs}; needed: {ours}); "
+                "make them with this model's cut(start)"
+            )
+
+    @torch.no_grad()
+    def _compute(self, items: Tensor) -> State:
+        with full_precision(self.device):
+            return self.prefix(items.to(self.device))
+
+    def _fill(self, limit_gb: float) -> None:
+        first = self._compute(self.items[:1])
+        needed = sum(tensor.nbytes for tensor in first) * len(self.items) / 2**30
+        if needed > limit_gb:
+            message = f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:g}: recomputing them"
+            print(message, file=sys.stderr, flush=True)
+            return
+        chunks = [self._compute(chunk) for chunk in self.items.split(CHUNK)]
+        self._cache = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Context of plain float32, inside any autocast: no bfloat16, and no TF32, which GPUs use in convolutions by default."""
+    tf32 = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = tf32
+
+
+def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
+    """Embeddings [k, d] of a state by the suffix with the given weights in place of its own; padding is cut off first."""
+    return torch.func.functional_call(suffix, dict(parameters), suffix.compact(state))
+
+
+def embed_rows(suffix: StagedModel, parameters: Mapping[str, Tensor], frozen: FrozenPrefix, rows: Tensor) -> Tensor:
+    """Embeddings [*rows.shape, d]; an item that stands in several places is embedded once."""
+    distinct, places = rows.unique(return_inverse=True)
+    return embed(suffix, parameters, frozen(distinct))[places.to(frozen.device)]
+
+
+@torch.no_grad()
+def embed_all(suffix: StagedModel, parameters: Mapping[str, Tensor], frozen: FrozenPrefix) -> Tensor:
+    """Embeddings [m, d] of the whole table, in float32 and chunk by chunk."""
+    rows = torch.arange(len(frozen.items))
+    with full_precision(frozen.device):
+        return torch.cat([embed(suffix, parameters, frozen(chunk)).float() for chunk in rows.split(CHUNK)])

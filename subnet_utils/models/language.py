@@ -1,0 +1,181 @@
+"""Language networks: BERT of any size, whose embedding of a sentence is the last hidden state of [CLS].
+
+*Break It Down* (section 5, appendix B) trains BERT-small, 4 layers of width 512 with 8 heads, from scratch
+and from pretrained weights. The modules and their initialization are those of transformers' BertModel; the
+forward pass through a layer is written out, so that a layer is a stage and the last one need not compute what
+nobody reads.
+
+A state is `(tokens,)` at first, integers [m, L] with 0 for padding on the right, and then `(hidden, keep)`:
+floats [m, L, width], and booleans [m, L] that say which tokens are not padding.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import BertConfig, BertModel
+from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
+
+from .staged import StagedModel, State, require_multiple, require_positive
+
+PADDING = 0
+NEEDED = "give a folder with config.json and model.safetensors, or a name on the model hub"
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+class Embeddings(nn.Module):
+    """Token ids [m, L] -> (hidden [m, L, width], keep [m, L])."""
+
+    def __init__(self, bert: BertEmbeddings) -> None:
+        super().__init__()
+        self.word_embeddings, self.position_embeddings = bert.word_embeddings, bert.position_embeddings
+        self.token_type_embeddings, self.LayerNorm = bert.token_type_embeddings, bert.LayerNorm
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The first hidden state. Raises ValueError for sentences longer than the positions that exist."""
+        length, longest = tokens.shape[1], self.position_embeddings.num_embeddings
+        if length > longest:
+            raise ValueError(f"sentences of {length} tokens exceed max_length {longest}; raise max_length")
+        # All sentences are of token type 0.
+        hidden = self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
+        hidden = hidden + self.position_embeddings.weight[:length]
+        return self.LayerNorm(hidden), tokens != PADDING
+
+
+class Layer(nn.Module):
+    """One transformer layer: (hidden, keep) -> (hidden, keep).
+
+    first_only: compute the new hidden state of [CLS] alone (keys and values still come from all tokens). The
+    embedding is [CLS] of the last layer, so the other tokens' last hidden states would be thrown away.
+    """
+
+    def __init__(self, layer: BertLayer, *, first_only: bool) -> None:
+        super().__init__()
+        self.attention, self.intermediate, self.output = layer.attention, layer.intermediate, layer.output
+        self.first_only = first_only
+
+    def forward(self, hidden: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """The next hidden state, [m, L, width], or [m, 1, width] with first_only."""
+        reader = hidden[:, :1] if self.first_only else hidden
+        attended = self.attention.output(self._attend(reader, hidden, keep), reader)
+        return self.output(self.intermediate(attended), attended), keep[:, : reader.shape[1]]
+
+    def _attend(self, reader: Tensor, hidden: Tensor, keep: Tensor) -> Tensor:
+        projections, heads = self.attention.self, self.attention.self.num_attention_heads
+        query, key, value = (
+            projection(source).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for projection, source in (
+                (projections.query, reader),
+                (projections.key, hidden),
+                (projections.value, hidden),
+            )
+        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keep[:, None, None, :])
+        return mixed.transpose(1, 2).flatten(2)
+
+
+class Pooler(nn.Module):
+    """(hidden, keep) -> the hidden state of [CLS], [m, width].
+
+    Holds the weights of BERT's pooler without using them: the paper counts them among the masked weights
+    (12,845,056 for BERT-small, Table 8), although its embedding is read off before the pooler.
+    """
+
+    def __init__(self, pooler: BertPooler) -> None:
+        super().__init__()
+        self.dense = pooler.dense
+
+    def forward(self, hidden: Tensor, keep: Tensor) -> Tensor:
+        """Embeddings [m, width]."""
+        return hidden[:, 0]
+
+
+def bert(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    mlp_width: int,
+    vocabulary: int,
+    max_length: int = 512,
+    pretrained: str | None = None,
+) -> StagedModel:
+    """A BERT encoder without dropout, with stages `embeddings`, `layer_1` to `layer_n` and `pooler`.
+
+    vocabulary: number of token ids; max_length: positions; pretrained: a folder, or a name on the model hub,
+    to take the weights from; its sizes must be the ones asked for. BERT-small is (4, 512, 8, 2048) with
+    vocabulary 30522. Raises ValueError for sizes that make no network, and for pretrained weights that are
+    missing or do not fit.
+    """
+    sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
+    require_positive(**sizes, vocabulary=vocabulary, max_length=max_length)
+    require_multiple(width, heads)
+    if pretrained is None:
+        network = BertModel(_config(**sizes, vocabulary=vocabulary, max_length=max_length))
+    else:
+        network = _load(pretrained)
+        _require_fit(network.config, pretrained, vocabulary=vocabulary, max_length=max_length, **sizes)
+    stages = {"embeddings": Embeddings(network.embeddings)}
+    for i, layer in enumerate(network.encoder.layer):
+        stages[f"layer_{i + 1}"] = Layer(layer, first_only=i == layers - 1)
+    stages["pooler"] = Pooler(network.pooler)
+    return StagedModel(stages, trim=trim_padding)
+
+
+def trim_padding(state: State) -> State:
+    """The state without the columns after its longest sentence, so that short sentences cost less."""
+    keep = state[0] != PADDING if len(state) == 1 else state[1]
+    used = keep.any(dim=0).nonzero()
+    length = int(used.max()) + 1 if len(used) else 1
+    return tuple(tensor[:, :length] for tensor in state)
+
+
+def _config(
+    *, layers: int, width: int, heads: int, mlp_width: int, vocabulary: int, max_length: int
+) -> BertConfig:
+    return BertConfig(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=mlp_width,
+        vocab_size=vocabulary,
+        max_position_embeddings=max_length,
+        pad_token_id=PADDING,
+        **NO_DROPOUT,
+    )
+
+
+def _load(pretrained: str) -> BertModel:
+    """Pretrained weights. Raises ValueError if they cannot be read or do not fill all but the pooler."""
+    folder = Path(pretrained).expanduser()
+    if not folder.is_dir() and (folder.is_absolute() or pretrained.startswith(".") or len(folder.parts) > 2):
+        raise ValueError(f"pretrained '{pretrained}' is not a folder; {NEEDED}")
+    source = str(folder) if folder.is_dir() else pretrained
+    options = {"dtype": torch.float32, "local_files_only": folder.is_dir(), **NO_DROPOUT}
+    try:
+        network, report = BertModel.from_pretrained(source, output_loading_info=True, **options)
+    except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(f"pretrained '{pretrained}' cannot be loaded: {reason}; {NEEDED}") from error
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(f"pretrained '{pretrained}' lacks {len(missing)} weights, such as '{missing[0]}'")
+    return network
+
+
+def _require_fit(
+    config: BertConfig, pretrained: str, *, vocabulary: int, max_length: int, **sizes: int
+) -> None:
+    """Raise ValueError if the pretrained network is not the one asked for."""
+    wanted = _config(**sizes, vocabulary=vocabulary, max_length=max_length)
+    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+        found, asked = getattr(config, name), getattr(wanted, name)
+        if found != asked:
+            raise ValueError(
+                f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}"
+            )
+    for name in ("vocab_size", "max_position_embeddings"):
+        found, asked = getattr(config, name), getattr(wanted, name)
+        if found < asked:
+            raise ValueError(f"pretrained '{pretrained}' has {name} {found}, fewer than the {asked} needed")

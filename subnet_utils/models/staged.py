@@ -1,0 +1,134 @@
+"""Networks as an ordered dict of named stages, so that any of them can be cut in two.
+
+*Break It Down* (appendix C) masks a network from some stage on and leaves everything before it alone. Cutting
+the network at that stage turns this into two plain networks: a frozen prefix, whose output can be computed
+once and cached, and a suffix, whose weights are masked. Both share the modules of the whole, and the names of
+their parameters too, so a mask found in the suffix is a mask of the whole network.
+
+No network is ever edited: masked weights go through
+`torch.func.functional_call(suffix, {name: weight * mask}, state)`. It can be vectorized over masks with
+`torch.func.vmap`; on a CPU, attention must then run under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`,
+because torch's fused kernel has no batching rule.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+State = tuple[Tensor, ...]
+"""What travels between stages: tensors that all have the item dimension first, [m, ...]."""
+
+
+class StagedModel(nn.Module):
+    """A network of named stages. `model(items)` is the embedding of each item, [m, embedding].
+
+    stages: name -> module. A module takes the tensors of a state as its arguments and returns the next state,
+    a tuple; the last stage of a whole network returns the embeddings, one tensor.
+    trim: optional function state -> state behind `compact`; without one `compact` changes nothing.
+    """
+
+    def __init__(
+        self, stages: Mapping[str, nn.Module], *, trim: Callable[[State], State] | None = None
+    ) -> None:
+        super().__init__()
+        self.stages = nn.ModuleDict(stages)
+        self._trim = trim
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages, first to last."""
+        return tuple(self.stages)
+
+    def forward(self, *state: Tensor) -> Tensor | State:
+        """Embeddings [m, embedding] of a state; a prefix made by `cut` returns a state instead."""
+        for stage in self.stages.values():
+            state = stage(*state)
+        return state
+
+    def cut(self, start: str) -> tuple["StagedModel", "StagedModel"]:
+        """Split before stage `start`: `suffix(*prefix(items))` equals `model(items)`.
+
+        Both parts share modules and parameter names with the whole. Cutting at the first stage gives an empty
+        prefix, which returns the state that it is given. Raises ValueError for an unknown stage.
+        """
+        before, after = self._split(start)
+        return self._part(before), self._part(after)
+
+    def maskable(self, start: str) -> tuple[str, ...]:
+        """Names of the weight matrices from stage `start` on: what a mask covers.
+
+        These are the weights of linear and convolutional layers, the input projections of torch's attention
+        included; never biases, normalization layers, embeddings or class tokens (section 6 and the totals of
+        Tables 5 to 11). Raises ValueError for an unknown stage.
+        """
+        _, after = self._split(start)
+        return tuple(
+            f"{module_name}.{weight}"
+            for stage in after
+            for module_name, module in self.stages[stage].named_modules(prefix=f"stages.{stage}")
+            for weight in _matrices(module)
+        )
+
+    def compact(self, state: State) -> State:
+        """The same batch without columns that are padding in every item; the embeddings stay the same.
+
+        Meant to be called outside of compiled or vectorized code, because the result's shape depends on the
+        data.
+        """
+        return state if self._trim is None else self._trim(state)
+
+    def _part(self, names: tuple[str, ...]) -> "StagedModel":
+        return StagedModel({name: self.stages[name] for name in names}, trim=self._trim)
+
+    def _split(self, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        names = self.stage_names
+        if start not in names:
+            raise ValueError(f"unknown stage '{start}'; {nearest(start, names)}")
+        return names[: names.index(start)], names[names.index(start) :]
+
+
+def _matrices(module: nn.Module) -> tuple[str, ...]:
+    """Attribute names of the maskable weights that a module holds itself, not through its children."""
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        return ("weight",)
+    if isinstance(module, nn.MultiheadAttention):
+        return ("in_proj_weight",)  # the query, key and value matrices in one; out_proj is a child
+    return ()
+
+
+def fingerprint(model: nn.Module) -> str:
+    """16 hexadecimal digits for a network's weights: a mask is valid only for the network it was found in.
+
+    SHA-256 over the sorted names, shapes, types and bytes of all parameters and buffers. The device and the
+    memory layout do not matter; one changed bit does.
+    """
+    digest = hashlib.sha256()
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        flat = tensor.detach().cpu().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def nearest(name: str, valid: Mapping | tuple[str, ...]) -> str:
+    """The end of an error message about an unknown name: the nearest valid one, if any, then all of them."""
+    close = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}valid: {', '.join(valid)}"
+
+
+def require_positive(**sizes: int) -> None:
+    """Raise ValueError naming the first size that is not a whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+
+
+def require_multiple(width: int, heads: int) -> None:
+    """Raise ValueError unless the width can be shared out evenly among the attention heads."""
+    if width % heads:
+        raise ValueError(f"width {width} is not a multiple of heads {heads}; choose heads that divide it")

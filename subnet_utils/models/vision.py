@@ -1,0 +1,231 @@
+"""Vision networks: residual networks and vision transformers with an embedding head.
+
+*Break It Down* (section 5, appendices B and D) uses ResNet50, Wide ResNet50-2 and ViT. The blocks are
+torchvision's; we put them together ourselves so that depth and width are free, and replace batch
+normalization by instance normalization without parameters or running statistics, so that an item's embedding
+does not depend on its batch.
+
+A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1].
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
+from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
+
+from .staged import StagedModel, nearest, require_multiple, require_positive
+
+MEAN, STD = 0.9, 0.1
+"""Pixel statistics that the images are normalized with: white becomes +1, black -9."""
+BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
+
+
+class Stage(nn.Sequential):
+    """A chain of modules over a state of one tensor."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        """The next state."""
+        return (super().forward(x),)
+
+
+class Pixels(nn.Module):
+    """Images [m, 3, H, W], uint8 or floats in [0, 1] -> normalized floats.
+
+    reduction: pixels to a side of one cell of the last feature map; 0 where nothing depends on it.
+    """
+
+    def __init__(self, reduction: int) -> None:
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalized images. Raises ValueError for images too small for instance normalization."""
+        require_resolution(min(images.shape[-2:]), self.reduction)
+        scaled = images.float() / 255 if images.dtype == torch.uint8 else images
+        return (scaled - MEAN) / STD
+
+
+def require_resolution(resolution: int, reduction: int) -> None:
+    """Raise ValueError if the last feature map would be one cell, whose instance-normalized value is 0."""
+    if resolution <= reduction:
+        raise ValueError(
+            f"images of {resolution} pixels are too small for this network; use over {reduction}"
+        )
+
+
+def resnet(
+    *,
+    block: str,
+    depths: Sequence[int],
+    width: int,
+    width_factor: int = 1,
+    head_width: int = 2048,
+    embedding: int = 128,
+    small_stem: bool = False,
+) -> StagedModel:
+    """A residual network with stages `stem`, `stage_1` to `stage_4` and `head`.
+
+    block: 'basic' or 'bottleneck'; depths: blocks in each of the four stages; width: channels of the first
+    stage, doubled from stage to stage; width_factor: 2 doubles the inner width of bottlenecks (Wide
+    ResNet50-2); head: average pooling, then an MLP with one hidden layer of head_width. ResNet50 is
+    ('bottleneck', (3, 4, 6, 3), 64).
+    small_stem: a 3x3 convolution of stride 2 in place of the 7x7 one and the pooling after it, for small
+    images. Raises ValueError for sizes that make no network.
+    """
+    if block not in BLOCKS:
+        raise ValueError(f"unknown block '{block}'; {nearest(block, BLOCKS)}")
+    if not isinstance(depths, Sequence) or len(depths) != 4:
+        raise ValueError(f"depths must be four numbers, one per stage, got {depths!r}")
+    sizes = {f"depths[{i}]": depth for i, depth in enumerate(depths)}
+    require_positive(
+        width=width, width_factor=width_factor, head_width=head_width, embedding=embedding, **sizes
+    )
+    if block == "basic" and width_factor != 1:
+        raise ValueError(f"width_factor {width_factor} needs block 'bottleneck'; use 1 with basic blocks")
+
+    stages, channels = {"stem": _stem(width, small_stem)}, width
+    for i, depth in enumerate(depths):
+        stages[f"stage_{i + 1}"], channels = _blocks(
+            BLOCKS[block], depth, channels, width * 2**i, stride=1 if i == 0 else 2, width_factor=width_factor
+        )
+    pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
+    stages["head"] = nn.Sequential(OrderedDict([*pool, *_mlp(channels, head_width, embedding)]))
+    model = StagedModel(stages)
+    _initialize_convolutions(model)
+    return model
+
+
+def _stem(width: int, small: bool) -> Stage:
+    """Normalized pixels to the first feature map, at half (small) or a quarter of the resolution."""
+    kernel = 3 if small else 7
+    modules = OrderedDict(
+        pixels=Pixels(reduction=16 if small else 32),
+        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        bn1=nn.InstanceNorm2d(width),
+        relu=nn.ReLU(),
+    )
+    if not small:
+        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    return Stage(modules)
+
+
+def _blocks(
+    block: type[BasicBlock | Bottleneck],
+    depth: int,
+    channels: int,
+    planes: int,
+    *,
+    stride: int,
+    width_factor: int,
+) -> tuple[Stage, int]:
+    """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
+    out = planes * block.expansion
+    downsample = None
+    if stride != 1 or channels != out:
+        downsample = nn.Sequential(conv1x1(channels, out, stride), nn.InstanceNorm2d(out))
+    options = {"base_width": 64 * width_factor, "norm_layer": nn.InstanceNorm2d}
+    first = block(channels, planes, stride, downsample, **options)
+    return Stage(first, *(block(out, planes, **options) for _ in range(1, depth))), out
+
+
+def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
+    """The embedding head's two linear layers with a ReLU between them."""
+    first, second = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
+    return [("hidden", first), ("relu", nn.ReLU()), ("embedding", second)]
+
+
+def _initialize_convolutions(model: nn.Module) -> None:
+    """He initialization by fan-out, as torchvision's ResNet; linear layers keep torch's own."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class Patches(nn.Module):
+    """Images -> tokens [m, 1 + patches, width]: a class token and projected patches, plus positions."""
+
+    def __init__(self, transformer: VisionTransformer) -> None:
+        super().__init__()
+        self.resolution = transformer.image_size
+        self.pixels = Pixels(reduction=0)
+        self.conv_proj = transformer.conv_proj
+        self.class_token = transformer.class_token
+        self.pos_embedding = transformer.encoder.pos_embedding
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        """The first hidden state. Raises ValueError for images of another resolution than the network's."""
+        if images.shape[-2:] != (self.resolution, self.resolution):
+            size = "x".join(str(side) for side in images.shape[-2:])
+            raise ValueError(
+                f"images are {size} pixels, this network was built for resolution {self.resolution}"
+            )
+        patches = self.conv_proj(self.pixels(images)).flatten(2).transpose(1, 2)
+        token = self.class_token.expand(len(images), -1, -1).to(patches.dtype)
+        return (torch.cat([token, patches], dim=1) + self.pos_embedding,)
+
+
+class TransformerLayer(nn.Module):
+    """One encoder block of torchvision's vision transformer.
+
+    The attention is written out, because nn.MultiheadAttention takes another path in evaluation mode, which
+    rounds differently and cannot be vectorized over masks.
+    """
+
+    def __init__(self, block: EncoderBlock) -> None:
+        super().__init__()
+        self.ln_1, self.self_attention = block.ln_1, block.self_attention
+        self.ln_2, self.mlp = block.ln_2, block.mlp
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor]:
+        """Hidden state [m, tokens, width] -> the next one."""
+        attention = self.self_attention
+        projected = functional.linear(self.ln_1(hidden), attention.in_proj_weight, attention.in_proj_bias)
+        heads = projected.unflatten(-1, (3, attention.num_heads, attention.head_dim)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(*heads.unbind(0)).transpose(1, 2).flatten(2)
+        hidden = hidden + attention.out_proj(mixed)
+        return (hidden + self.mlp(self.ln_2(hidden)),)
+
+
+class TokenHead(nn.Sequential):
+    """Final layer normalization of the class token, then the embedding MLP."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Hidden state [m, tokens, width] -> embeddings [m, embedding]."""
+        return super().forward(hidden[:, 0])
+
+
+def vit(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    mlp_width: int,
+    patch: int,
+    resolution: int,
+    head_width: int = 2048,
+    embedding: int = 128,
+) -> StagedModel:
+    """A vision transformer with stages `patches`, `layer_1` to `layer_n` and `head`.
+
+    The paper's (appendix D): 6 or 12 layers, width 768, 12 heads, mlp_width 3072, patches of 16 x 16 pixels.
+    Raises ValueError for sizes that make no network.
+    """
+    require_positive(layers=layers, width=width, heads=heads, mlp_width=mlp_width)
+    require_positive(patch=patch, resolution=resolution, head_width=head_width, embedding=embedding)
+    require_multiple(width, heads)
+    if resolution % patch:
+        raise ValueError(
+            f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it"
+        )
+    transformer = VisionTransformer(resolution, patch, layers, heads, width, mlp_width)
+    stages = {"patches": Patches(transformer)}
+    stages |= {
+        f"layer_{i + 1}": TransformerLayer(block) for i, block in enumerate(transformer.encoder.layers)
+    }
+    head = [("ln", transformer.encoder.ln), *_mlp(width, head_width, embedding)]
+    stages["head"] = TokenHead(OrderedDict(head))
+    return StagedModel(stages)

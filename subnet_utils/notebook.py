@@ -1,0 +1,48 @@
+"""What every notebook does first: check its parameters, open the study, start the record of what it makes."""
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from subnet_utils import figures
+from subnet_utils.jobs import worker_count
+from subnet_utils.report import Book
+from subnet_utils.steps import Lab
+from subnet_utils.study import StudyError
+from subnet_utils.tasks.odd_one_out import nearest
+
+
+def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> tuple[Lab, Book]:
+    """Open the study of a notebook and the book that records its figures and tables.
+
+    study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a parameter
+    that the notebook does not have (papermill passes those on without a word) and for a study that is not valid.
+    """
+    _refuse_unknown(parameters)
+    lab = Lab.open(study)
+    figures.style()
+    compute = lab.study.compute
+    print(f"profile {lab.study.name}: {lab.device}, precision {compute.precision}, {worker_count(compute)} jobs at a time")
+    return lab, Book(lab.study.name, notebook)
+
+
+def _refuse_unknown(parameters: Iterable[str]) -> None:
+    """Look at the cell that papermill injected, if there is one, and refuse names that are no parameters."""
+    known = tuple(parameters)
+    for source in _cells():
+        if not source.startswith("# Parameters"):
+            continue
+        for statement in ast.parse(source).body:
+            for target in getattr(statement, "targets", []):
+                if isinstance(target, ast.Name) and target.id not in known:
+                    raise StudyError(f"unknown parameter '{target.id}'; {nearest(target.id, known)}")
+
+
+def _cells() -> list[str]:
+    """Sources of the cells run so far, or nothing outside a notebook."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return []
+    shell = get_ipython()
+    return list(shell.user_ns.get("In", [])) if shell is not None else []

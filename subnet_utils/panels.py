@@ -1,0 +1,108 @@
+"""Whole figures of several panels, one function each; the panels themselves are drawn by `figures`."""
+
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from subnet_utils import figures, reference
+from subnet_utils.tasks import agreement, shapes
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
+
+SEED = 3
+"""Of the examples shown; any other would do."""
+PANEL = (2.3, 2.3)
+"""Width and height of a panel, inches."""
+
+
+def four_kinds(task: str) -> Figure:
+    """One image of each kind, from (+A, +B) to (-A, -B), as in Figure 1. Those that break the rule are framed."""
+    a, b = (name.capitalize() for name in subroutines_of(task))
+    shown = shapes.generate(task, "base", 24, seed=SEED, split="test").odd_one_out()
+    figure, axes = plt.subplots(1, 4, figsize=(7, 2.0))
+    for kind, (ax, signs) in enumerate(zip(axes, ("++", "−+", "+−", "−−"), strict=True)):
+        row = int((shown.kinds == kind).nonzero()[0])
+        figures.cell(ax, shown.items[row].numpy(), framed=kind > 0)
+        ax.set_title(f"{signs[0]}{a}, {signs[1]}{b}")
+    return figure
+
+
+def sets(task: str, *, names: tuple[str, ...] | None = None) -> Figure:
+    """One example of each set of a vision task, the odd one last and framed (Figures 3 and 13 to 15)."""
+    rows = {}
+    for name in names or sets_of(task):
+        example = shapes.generate(task, name, 1, seed=SEED, split="test").odd_one_out()
+        rows[name] = example.items.numpy()
+    return figures.gallery(plt.figure(figsize=(5.2, 1.1 * len(rows))), rows)
+
+
+def sentences() -> pd.DataFrame:
+    """One example of each set of the language tasks, the odd one last (appendix F)."""
+    return _by_task(lambda task: agreement.gallery(task, seed=SEED).reset_index())
+
+
+def sentence_counts() -> pd.DataFrame:
+    """Sentences per task, kind and template, and how many of them are distinct."""
+    return _by_task(agreement.counts)
+
+
+def heatmaps(search: pd.DataFrame) -> Figure:
+    """The mask search of one base model per task, a panel for each subroutine: scores on validation data."""
+    groups = list(search.groupby(["model", "task", "number", "subroutine"], sort=False))
+    figure, axes = _grid(len(groups), width=2.6, height=2.4)
+    for ax, ((_, task, number, subroutine), group) in zip(axes, groups, strict=True):
+        base = group["base_model"].iloc[0]
+        figures.search_heatmap(ax, group[group["base_model"] == base])
+        ax.set_title(f"{task} {number}\n{subroutine}, base {base.rsplit('-')[-1]}".replace(" \n", "\n"))
+    return figure
+
+
+def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
+    """Figure 4 (or 6): Test Target minus Test Other for every task of one or more models, the paper's mean beside ours.
+
+    effects: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
+    """
+    return _panels(effects, stars)
+
+
+def accuracies(effects: pd.DataFrame) -> Figure:
+    """Figures 8, 9 and 11: absolute accuracies on both probe sets for every task of one or more models."""
+    return _panels(effects, None)
+
+
+def _panels(effects: pd.DataFrame, stars: pd.DataFrame | None) -> Figure:
+    paper = reference.load("break_it_down_effects").query("condition == 'trained'")
+    groups = list(effects.groupby(["paper_model", "task", "number"], sort=False))
+    figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
+    for ax, ((paper_model, task, number), runs) in zip(axes, groups, strict=True):
+        wanted = (paper["model"] == paper_model) & (paper["task"] == task) & (paper["number"] == number)
+        title = f"{task} {number}".strip()
+        if stars is None:
+            figures.accuracies(ax, runs, paper[wanted], title=title)
+        else:
+            marks = stars[(stars["model"] == paper_model) & (stars["task"] == task)]
+            keyed = {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
+            figures.differences(ax, runs, paper[wanted], keyed, title=title)
+    return figures.legend(figure, probes=stars is None)
+
+
+def _grid(panels: int, *, width: float, height: float, across: int = 4) -> tuple[Figure, list]:
+    """A figure with that many panels, at most four in a row; what is left over is empty."""
+    columns = min(panels, across)
+    rows = math.ceil(panels / columns)
+    size = (max(4.6, width * columns), height * rows + 0.5)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    flat = list(np.ravel(axes))
+    for ax in flat[panels:]:
+        ax.set_axis_off()
+    return figure, flat[:panels]
+
+
+def _by_task(make) -> pd.DataFrame:
+    return pd.concat([make(task).assign(task=task) for task in LANGUAGE_TASKS], ignore_index=True).pipe(_task_first)
+
+
+def _task_first(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[["task", *(column for column in frame if column != "task")]]

@@ -1,0 +1,207 @@
+"""The record of what a notebook makes: its figures and tables, and the manifest that says where they came from.
+
+Everything goes to `figures/<profile>/`: each figure as png and pdf, each table as csv, and last the manifest
+`<notebook>.json`. A manifest that exists means that the notebook ran to its end.
+"""
+
+import hashlib
+import io
+import os
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from subnet_utils.store import provenance, save_json
+from subnet_utils.study import ROOT
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+MANIFEST_SCHEMA = 1
+
+
+class Book:
+    """Collects the figures and tables of one notebook run; `close()` writes the manifest.
+
+    book = Book("tiny", "03_ablations")
+    book.figure(figure, "figure_4", caption="Differences in accuracy.", paper="Figure 4", sources=keys)
+    book.close()
+    """
+
+    def __init__(self, study_name: str, notebook: str, *, root: Path | None = None):
+        """Start the record and withdraw the manifest of an earlier run. `root`: the checkout, by default this one.
+
+        Raises ValueError for a name that would not make a plain file name.
+        """
+        self.root = Path(root or ROOT)
+        self.profile, self.notebook = _checked(study_name), _checked(notebook)
+        self.folder = self.root / "figures" / self.profile
+        self.items: list[dict[str, Any]] = []
+        self._started = time.monotonic()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.manifest.unlink(missing_ok=True)
+
+    @property
+    def manifest(self) -> Path:
+        """Where `close` writes: figures/<profile>/<notebook>.json."""
+        return self.folder / f"{self.notebook}.json"
+
+    def figure(
+        self,
+        figure: Figure,
+        name: str,
+        *,
+        caption: str,
+        paper: str | Sequence[str] | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Save a figure as <name>.png and <name>.pdf: the same drawing gives the same bytes.
+
+        caption: one or two sentences for the report. paper: the figures it reproduces, such as "Figure 4".
+        sources: keys of the artefacts that it shows. Raises ValueError for a name that this notebook already used.
+        """
+        self._reserve(name)
+        stamps = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
+        files = [self._write(f"{name}.{form}", _drawn(figure, form, stamps[form])) for form in stamps]
+        self._add("figure", name, files, caption, paper, sources)
+
+    def table(
+        self,
+        frame: pd.DataFrame,
+        name: str,
+        *,
+        caption: str,
+        paper: str | Sequence[str] | None = None,
+        sources: Sequence[str] = (),
+        digits: int = 3,
+    ) -> pd.DataFrame:
+        """Save a table in full precision as <name>.csv and return it rounded, for the notebook to show.
+
+        digits: decimals; numbers too small to show any keep two significant digits. An index is not written: make it a
+        column. Verdicts in a column `verdict` are counted in the manifest. Otherwise as `figure`.
+        """
+        self._reserve(name)
+        text = frame.to_csv(index=False, lineterminator="\n")
+        counts = frame["verdict"].value_counts().to_dict() if "verdict" in frame else {}
+        self._add("table", name, [self._write(f"{name}.csv", text.encode())], caption, paper, sources)
+        self.items[-1] |= {"digits": digits, "rows": len(frame), "verdicts": counts}
+        return rounded(frame, digits)
+
+    def close(self) -> pd.DataFrame:
+        """Write the manifest and return the provenance, one row per fact, for the notebook's closing cell."""
+        record = {
+            "schema": MANIFEST_SCHEMA,
+            "profile": self.profile,
+            "notebook": self.notebook,
+            "items": self.items,
+            "git": _git(self.root),
+            "versions": provenance()["versions"],
+            "device": _device(),
+            "seconds": round(time.monotonic() - self._started, 1),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        save_json(self.manifest, record)
+        facts = provenance_rows(record)
+        return pd.DataFrame({"provenance": facts.values()}, index=pd.Index(facts, name=self.notebook))
+
+    def _reserve(self, name: str) -> None:
+        if any(item["name"] == _checked(name) for item in self.items):
+            raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
+
+    def _write(self, name: str, content: bytes) -> dict[str, str]:
+        write_whole(self.folder / name, content)
+        return {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
+
+    def _add(self, kind: str, name: str, files: list, caption: str, paper: Any, sources: Sequence[str]) -> None:
+        paper = [paper] if isinstance(paper, str) else list(paper or ())
+        item = {"kind": kind, "name": name, "files": files, "caption": caption, "paper": paper}
+        self.items.append(item | {"sources": sorted({sources} if isinstance(sources, str) else set(sources))})
+
+
+def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """The frame with its floats rounded to `digits` decimals, or two significant digits where that would leave 0."""
+    floats = frame.select_dtypes("float").columns
+    return frame.assign(**{name: frame[name].map(lambda value: _round(value, digits)) for name in floats})
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: beside its place first, then renamed into it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(content)
+    os.replace(beside, path)
+
+
+def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
+    """What a reader wants to know of a manifest: profile, what was made from what, code, versions, device, time."""
+    sources = sorted({key for item in record["items"] for key in item["sources"]})
+    kinds = [item["kind"] for item in record["items"]]
+    return {
+        "profile": record["profile"],
+        "figures, tables": f"{kinds.count('figure')}, {kinds.count('table')}",
+        "artefacts": ", ".join(sources) or "none",
+        "commit": _commit_text(record["git"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "device": record["device"],
+        "seconds": f"{record['seconds']:.1f}",
+        "finished": record["finished"],
+    }
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"'{name}' does not make a plain file name; use letters, digits, '_' and '-'")
+    return name
+
+
+def _drawn(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, metadata=metadata, bbox_inches="tight")
+    return buffer.getvalue()
+
+
+def _round(value: float, digits: int) -> float:
+    return float(f"{value:.1e}") if 0 < abs(value) < 10.0**-digits else round(value, digits)
+
+
+def _commit_text(git: dict[str, Any] | None) -> str:
+    if git is None:
+        return "not in git"
+    return git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
+
+
+def _git(root: Path) -> dict[str, Any] | None:
+    """Commit of the checkout, and whether anything but figures/ (which runs write) differs from it."""
+    commit = _git_says(root, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", ":(exclude)figures"))}
+
+
+def _git_says(root: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _device() -> str:
+    """The accelerator's name, or the processor's and its number of cores."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"model name\s*:\s*(.+)", text)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()

@@ -1,0 +1,158 @@
+"""The paper's value beside ours, with a verdict that a rule gives and nobody chooses.
+
+Two criteria. `value` asks whether the numbers are the same, and is used only at the profile `paper`, where networks,
+data and seeds are the paper's. `sign` asks whether a difference in accuracy points the same way, which smaller
+networks can also answer. Everything else, such as the accuracy of a network of another size, is not comparable.
+
+Paper and ours never share a column: `paper`, `paper_sd` | `ours`, `ours_low`, `ours_high`, `n_runs`, `n_bases`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import pandas as pd
+
+from subnet_utils.statistics import t_interval
+
+AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
+VERDICTS = (AGREES, DIFFERS, NOT_COMPARABLE)
+
+CLAIM = 0.05
+"""A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
+BASE_THRESHOLD = 0.9
+"""Base models below this accuracy have not learned the task; the paper leaves them out (section 3)."""
+
+COLUMNS = ("paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
+           "criterion", "verdict", "decisive", "reason")  # fmt: skip
+
+Criterion = Literal["value", "sign"]
+
+
+class Judgement(NamedTuple):
+    """A verdict, whether the interval is narrow enough to settle it, and why nothing could be said (or '')."""
+
+    verdict: str
+    decisive: bool
+    reason: str
+
+
+def compare(
+    ours: pd.DataFrame,
+    paper: pd.DataFrame,
+    *,
+    by: Sequence[str],
+    value: str,
+    profile: str,
+    criterion: Criterion | None = None,
+) -> pd.DataFrame:
+    """One row per group of `by` in ours: the paper's mean and sd, our mean and interval, and the verdict.
+
+    ours: one row per run with columns `by`, `value`, `base_model` and, if known, `base_accuracy`. Runs of base models
+    below 90% are left out, as in the paper, unless a group has no others: then it is shown and not judged.
+    paper: either one row per group with `<value>_mean`, `<value>_sd` (and `n_bases`), or one row per run with `value`.
+    Groups that only the paper has are left out: a smaller profile runs fewer tasks.
+
+    `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
+    n_bases - 1 degrees of freedom, since runs that share a base model are not independent.
+
+    - value: agrees if the paper's mean, or its mean +- sd, meets our interval. Settled (`decisive`) if it does not, or
+      if our interval is no wider than the paper's band: a wide interval agrees with anything.
+    - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
+      base models (sd / sqrt(n_bases), the largest it can be). We agree if our interval lies on that side of 0 or our
+      mean beyond .05 on it; decisive if the interval does, or if we differ and the interval has nothing beyond .05 on
+      that side. Where the paper's mean is within +-.05 it claims no effect: we differ if our whole interval is beyond
+      +-.05, and agreement is decisive if it is wholly within. Where the paper's mean is beyond +-.05 but within its
+      own noise it claims nothing, and the row is not comparable.
+
+    Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
+    Raises ValueError for a missing column, no runs, or several paper rows for one group.
+    """
+    by = list(by)
+    _require(ours, [*by, value, "base_model"], "ours")
+    _require(paper, by, "paper")
+    if ours.empty:
+        raise ValueError("ours has no runs to compare; run the notebook that makes them first")
+    table = _summarize_ours(_with_keys(ours, by), by, value)
+    table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
+    comparable = profile == "paper" or criterion == "sign" or (criterion is None and value == "difference")
+    criterion = criterion or ("value" if profile == "paper" or value != "difference" else "sign")
+    judged = [_judge(row, criterion, comparable, value) for row in table.itertuples()]
+    table["criterion"] = criterion if comparable else "none"
+    table[list(Judgement._fields)] = pd.DataFrame(judged, index=table.index)
+    return table[[*by, *COLUMNS]]
+
+
+def _require(frame: pd.DataFrame, columns: Sequence[str], name: str) -> None:
+    missing = [column for column in columns if column not in frame]
+    if missing:
+        raise ValueError(f"{name} has no column {', '.join(missing)}; it has: {', '.join(map(str, frame))}")
+
+
+def _with_keys(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The frame with missing keys as '': vision has no grammatical number, and csv files leave it empty."""
+    return frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in by})
+
+
+def _summarize_ours(ours: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
+    groups = ours.groupby(by, sort=False, observed=True)
+    rows = [dict(zip(by, key, strict=True)) | _summarize_group(group, value) for key, group in groups]
+    return pd.DataFrame(rows)
+
+
+def _summarize_group(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
+    """Mean and interval over the base models that learned their task, or over all of them if none did."""
+    accuracy = group.get("base_accuracy", pd.Series(1.0, index=group.index))
+    learned = accuracy >= BASE_THRESHOLD
+    runs = group[learned] if learned.any() else group
+    mean, low, high = t_interval(runs[value], runs["base_model"])
+    return {
+        "ours": mean, "ours_low": low, "ours_high": high,
+        "n_runs": len(runs), "n_bases": runs["base_model"].nunique(), "learned": bool(learned.any()),
+    }  # fmt: skip
+
+
+def _summarize_paper(paper: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
+    if f"{value}_mean" not in paper:
+        _require(paper, [value], "paper")
+        groups = paper.groupby(by, sort=False)[value]
+        return groups.agg(paper="mean", paper_sd="std", paper_bases="size").reset_index()
+    if paper.duplicated(by).any():
+        first = paper.loc[paper.duplicated(by), by].iloc[0].to_dict()
+        raise ValueError(f"paper has several rows for {first}; select one condition and model before comparing")
+    columns = {f"{value}_mean": "paper", f"{value}_sd": "paper_sd", "n_bases": "paper_bases"}
+    return paper.reindex(columns=[*by, *columns]).rename(columns=columns)
+
+
+def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) -> Judgement:
+    if math.isnan(row.paper):
+        return Judgement(NOT_COMPARABLE, False, "the paper reports no such value")
+    if not row.learned:
+        return Judgement(NOT_COMPARABLE, False, "no base model reaches 90%")
+    if not comparable:
+        return Judgement(NOT_COMPARABLE, False, f"{value} depends on the size of network and data")
+    return _judge_value(row) if criterion == "value" else _judge_sign(row)
+
+
+def _judge_value(row: NamedTuple) -> Judgement:
+    if math.isnan(row.ours_low):
+        return Judgement(NOT_COMPARABLE, False, "one base model gives no interval")
+    sd = 0.0 if math.isnan(row.paper_sd) else row.paper_sd
+    if row.paper + sd < row.ours_low or row.paper - sd > row.ours_high:
+        return Judgement(DIFFERS, True, "")
+    return Judgement(AGREES, row.ours_high - row.ours_low <= 2 * sd, "")
+
+
+def _judge_sign(row: NamedTuple) -> Judgement:
+    one_base = math.isnan(row.ours_low)
+    low, high = (row.ours, row.ours) if one_base else (row.ours_low, row.ours_high)
+    if abs(row.paper) <= CLAIM:
+        beyond, within = low > CLAIM or high < -CLAIM, low >= -CLAIM and high <= CLAIM
+        return Judgement(DIFFERS if beyond else AGREES, (beyond or within) and not one_base, "")
+    if abs(row.paper) <= row.paper_sd / math.sqrt(row.paper_bases):
+        return Judgement(NOT_COMPARABLE, False, "the paper's own runs show no direction")
+    side = math.copysign(1, row.paper)
+    nearest, mean, farthest = min(side * low, side * high), side * row.ours, max(side * low, side * high)
+    agrees = nearest > 0 or mean > CLAIM
+    settled = nearest > 0 if agrees else farthest <= CLAIM
+    return Judgement(AGREES if agrees else DIFFERS, settled and not one_base, "")

@@ -1,0 +1,83 @@
+"""The data sets of a study, by name: rendered images from the store, sentences from the grammar."""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subnet_utils.jobs import run_jobs
+from subnet_utils.store import Store, load_tensors, save_tensors
+from subnet_utils.study import BaseSearch, Compute, Data, Experiment
+from subnet_utils.tasks import agreement, shapes
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
+
+SPLITS = ("train", "validation", "test")
+VERSIONS = {"language": 1, "vision": 1}
+"""To be raised when a generator draws other stimuli for the same arguments: artefacts made from the old ones are then
+not found."""
+
+
+def load(store: Store, experiment: Experiment | BaseSearch, task: str, set_name: str, split: str) -> OddOneOut:
+    """One split of one of a task's five sets, at the sizes of the experiment. Raises ValueError for unknown names."""
+    data = experiment.data
+    n = size_of(data, set_name, split)
+    if task in LANGUAGE_TASKS:
+        folder = experiment.architecture.pretrained
+        return _sentences(task, set_name, split, n, data.seed, data.as_printed, folder)
+    return _images(store, task, set_name, split, n, data.seed, data.resolution)
+
+
+def size_of(data: Data, set_name: str, split: str) -> int:
+    """Examples in one split of a set: base, mask and probe sets have sizes of their own."""
+    return getattr(getattr(data, set_name.split("-")[0]), split)
+
+
+def sampling(task: str, data: Data) -> dict[str, Any]:
+    """What, besides sizes, decides which stimuli a set holds: part of the specification of all that is made from it."""
+    if task in LANGUAGE_TASKS:
+        return {"generator": VERSIONS["language"], "data_seed": data.seed, "as_printed": data.as_printed}
+    return {"generator": VERSIONS["vision"], "data_seed": data.seed, "resolution": data.resolution}
+
+
+def render(
+    store: Store,
+    pairs: Iterable[tuple[Experiment | BaseSearch, str]],
+    sets: Callable[[str], Iterable[str]],
+    *,
+    compute: Compute,
+) -> None:
+    """Render the images that the following jobs will ask for, many sets at a time; language needs no preparation."""
+    jobs = [
+        (store, experiment, task, set_name, split)
+        for experiment, task in pairs if task not in LANGUAGE_TASKS
+        for set_name in sets(task) for split in SPLITS if size_of(experiment.data, set_name, split)
+    ]  # fmt: skip
+    if jobs:
+        run_jobs(_render, jobs, compute=compute, label="stimuli")
+
+
+def _render(*job: Any) -> None:
+    load(*job)
+
+
+@lru_cache(maxsize=64)
+def _sentences(task: str, set_name: str, split: str, n: int, seed: int, as_printed: bool, folder: str | None) -> OddOneOut:
+    sample = agreement.generate(task, set_name, n, split=split, seed=seed, as_printed=as_printed)
+    return sample.encode(agreement.tokenizer(folder))
+
+
+@lru_cache(maxsize=24)
+def _images(store: Store, task: str, set_name: str, split: str, n: int, seed: int, resolution: int) -> OddOneOut:
+    sampling = {"task": task, "set": set_name, "split": split, "n": n, "seed": seed, "resolution": resolution}
+
+    def build(folder: Path) -> None:
+        made = shapes.generate(task, set_name, n, seed=seed, split=split, resolution=resolution)
+        tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
+        save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
+
+    artefact = store.make("stimuli", {"generator": VERSIONS["vision"], **sampling}, build)
+    tensors, _ = load_tensors(artefact.path / "stimuli.safetensors")
+    items = torch.as_tensor(shapes.rgb(tensors["index"], tensors["palette"]))
+    return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), tensors["kinds"])

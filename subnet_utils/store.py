@@ -1,0 +1,255 @@
+"""The artefact store: a specification names a folder, and a folder that exists is finished and intact.
+
+`Store.make(kind, spec, build)` returns the finished artefact of a specification or builds it. The key is the hash of
+the canonical specification with the class's name and a schema version. Building happens in a folder of its own that
+outlives a killed run, so checkpoints in it are found again; finishing means checksummed, then renamed into place.
+A damaged artefact is set aside and built anew. Files are safetensors, JSON and parquet; nothing is ever unpickled.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import safetensors.torch
+from filelock import FileLock, Timeout
+from safetensors import safe_open
+from torch import Tensor
+
+from subnet_utils.study import ROOT
+
+SCHEMA = 1
+"""Raised when the meaning of a specification or the layout of an artefact changes: old artefacts are then not found."""
+
+_INTACT: set[Path] = set()
+"""Artefacts whose checksums this process has verified: each is read once for that, not at every use."""
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written; the message names the folder and the remedy."""
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A finished artefact: a folder whose files match their checksums."""
+
+    kind: str
+    key: str
+    path: Path
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of `<name>.safetensors`."""
+        return safetensors.torch.load_file(self.path / f"{name}.safetensors")
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table of `<name>.parquet`."""
+        return pd.read_parquet(self.path / f"{name}.parquet")
+
+    def json(self, name: str) -> Any:
+        """The content of `<name>.json`; `spec` and `provenance` exist in every artefact."""
+        return json.loads((self.path / f"{name}.json").read_text())
+
+
+class Store:
+    """A folder of artefacts, by default `artifacts/` in the checkout or the folder named by SUBNET_ARTIFACTS."""
+
+    def __init__(self, root: Path | str | None = None):
+        self.root = Path(root or os.environ.get("SUBNET_ARTIFACTS") or ROOT / "artifacts").absolute()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Store) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def make(self, kind: str, spec: Mapping[str, Any], build: Callable[[Path], None]) -> Artefact:
+        """The artefact of `spec`, built by `build(folder)` if it is not there.
+
+        `build` writes its files into the folder it is given; what an interrupted call left there is still in it. Files
+        whose name starts with `checkpoint` are dropped when the artefact is finished. Two processes that ask for the
+        same artefact build it once. Raises StoreError if the folder cannot be written or the disk is full.
+        """
+        artefact = self.find(kind, spec)
+        if artefact is not None:
+            return artefact
+        with _explained(self.root):
+            with self._lock(kind, key_of(kind, spec)):
+                return self.find(kind, spec) or self._build(kind, spec, build)
+
+    def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
+        """The finished artefact of `spec`, or None. A damaged one is moved to `quarantine/` with one line on why."""
+        key = key_of(kind, spec)
+        path = self.root / kind / key
+        if not path.is_dir():
+            return None
+        if path not in _INTACT:
+            damage = _damage(path)
+            if damage:
+                self._quarantine(path, damage)
+                return None
+            _INTACT.add(path)
+        return Artefact(kind, key, path)
+
+    def _build(self, kind: str, spec: Mapping[str, Any], build: Callable[[Path], None]) -> Artefact:
+        key = key_of(kind, spec)
+        folder, final = self.root / "partial" / f"{kind}-{key}", self.root / kind / key
+        folder.mkdir(parents=True, exist_ok=True)
+        started = time.monotonic()
+        build(folder)
+        for left_over in folder.glob("checkpoint*"):
+            left_over.unlink()
+        save_json(folder / "spec.json", spec)
+        save_json(folder / "provenance.json", provenance(seconds=round(time.monotonic() - started, 2)))
+        save_json(folder / "manifest.json", {path.name: _sha256(path) for path in sorted(folder.iterdir())})
+        final.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(folder, final)
+        _sync(final.parent)
+        _INTACT.add(final)
+        return Artefact(kind, key, final)
+
+    @contextmanager
+    def _lock(self, kind: str, key: str) -> Iterator[None]:
+        folder = self.root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{kind}-{key}.lock")
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            print(f"{kind} {key}: another process is building it; waiting", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _quarantine(self, path: Path, damage: str) -> None:
+        aside = self.root / "quarantine" / f"{path.parent.name}-{path.name}-{time.time_ns()}"
+        with _explained(self.root):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.replace(path, aside)
+            except FileNotFoundError:
+                return  # another process was quicker
+        message = f"{path.parent.name} {path.name} is damaged ({damage}); moved to {aside}, building it again"
+        print(message, file=sys.stderr, flush=True)
+
+
+def key_of(kind: str, spec: Mapping[str, Any]) -> str:
+    """Sixteen hexadecimal digits that name a specification: the hash of its canonical JSON, kind and schema version."""
+    text = json.dumps([SCHEMA, kind, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file: whole or not at all."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    _replace(path, safetensors.torch.save(tensors, metadata=dict(metadata or {})))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file. Raises StoreError if it is truncated or no such file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise StoreError(f"{path} cannot be read as safetensors ({error}); delete it and run again") from None
+
+
+def save_json(path: Path, content: Any) -> None:
+    """Write a JSON file: whole or not at all."""
+    _replace(path, (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def save_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a parquet file: whole or not at all."""
+    _replace(path, table.to_parquet(index=False))
+
+
+def provenance(**more: Any) -> dict[str, Any]:
+    """Who made an artefact: versions, commit, machine."""
+    packages = ("torch", "torchvision", "transformers", "numpy", "statsmodels")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "commit": _commit(),
+        "machine": platform.machine(),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **more,
+    }
+
+
+@cache
+def _commit() -> str:
+    """The checkout's commit, with `+changes` if tracked files differ from it, or `unknown` outside git."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+changes", "--abbrev=12", "--exclude=*"],
+            cwd=ROOT, capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return described.stdout.strip()
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with an artefact's files, or None."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return "manifest.json is missing or unreadable"
+    for name, digest in manifest.items():
+        if not (path / name).is_file():
+            return f"{name} is missing"
+        if _sha256(path / name) != digest:
+            return f"{name} does not match its checksum"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    """Turn the operating system's refusals into one line that names the folder and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            remedy = f"the disk is full ({shutil.disk_usage(root).free >> 20} MiB free); free some space and run again"
+        elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+            remedy = "it cannot be written; make it writable or set SUBNET_ARTIFACTS to another folder"
+        else:
+            raise
+        raise StoreError(f"artefact folder {root}: {remedy}. Finished artefacts are kept") from error

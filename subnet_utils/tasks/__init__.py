@@ -1,0 +1,1 @@
+"""What is learned: pure functions from (specification, seed) to data."""

@@ -1,0 +1,301 @@
+"""Random closed contours, their outlines on the pixel grid, and where one outline may lie relative to another.
+
+The shapes of *Break It Down* (section 5) come from Zerroug et al. (2022): a blob is four random points, one per
+quadrant, joined by recursive midpoint displacement. A contour is drawn as a closed chain of pixels, 1 px wide, and a
+shape is only ever moved by whole pixels. So the chain is the geometry: the polygon through its pixel centers and the
+image cannot disagree about what touches what (`Placements` lists the offsets at which two outlines touch, or are
+nested, or both, without ever crossing).
+
+Everything works on many contours at once: they are stored one after the other (`Outlines`) and refined level by level.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+MAX_ROUNDS = 200
+"""Rounds of rejection sampling before giving up; in practice a handful is enough."""
+
+
+@dataclass(frozen=True)
+class Outlines:
+    """m closed polylines, stored one after the other.
+
+    points: [p, 2] (x, y); starts: int [m + 1], outline i is points[starts[i]:starts[i + 1]], first point not repeated.
+    """
+
+    points: NDArray
+    starts: NDArray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, i: int) -> NDArray:
+        return self.points[self.starts[i] : self.starts[i + 1]]
+
+    @property
+    def owner(self) -> NDArray:
+        """int [p]: the outline that each point belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @property
+    def following(self) -> NDArray:
+        """int [p]: index of the next point on the same closed outline."""
+        following = np.arange(1, len(self.points) + 1)
+        following[self.starts[1:] - 1] = self.starts[:-1]
+        return following
+
+    @property
+    def extents(self) -> NDArray:
+        """int [m, 2]: width and height in pixels of outlines on the pixel grid whose least coordinates are 0."""
+        return np.maximum.reduceat(self.points, self.starts[:-1]) + 1
+
+    def moved(self, by: NDArray) -> "Outlines":
+        """The outlines, each moved by its own (x, y) [m, 2]."""
+        return Outlines(self.points + by[self.owner], self.starts)
+
+    def take(self, rows: NDArray) -> "Outlines":
+        """The outlines of these rows [k], in this order; a row may come more than once."""
+        counts = np.diff(self.starts)[rows]
+        taken = _group(self.points[:0], counts).starts
+        return Outlines(self.points[np.repeat(self.starts[rows] - taken[:-1], counts) + np.arange(taken[-1])], taken)
+
+
+def _group(points: NDArray, counts: NDArray) -> Outlines:
+    return Outlines(points, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def concatenate(parts: list[Outlines]) -> Outlines:
+    """All outlines of several collections, in order."""
+    return _group(np.concatenate([p.points for p in parts]), np.concatenate([np.diff(p.starts) for p in parts]))
+
+
+def random_contours(n: int, *, inner_radius: float, gap: float, rng: np.random.Generator) -> Outlines:
+    """n random closed contours that fill the unit square.
+
+    Four points, one per quadrant, in the annulus inner_radius <= r <= 0.5; consecutive ones joined by midpoint
+    displacement until no segment is wider or higher than `gap`; a contour that enters the inner disc is thrown away.
+    Then a random rotation and an anisotropic scaling to the unit bounding box (Zerroug et al., 2022).
+    Raises RuntimeError if the annulus is too thin to find n contours.
+    """
+    found: list[Outlines] = []
+    missing, tried = n, 0
+    for _ in range(MAX_ROUNDS):
+        batch = 8 + int(1.2 * missing * max(1.5, tried / (n - missing + 1)))
+        contours = _refined(_quadrants(batch, inner_radius, rng), inner_radius, gap, rng)
+        found.append(_to_unit_box(contours, rng))
+        missing, tried = missing - len(contours), tried + batch
+        if missing <= 0:
+            return concatenate(found).take(np.arange(n))
+    raise RuntimeError(f"found only {n - missing} of {n} contours of inner radius {inner_radius}; use a smaller one")
+
+
+def _quadrants(n: int, inner_radius: float, rng: np.random.Generator) -> Outlines:
+    """n squares of four points, each uniform over its quadrant of the annulus."""
+    points = np.zeros((4 * n, 2))
+    todo = np.arange(4 * n)
+    while len(todo):
+        points[todo] = rng.uniform(0, 0.5, (len(todo), 2))
+        radius = np.hypot(*points[todo].T)
+        todo = todo[(radius < inner_radius) | (radius > 0.5)]
+    signs = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
+    return _group(points * np.tile(signs, (n, 1)), np.full(n, 4))
+
+
+def _refined(contours: Outlines, inner_radius: float, gap: float, rng: np.random.Generator) -> Outlines:
+    """Midpoint displacement, level by level: what recursion would do to each segment, for all segments at once."""
+    while True:
+        chords = contours.points[contours.following] - contours.points
+        long = np.flatnonzero((np.abs(chords) > gap).any(axis=1))
+        if not len(long):
+            return contours
+        middles = _displaced(contours.points[long] + chords[long] / 2, np.hypot(*chords[long].T) / 5, rng)
+        owner = contours.owner
+        alive = np.ones(len(contours), dtype=bool)
+        alive[owner[long][np.hypot(*middles.T) < inner_radius]] = False
+        counts = np.bincount(np.concatenate([owner, owner[long]]), minlength=len(contours))
+        contours = _group(np.insert(contours.points, long + 1, middles, axis=0), counts).take(np.flatnonzero(alive))
+
+
+def _displaced(middles: NDArray, reach: NDArray, rng: np.random.Generator) -> NDArray:
+    """Each middle moved uniformly inside a disc of radius `reach`, again and again until it lies within r <= 0.5."""
+    moved = np.empty_like(middles)
+    todo = np.arange(len(middles))
+    while len(todo):
+        angle = rng.uniform(0, 2 * np.pi, len(todo))
+        radius = reach[todo] * np.sqrt(rng.uniform(0, 1, len(todo)))
+        moved[todo] = middles[todo] + np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        todo = todo[np.hypot(*moved[todo].T) > 0.5]
+    return moved
+
+
+def _to_unit_box(contours: Outlines, rng: np.random.Generator) -> Outlines:
+    if not len(contours):
+        return contours
+    angle = rng.uniform(0, 2 * np.pi, len(contours))[contours.owner]
+    cos, sin = np.cos(angle), np.sin(angle)
+    x, y = contours.points.T
+    points = np.stack([cos * x - sin * y, sin * x + cos * y], axis=1)
+    low = np.minimum.reduceat(points, contours.starts[:-1])
+    high = np.maximum.reduceat(points, contours.starts[:-1])
+    return Outlines((points - low[contours.owner]) / (high - low)[contours.owner], contours.starts)
+
+
+def on_grid(contours: Outlines, sizes: NDArray) -> Outlines:
+    """Pixel chains of contours in the unit square, each drawn `sizes` [m] pixels wide and high.
+
+    Vertices are rounded to pixels and joined by straight lines, one pixel per step, so that consecutive pixels are
+    8-neighbors. Points int [p, 2] from 0 to round(size) - 1.
+    """
+    corners = np.rint(contours.points * (np.rint(sizes) - 1)[contours.owner, None]).astype(np.int64)
+    steps = corners[contours.following] - corners
+    lengths = np.abs(steps).max(axis=1)
+    segment = np.repeat(np.arange(len(corners)), lengths)
+    along = np.arange(len(segment)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    chain = corners[segment] + np.rint(steps[segment] * (along / lengths[segment])[:, None]).astype(np.int64)
+    return _group(chain, np.bincount(contours.owner, weights=lengths, minlength=len(contours)).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Placements:
+    """What holds between two outlines at each offset (x, y), in whole pixels, of the second from the first.
+
+    All are bool [h, w], indexed by [y, x] + origin. crossing: they share a pixel, or one slips through the other
+    between two diagonal neighbors; near: some pixels are 8-neighbors; crowded: some pixel centers are closer than the
+    gap (Chebyshev). inside, outside: where the second lies, meaningful where the two do not cross.
+    """
+
+    crossing: NDArray
+    near: NDArray
+    crowded: NDArray
+    inside: NDArray
+    outside: NDArray
+    origin: NDArray
+
+    @property
+    def touching_inside(self) -> NDArray:
+        """int [k, 2]: offsets at which the second lies in the first and touches it."""
+        return self._offsets(self.near & ~self.crossing & self.inside)
+
+    @property
+    def touching_outside(self) -> NDArray:
+        """int [k, 2]: offsets at which the two touch from outside."""
+        return self._offsets(self.near & ~self.crossing & self.outside)
+
+    @property
+    def clear_inside(self) -> NDArray:
+        """int [k, 2]: offsets at which the second lies in the first and keeps the gap."""
+        return self._offsets(~self.crowded & self.inside)
+
+    @property
+    def all_possible(self) -> bool:
+        """Whether the second can touch the first from inside and from outside, and lie in it clearly."""
+        meet = self.near & ~self.crossing
+        ways = (meet & self.inside, meet & self.outside, ~self.crowded & self.inside)
+        return all(way.any() for way in ways)
+
+    def crosses(self, offsets: NDArray) -> NDArray:
+        """bool [...]: whether the two cross at offsets [..., 2]; beyond the table they are too far apart to."""
+        limits = np.array(self.crossing.shape[::-1]) - 1
+        x, y = np.moveaxis(np.clip(offsets + self.origin, 0, limits), -1, 0)
+        return self.crossing[y, x]
+
+    def _offsets(self, where: NDArray) -> NDArray:
+        return np.argwhere(where)[:, ::-1] - self.origin
+
+
+def placements(first: Outlines, second: Outlines, gaps: NDArray) -> list[Placements]:
+    """Where second[i] may lie relative to first[i], with its own gap [m] in pixels (at least 2).
+
+    Inside means inside the polygon, by the even-odd rule. Outside means that the shape could be moved away by steps
+    that cross no outline pixel, so that a bay closed by pixels that happen to be neighbors counts as neither.
+    """
+    masks = _masks(first)
+    barriers = _barriers(masks)
+    inside, outside = _interiors(first, masks.shape), _exteriors(masks)
+    return [
+        _placements(masks[i], barriers[i], inside[i], outside[i], second[i], int(gaps[i])) for i in range(len(first))
+    ]
+
+
+def _placements(
+    outline: NDArray, barrier: NDArray, inside: NDArray, outside: NDArray, chain: NDArray, gap: int
+) -> Placements:
+    origin = chain.max(axis=0) + gap
+    shape = tuple(np.array(outline.shape) + origin[::-1] + gap)
+    shared = _collisions(outline, chain, origin, shape)
+    rows, columns = (slice(start, start + outline.shape[0]) for start in (origin - chain[0])[::-1])
+    within, without = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
+    within[rows, columns], without[rows, columns] = inside, outside
+    return Placements(
+        crossing=shared | _collisions(barrier & ~outline, chain, origin, shape),
+        near=_widened(shared, 1),
+        crowded=_widened(shared, gap - 1),
+        inside=within,
+        outside=without,
+        origin=origin - 1,  # masks have a margin of one pixel
+    )
+
+
+def _collisions(pixels: NDArray, chain: NDArray, origin: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """bool `shape`: offsets, shifted by origin, at which a pixel of the chain falls on one of `pixels` [h, w]."""
+    y, x = np.nonzero(pixels)
+    fixed = (y + origin[1]) * shape[1] + x + origin[0]
+    moving = chain[:, 1] * shape[1] + chain[:, 0]
+    grid = np.zeros(shape, dtype=bool)
+    grid.reshape(-1)[fixed[:, None] - moving[None, :]] = True
+    return grid
+
+
+def _widened(grid: NDArray, reach: int) -> NDArray:
+    """Everything within `reach` (Chebyshev) of what is set."""
+    for _ in range(2):
+        wide = grid.copy()
+        for step in range(1, reach + 1):
+            wide[step:] |= grid[:-step]
+            wide[:-step] |= grid[step:]
+        grid = wide.T
+    return grid
+
+
+def _masks(outlines: Outlines) -> NDArray:
+    """bool [m, side, side]: the outlines' pixels, with a margin of one pixel on every side."""
+    side = int(outlines.points.max()) + 3
+    masks = np.zeros((len(outlines), side, side), dtype=bool)
+    masks[outlines.owner, outlines.points[:, 1] + 1, outlines.points[:, 0] + 1] = True
+    return masks
+
+
+def _interiors(outlines: Outlines, shape: tuple[int, int, int]) -> NDArray:
+    """bool `shape`: the even-odd interior of each polygon; right for every pixel that is not on its outline.
+
+    A pixel is inside if an odd number of chain steps between its row and the next one lies to its left.
+    """
+    (x, y), (next_x, next_y) = outlines.points.T + 1, outlines.points[outlines.following].T + 1
+    crossing = y != next_y
+    row, column = np.minimum(y, next_y)[crossing], ((x + next_x) // 2 + 1)[crossing]
+    flips = np.zeros(shape, dtype=np.uint8)
+    np.add.at(flips, (outlines.owner[crossing], row, column), 1)
+    return np.cumsum(flips, axis=2, dtype=np.uint8) % 2 == 1
+
+
+def _exteriors(masks: NDArray) -> NDArray:
+    """bool [m, side, side]: background that is 4-connected to the margin."""
+    within_image = np.zeros((3, 3, 3), dtype=bool)
+    within_image[1] = ndimage.generate_binary_structure(2, 1)
+    regions, _ = ndimage.label(~masks, structure=within_image)
+    return regions == regions[:, :1, :1]
+
+
+def _barriers(masks: NDArray) -> NDArray:
+    """Outlines made 4-connected, so that no 8-connected chain can slip through between two diagonal neighbors."""
+    barriers = masks.copy()
+    falling = masks[:, :-1, :-1] & masks[:, 1:, 1:]
+    rising = masks[:, 1:, :-1] & masks[:, :-1, 1:]
+    barriers[:, :-1, 1:] |= falling
+    barriers[:, 1:, :-1] |= falling
+    barriers[:, :-1, :-1] |= rising
+    barriers[:, 1:, 1:] |= rising
+    return barriers

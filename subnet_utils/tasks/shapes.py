@@ -1,0 +1,155 @@
+"""Vision stimuli of *Break It Down*: data sets of outlines that are nested, in contact, or of a certain number.
+
+Section 5, appendix E and Figures 1, 3 and 13 to 15. A cell is an image of closed outlines, 1 px wide without
+antialiasing, on white; each outline has a random color that says nothing. An example is four cells, three that follow a
+rule and the odd one. What the cells of each rule show, and where that departs from the authors' images, is in
+`scenes`; which kinds of cells make up a set is in `odd_one_out`.
+"""
+
+import multiprocessing
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from matplotlib.colors import hsv_to_rgb
+from numpy.typing import NDArray
+
+from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, nearest, sets_of
+from subnet_utils.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
+
+SPLITS = ("train", "validation", "test")
+MIN_RESOLUTION = 32
+CHUNK = 50
+"""Examples drawn from one random stream; chunks are independent, so that any number of workers may share them."""
+
+
+@dataclass(frozen=True)
+class Stimuli:
+    """The 4n cells of n examples, as drawings and palettes; the odd one of example i is cell 4i + 3.
+
+    index: uint8 [4n, r, r], 0 for the background and k for the k-th shape; palette: uint8 [4n, k, 3], white first;
+    kinds: int8 [4n], 0 to 3 (bit 0: first subroutine violated, bit 1: second).
+    """
+
+    index: NDArray
+    palette: NDArray
+    kinds: NDArray
+
+    def odd_one_out(self) -> OddOneOut:
+        """The same as an odd-one-out set with items uint8 [4n, 3, r, r]."""
+        items = torch.from_numpy(rgb(self.index, self.palette))
+        return OddOneOut(items, torch.arange(len(items)).reshape(-1, 4), torch.from_numpy(self.kinds))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a chunk of examples depends on, besides its number. Raises ValueError for names and numbers out of range."""
+
+    task: str
+    set_name: str
+    seed: int
+    split: str
+    resolution: int
+
+    def __post_init__(self) -> None:
+        for what, name, valid in (("vision task", self.task, VISION_TASKS), ("split", self.split, SPLITS)):
+            if name not in valid:
+                raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
+        if self.set_name not in sets_of(self.task):
+            raise ValueError(f"task '{self.task}' has no set '{self.set_name}'; {nearest(self.set_name, sets_of(self.task))}")
+        _at_least(0, seed=self.seed)
+        _at_least(MIN_RESOLUTION, resolution=self.resolution)
+
+    def streams(self, chunk: int) -> list[np.random.Generator]:
+        """Independent random streams for the scenes and the colors of a chunk."""
+        name = zlib.crc32(f"{self.task}/{self.set_name}/{self.split}".encode())
+        sequence = np.random.SeedSequence([self.seed, name, self.resolution, chunk])
+        return [np.random.default_rng(child) for child in sequence.spawn(2)]
+
+
+def _at_least(least: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} is {number!r}; it must be a whole number of at least {least}")
+
+
+def generate(
+    task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, workers: int = 1
+) -> Stimuli:
+    """n examples of one of the 15 sets of vision stimuli.
+
+    A pure function of everything but `workers`, the number of processes; the first k of n examples are the same as
+    asking for k. Raises ValueError for an unknown task, set or split (naming the nearest one), a resolution below 32
+    pixels, or a count, seed or number of workers out of range.
+    """
+    make = partial(_stimuli, _Request(task, set_name, seed, split, resolution))
+    index = np.zeros((4 * n, resolution, resolution), dtype=np.uint8)
+    palettes, kinds = [], []
+    for start, stimuli in zip(range(0, 4 * n, 4 * CHUNK), _chunks(make, n, workers), strict=True):
+        part = index[start : start + 4 * CHUNK]
+        part[:] = stimuli.index[: len(part)]
+        palettes.append(stimuli.palette[: len(part)])
+        kinds.append(stimuli.kinds[: len(part)])
+    return Stimuli(index, np.concatenate(palettes), np.concatenate(kinds))
+
+
+def polygons(task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128) -> list[list[NDArray]]:
+    """The outlines in the 4n cells that `generate` draws for the same arguments: per cell one array per shape.
+
+    Each array is float [k, 2], the (x, y) of a closed polygon in pixels, with pixel centers at whole numbers.
+    Raises ValueError as `generate` does.
+    """
+    chunks = _chunks(partial(_scenes, _Request(task, set_name, seed, split, resolution)), n, workers=1)
+    return [cell for scenes in chunks for cell in scenes.polygons()][: 4 * n]
+
+
+def rgb(index: NDArray, palette: NDArray) -> NDArray:
+    """Colored cells, uint8 [m, 3, h, w], from drawings uint8 [m, h, w] and palettes uint8 [m, k, 3]."""
+    items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8)
+    for item, drawing, colors in zip(items, index, palette, strict=True):
+        item[:] = colors.T[:, drawing]
+    return items
+
+
+def _chunks(make: Callable, n: int, workers: int) -> Iterator:
+    """make(0), make(1), ... in order, enough for n examples, on several processes where there is work for them.
+
+    Processes are spawned, which is safe beside running threads (torch, Jupyter) and the same on every platform.
+    """
+    _at_least(1, n=n, workers=workers)
+    numbers = range(-(-n // CHUNK))
+    workers = min(workers, len(numbers))
+    if workers == 1:
+        yield from map(make, numbers)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(make, numbers)
+
+
+def _stimuli(request: _Request, chunk: int) -> Stimuli:
+    """One chunk, drawn and colored."""
+    scenes = _scenes(request, chunk)
+    used = np.bincount(scenes.cell, minlength=len(scenes.kinds))
+    palette = _palettes(used, MOST_SHAPES[request.task], request.streams(chunk)[1])
+    return Stimuli(scenes.drawings(request.resolution), palette, scenes.kinds)
+
+
+def _palettes(used: NDArray, most: int, rng: np.random.Generator) -> NDArray:
+    """uint8 [cells, 1 + most, 3]: white, then one color per shape: hue and value in [0, 1], saturation in [.5, 1]."""
+    colors = hsv_to_rgb(rng.uniform([0, 0.5, 0], [1, 1, 1], (len(used), most, 3)))
+    palette = np.full((len(used), 1 + most, 3), 255, dtype=np.uint8)
+    shown = np.arange(most) < used[:, None]
+    palette[:, 1:][shown] = np.rint(255 * colors[shown])
+    return palette
+
+
+def _scenes(request: _Request, chunk: int) -> Scenes:
+    """The geometry of one chunk."""
+    rng = request.streams(chunk)[0]
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    kinds = composition(request.task, request.set_name, CHUNK, both=True, generator=generator).numpy()
+    return random_scenes(request.task, kinds, resolution=request.resolution, rng=rng)

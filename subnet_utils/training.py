@@ -1,0 +1,250 @@
+"""The one training loop, for base models and masks alike.
+
+`fit` optimizes a dictionary of tensors in place. What it draws in an epoch is a pure function of (seed, epoch), and a
+checkpoint holds weights, optimizer state, the best weights so far and the history: a run that was killed goes on from
+its last checkpoint and ends with the same bits as one that was not.
+"""
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from subnet_utils.store import StoreError, load_tensors, save_tensors
+from subnet_utils.study import Compute
+
+CHECKPOINT_SECONDS = 10.0
+"""A checkpoint is written at the end of an epoch if the last one is at least this old."""
+
+
+class TrainingDiverged(RuntimeError):
+    """The loss is not finite; the message names the run, the epoch and what to change."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to optimize: Adam without weight decay (sections 5 and B).
+
+    patience: epochs without a better validation loss before training stops; the best weights are kept. None: all epochs
+    are run and the last weights are kept, as for masks.
+    """
+
+    learning_rate: float
+    epochs: int
+    seed: int
+    patience: int | None = None
+
+
+@dataclass
+class Progress:
+    """Where a run stands: all that, with the tensors, a checkpoint must hold."""
+
+    epoch: int = 0
+    best_loss: float = math.inf
+    best_epoch: int = -1
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def exhausted(self, recipe: Recipe) -> bool:
+        """Whether the epochs or the patience are used up."""
+        waited = self.epoch - 1 - self.best_epoch
+        return self.epoch >= recipe.epochs or (recipe.patience is not None and waited >= recipe.patience)
+
+
+def fit(
+    parameters: dict[str, Tensor],
+    batches: Callable[[torch.Generator], Iterable[Any]],
+    loss: Callable[[Any, int, torch.Generator], Tensor],
+    *,
+    recipe: Recipe,
+    validate: Callable[[], Mapping[str, float]] | None = None,
+    observe: Callable[[int], Mapping[str, float]] | None = None,
+    checkpoint: Path | None = None,
+    label: str = "training",
+) -> pd.DataFrame:
+    """Optimize `parameters` (leaf tensors, changed in place) and return the history, one row an epoch.
+
+    batches(generator) is one pass over the data; loss(batch, epoch, generator) a scalar; validate() what to add to the
+    history after an epoch, `validation_loss` among it when the recipe has a patience; observe(epoch) the same for what
+    only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or was written by
+    another recipe is not used, and a line says so. Raises TrainingDiverged when a loss or a parameter is not finite,
+    ValueError for a patience without `validate`.
+    """
+    if recipe.patience is not None and validate is None:
+        raise ValueError(f"{label}: a patience needs validate() and its validation_loss; give both or neither")
+    optimizer = torch.optim.Adam(parameters.values(), lr=recipe.learning_rate, weight_decay=0.0)
+    best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
+    saved = time.monotonic()
+    with progress_bar(recipe.epochs, label, start=state.epoch) as advance:
+        while not state.exhausted(recipe):
+            generator = generator_for(recipe.seed, state.epoch)
+            row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, generator, label)}
+            row.update(validate() if validate else {})
+            row.update(observe(state.epoch) if observe else {})
+            _require_finite("the validation loss", row.get("validation_loss", 0.0), state, optimizer, label)
+            _note(state, row, parameters, best, recipe)
+            if checkpoint is not None and time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                _save(checkpoint, state, parameters, best, optimizer, recipe)
+                saved = time.monotonic()
+            advance(row)
+    if recipe.patience is not None:
+        _copy(best, parameters)
+    return pd.DataFrame(state.history)
+
+
+def generator_for(*parts: Any) -> torch.Generator:
+    """A random generator on the CPU that depends on nothing but `parts` (integers and strings)."""
+    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def resolve_device(compute: Compute) -> torch.device:
+    """The device of a study. Raises ValueError if a GPU is asked for and there is none."""
+    if compute.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("compute.device is 'cuda' but torch sees no GPU; set it to 'auto' or 'cpu'")
+    return torch.device("cuda" if compute.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def products(compute: Compute, device: torch.device, *, convolutional: bool):
+    """Context in which matrix products run at the study's precision.
+
+    auto means bfloat16 on a GPU, and on a CPU with AVX512-BF16 for convolutional networks; transformers as small as
+    those of the CPU profiles gain nothing from it.
+    """
+    has_bf16 = device.type == "cuda" or (convolutional and torch.cpu._is_avx512_bf16_supported())
+    if compute.precision == "float32" or (compute.precision == "auto" and not has_bf16):
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextmanager
+def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable[[Mapping[str, float]], None]]:
+    """A tqdm bar on a terminal; elsewhere a plain line every half minute, so that logs stay readable."""
+    bar = tqdm(total=total, initial=start, desc=label, disable=not sys.stderr.isatty(), leave=False)
+    last = time.monotonic()
+    done = start
+
+    def advance(row: Mapping[str, float]) -> None:
+        nonlocal last, done
+        done += 1
+        bar.update()
+        if bar.disable and time.monotonic() - last > 30:
+            last = time.monotonic()
+            shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
+            numbers = ", ".join(f"{name} {row[name]:.4g}" for name in shown if name in row)
+            print(f"{label}: {done}/{total} {numbers}".rstrip(), file=sys.stderr, flush=True)
+
+    try:
+        yield advance
+    finally:
+        bar.close()
+
+
+def _epoch(state: Progress, batches, loss, optimizer, generator: torch.Generator, label: str) -> float:
+    """One pass of optimization; the mean loss over its batches."""
+    losses = []
+    for batch in batches(generator):
+        optimizer.zero_grad(set_to_none=True)
+        value = loss(batch, state.epoch, generator)
+        value.backward()
+        optimizer.step()
+        losses.append(value.detach())
+    if not losses:
+        raise TrainingDiverged(f"{label}: epoch {state.epoch} has no batches; give it data")
+    mean = torch.stack(losses).mean()
+    _require_finite("the loss", mean, state, optimizer, label)
+    for parameter in optimizer.param_groups[0]["params"]:  # the last step has no later loss to show that it went wrong
+        _require_finite("a parameter", parameter, state, optimizer, label)
+    return float(mean)
+
+
+def _require_finite(what: str, value: Tensor | float, state: Progress, optimizer: torch.optim.Adam, label: str) -> None:
+    """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite."""
+    if not torch.as_tensor(value).isfinite().all():
+        remedy = f"lower the learning rate ({optimizer.param_groups[0]['lr']:g})"
+        raise TrainingDiverged(f"{label}: {what} in epoch {state.epoch} is not finite; {remedy}")
+
+
+def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Recipe) -> None:
+    """Add an epoch to the history and keep the weights if they are the best so far."""
+    state.history.append(row)
+    state.epoch += 1
+    if recipe.patience is not None and row["validation_loss"] < state.best_loss:
+        state.best_loss, state.best_epoch = row["validation_loss"], state.epoch - 1
+        _copy(parameters, best)
+
+
+@torch.no_grad()
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    for name, tensor in target.items():
+        tensor.copy_(source[name])
+
+
+def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+    """Write the full state to one file, with a digest of all that it holds in the header."""
+    tensors = {f"now/{name}": tensor for name, tensor in parameters.items()}
+    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"adam/{name}/{key}"] = torch.as_tensor(value)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = json.dumps({"run": _run(parameters, recipe), "progress": asdict(state)})
+    save_tensors(path, tensors, {"header": header, "digest": _digest(tensors, header)})
+
+
+def _resume(
+    path: Path | None, parameters, best, optimizer: torch.optim.Optimizer, recipe: Recipe, label: str
+) -> Progress | None:
+    """Load a checkpoint if there is an intact one of this run; None to start from the beginning."""
+    if path is None or not path.exists():
+        return None
+    try:
+        tensors, progress = _read(path, _run(parameters, recipe))
+    except StoreError as error:
+        print(f"{label}: checkpoint not used, starting over: {error}", file=sys.stderr, flush=True)
+        return None
+    for target, prefix in ((parameters, "now"), (best, "best")):
+        _copy({name: tensors[f"{prefix}/{name}"] for name in target}, target)
+    for name, parameter in parameters.items():
+        found = {k.rsplit("/", 1)[1]: v for k, v in tensors.items() if k.startswith(f"adam/{name}/")}
+        if found:  # a parameter that never had a gradient has no Adam state
+            optimizer.state[parameter] = {
+                key: value.clone() if key == "step" else value.to(parameter.device) for key, value in found.items()
+            }
+    return progress
+
+
+def _read(path: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], Progress]:
+    """A checkpoint's tensors and progress. Raises StoreError if it is damaged or belongs to another run."""
+    tensors, metadata = load_tensors(path)
+    if metadata.get("digest") != _digest(tensors, metadata.get("header", "")):
+        raise StoreError(f"{path} does not match its digest")
+    header = json.loads(metadata["header"])
+    if header["run"] != run:
+        raise StoreError(f"{path} was written by another run: its recipe or its parameters differ")
+    return tensors, Progress(**header["progress"])
+
+
+def _run(parameters: Mapping[str, Tensor], recipe: Recipe) -> dict[str, Any]:
+    """What tells a run from another one: two that differ here must not share a checkpoint."""
+    return {"recipe": asdict(recipe), "shapes": {name: list(tensor.shape) for name, tensor in parameters.items()}}
+
+
+def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
+    """SHA-256 of names, types, shapes and bytes of the tensors, and of the header: all that a flipped bit could change."""
+    digest = hashlib.sha256(header.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,26 @@
+"""What the whole suite shares: one thread, no windows, repeatable examples, and artefacts that are not the user's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import matplotlib
+import pytest
+import torch
+
+# In this process only, not in the environment: the notebooks' kernels, started by the same pytest, choose for themselves.
+torch.set_num_threads(1)
+matplotlib.use("Agg")
+
+# The same examples every time, and no deadline: a busy machine is not a failure.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A fresh artefact folder for each test module, in place of the checkout's `artifacts/`."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("artifacts")
+        patch.setenv("SUBNET_ARTIFACTS", str(folder))
+        yield folder

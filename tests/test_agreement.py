@@ -1,0 +1,520 @@
+"""Language stimuli of *Break It Down*: grammar, splits, sampling, tokenizers (section 6, appendix F)."""
+
+import re
+from collections import Counter
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subnet_utils.tasks import agreement
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
+
+SPLITS = ("train", "validation", "test")
+RELATIVES = {
+    "object relative, animate": 5600,
+    "object relative, inanimate": 5040,
+    "object relative without that, animate": 5600,
+    "object relative without that, inanimate": 5040,
+}
+SUBJECT_VERB_COUNTS = RELATIVES | {
+    "prepositional, animate": 8400,
+    "prepositional, inanimate": 2520,
+    "subject relative": 5600,
+    "simple": 70,
+}
+REFLEXIVE_COUNTS = {"reflexive object relative": 11200, "simple reflexive": 140}
+
+# Appendix F, all of its examples: per task and set four sentences with their kinds (0 grammatical,
+# 1 = A flipped, 2 = B flipped) as read off by hand; the fourth is the odd one out.
+PRINTED = {
+    ("sv-agreement-singular", "base"): {
+        "the farmer near the parent is old": 0,
+        "the surgeon that the architects hate laughs": 0,
+        "the novel that the dancer likes is new": 0,
+        "the senator to the side of the parents are young": 2,
+    },
+    ("sv-agreement-plural", "base"): {
+        "the farmers the taxi drivers love are short": 0,
+        "the songs the dancers admire are unpopular": 0,
+        "the surgeons that admire the executives are young": 0,
+        "the officers that love the assistant is short": 2,
+    },
+    ("sv-agreement-singular", "mask-subject"): {
+        "the farmer that the taxi driver hates smile": 2,
+        "the consultant the guards hate is young": 0,
+        "the poem that the assistant likes brings joy to people": 0,
+        "the customers that the chefs like is tall": 1,
+    },
+    ("sv-agreement-plural", "mask-subject"): {
+        "the novels the guard hates are good": 0,
+        "the teachers across from the parent is young": 2,
+        "the shows that the taxi driver likes are unpopular": 0,
+        "the manager across from the parent smile": 1,
+    },
+    ("sv-agreement-singular", "mask-verb"): {
+        "the game the executives admire is unpopular": 0,
+        "the surgeon to the side of the taxi drivers smiles": 0,
+        "the consultants the dancer likes swims": 1,
+        "the painting that the chefs love are unpopular": 2,
+    },
+    ("sv-agreement-plural", "mask-verb"): {
+        "the customer the assistant loves swim": 1,
+        "the surgeons that the executive likes are short": 0,
+        "the authors that love the chef swim": 0,
+        "the officers that like the assistant swims": 2,
+    },
+    ("sv-agreement-singular", "probe-subject"): {
+        "the teacher to the side of the taxi driver swims": 0,
+        "the farmer that the chef likes is young": 0,
+        "the novel the ministers admire is bad": 0,
+        "the customers in front of the dancers is old": 1,
+    },
+    ("sv-agreement-plural", "probe-subject"): {
+        "the pictures by the skater interest people": 0,
+        "the movies the skater admires are bad": 0,
+        "the pilots in front of the taxi driver are tall": 0,
+        "the consultant that the dancer likes are old": 1,
+    },
+    ("sv-agreement-singular", "probe-verb"): {
+        "the senator the taxi drivers admire is young": 0,
+        "the pilot to the side of the dancer smiles": 0,
+        "the farmer the assistant admires is young": 0,
+        "the pilot that loves the minister are tall": 2,
+    },
+    ("sv-agreement-plural", "probe-verb"): {
+        "the poems that the chefs hate are bad": 0,
+        "the surgeons in front of the dancer laugh": 0,
+        "the surgeons near the taxi drivers smile": 0,
+        "the farmers behind the architects is short": 2,
+    },
+    ("anaphora-singular", "base"): {
+        "the consultant that the chef loves disguised himself": 0,
+        "the manager that the architects hate congratulated herself": 0,
+        "the pilot that the architects admire hurt herself": 0,
+        "the surgeon that the executives like congratulated themselves": 2,
+    },
+    ("anaphora-plural", "base"): {
+        "the consultants that the guards love injured themselves": 0,
+        "the senators that the minister admires embarrassed themselves": 0,
+        "the officers that the assistant likes embarrassed themselves": 0,
+        "the teacher that the dancer loves embarrassed themselves": 1,
+    },
+    ("anaphora-singular", "mask-antecedent"): {
+        "the officer that the taxi driver likes doubted herself": 0,
+        "the author that the architect loves hated himself": 0,
+        "the manager that the executives love disguised herself": 0,
+        "the customers that the parent likes disguised himself": 1,
+    },
+    ("anaphora-plural", "mask-antecedent"): {
+        "the authors that the skater hates doubted himself": 2,
+        "the surgeons that the parents admire hurt themselves": 0,
+        "the officers that the taxi driver hates injured himself": 2,
+        "the pilot that the assistant loves hurt themselves": 1,
+    },
+    ("anaphora-singular", "mask-pronoun"): {
+        "the customer that the ministers hate congratulated herself": 0,
+        "the surgeons that the dancers like embarrassed himself": 1,
+        "the authors that the taxi driver hates embarrassed himself": 1,
+        "the author that the architect admires doubted themselves": 2,
+    },
+    ("anaphora-plural", "mask-pronoun"): {
+        "the officer that the skaters admire embarrassed themselves": 1,
+        "the senator that the guard likes embarrassed themselves": 1,
+        "the customer that the ministers love doubted themselves": 1,
+        "the managers that the guard admires injured herself": 2,
+    },
+    ("anaphora-singular", "probe-antecedent"): {
+        "the customer that the skater admires hurt herself": 0,
+        "the consultant that the executive loves disguised herself": 0,
+        "the manager that the skaters like embarrassed herself": 0,
+        "the senators that the guard admires injured himself": 1,
+    },
+    ("anaphora-plural", "probe-antecedent"): {
+        "the senators that the architects like embarrassed themselves": 0,
+        "the authors that the executives admire disguised themselves": 0,
+        "the surgeons that the taxi driver admires doubted themselves": 0,
+        "the officer that the parents like congratulated themselves": 1,
+    },
+    ("anaphora-singular", "probe-pronoun"): {
+        "the pilot that the chefs hate hurt himself": 0,
+        "the teacher that the taxi drivers love hated herself": 0,
+        "the senator that the assistant loves embarrassed herself": 0,
+        "the pilot that the skaters admire embarrassed themselves": 2,
+    },
+    ("anaphora-plural", "probe-pronoun"): {
+        "the authors that the parents admire congratulated themselves": 0,
+        "the pilots that the chef hates hurt themselves": 0,
+        "the authors that the parents like congratulated themselves": 0,
+        "the farmers that the ministers admire injured herself": 2,
+    },
+}
+
+
+# ---- an independent reader of number features
+
+EMBEDDED = re.compile(r"(?:like|admire|hate|love)(s?)")
+FINITE = re.compile(r"(is|are|laughs?|swims?|smiles?|brings?|interests?)")
+
+
+def features(sentence: str) -> tuple[bool, bool]:
+    """(A plural, B plural) of a sentence from the endings of its words; checks all other agreement on the way."""
+    words = sentence.replace("taxi driver", "taxidriver").split()
+    assert words[0] == "the"
+    a_plural = words[1].endswith("s")
+    reflexive = words[-1] in ("himself", "herself", "themselves")
+    body, last = (words[2:-2], words[-1]) if reflexive else (words[2:], "")
+    for place, word in enumerate(body):
+        if embedded := EMBEDDED.fullmatch(word):
+            before = body[place - 1]
+            noun_plural = a_plural if before == "that" else before.endswith("s")
+            assert noun_plural == (embedded[1] == ""), sentence
+    if reflexive:
+        return a_plural, last == "themselves"
+    (verb,) = [word for word in body if FINITE.fullmatch(word)]
+    return a_plural, verb == "are" or not verb.endswith("s")
+
+
+def kind_by_features(sentence: str, task: str) -> int:
+    """0, 1 or 2 as in the package; 3 for a sentence with both numbers wrong."""
+    a_plural, b_plural = features(sentence)
+    plural = task.endswith("plural")
+    return (a_plural != plural) + 2 * (b_plural != plural)
+
+
+def token_strings(data: agreement.AgreementSet) -> list[list[str]]:
+    return [[data.sentences[item] for item in row] for row in data.examples.tolist()]
+
+
+def small_set(task: str, set_name: str, split: str, seed: int, **options) -> agreement.AgreementSet:
+    return agreement.generate(task, set_name, 60, split=split, seed=seed, **options)
+
+
+# ---- grammar
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_counts_per_template_and_kind(task):
+    expected = SUBJECT_VERB_COUNTS if task.startswith("sv") else REFLEXIVE_COUNTS
+    table = agreement.sentences(task)
+    assert list(table.columns) == ["sentence", "template", "kind"]
+    total = 37_870 if task.startswith("sv") else 11_340
+    assert Counter(table["kind"]) == {0: total, 1: total, 2: total}
+    for kind in (0, 1, 2):
+        assert Counter(table.loc[table["kind"] == kind, "template"]) == expected
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_distinct_counts(task):
+    table = agreement.counts(task)
+    rows, distinct = (table.groupby("kind")[column].sum().tolist() for column in ("sentences", "distinct"))
+    merged = {"anaphora-singular": [11_340, 11_340, 5_670], "anaphora-plural": [5_670, 5_670, 11_340]}
+    assert distinct == merged.get(task, [37_870] * 3)
+    assert rows == [37_870 if task.startswith("sv") else 11_340] * 3
+    for kind in (0, 1, 2):  # and no sentence belongs to two templates
+        whole = agreement.sentences(task)
+        assert whole.loc[whole["kind"] == kind, "sentence"].nunique() == distinct[kind]
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_kinds_match_the_number_features_of_every_sentence(task):
+    table = agreement.sentences(task).drop_duplicates()
+    assert [kind_by_features(s, task) for s in table["sentence"]] == table["kind"].tolist()
+
+
+@pytest.mark.parametrize("pair", ["sv-agreement", "anaphora"])
+def test_a_flip_in_one_number_is_a_b_flip_in_the_other(pair):
+    singular, plural = (agreement.sentences(f"{pair}-{number}") for number in ("singular", "plural"))
+    for one, other in ((1, 2), (2, 1)):
+        flipped = singular.loc[singular["kind"] == one, "sentence"]
+        assert Counter(flipped) == Counter(plural.loc[plural["kind"] == other, "sentence"])
+
+
+def test_changing_the_table_does_not_change_the_grammar():
+    table = agreement.sentences("anaphora-plural")
+    table.loc[:, "kind"] = 7
+    assert set(agreement.sentences("anaphora-plural")["kind"]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("task", "set_name"), PRINTED)
+def test_printed_examples_are_generated_with_the_right_kind(task, set_name):
+    table = agreement.sentences(task)
+    for sentence, kind in PRINTED[task, set_name].items():
+        assert set(table.loc[table["sentence"] == sentence, "kind"]) == {kind}, sentence
+
+
+def test_all_of_appendix_f_is_transcribed():
+    assert set(PRINTED) == {(task, name) for task in LANGUAGE_TASKS for name in sets_of(task)}
+    assert all(len(sentences) == 4 for sentences in PRINTED.values())
+
+
+def test_example_of_section_6():
+    table = agreement.sentences("sv-agreement-singular")
+    assert table.query("sentence == 'the picture by the ministers interest people'")["kind"].tolist() == [2]
+
+
+# ---- splits and sampling
+
+
+@settings(max_examples=6, deadline=None)
+@given(task=st.sampled_from(LANGUAGE_TASKS), seed=st.integers(0, 2**40))
+def test_splits_partition_each_kind(task, seed):
+    parts = agreement.splits(task, seed=seed, fractions=(0.7, 0.2, 0.1))
+    assert parts["sentence"].is_unique
+    assert set(parts["sentence"]) == set(agreement.sentences(task)["sentence"])
+    sizes = parts.groupby(["kind", "split"]).size().unstack()
+    totals = sizes.sum(axis=1)
+    for split, share in zip(SPLITS, (0.7, 0.2, 0.1), strict=True):
+        assert ((sizes[split] - share * totals).abs() <= 1).all()
+    assert not parts.equals(agreement.splits(task, seed=seed + 1, fractions=(0.7, 0.2, 0.1)))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    task=st.sampled_from(LANGUAGE_TASKS),
+    seeds=st.lists(st.integers(0, 2**40), min_size=15, max_size=15),
+    split_seed=st.integers(0, 99),
+)
+def test_no_sentence_in_two_splits_whatever_the_seeds(task, seeds, split_seed):
+    parts = agreement.splits(task, seed=split_seed).set_index("sentence")["split"]
+    cells = [(name, split) for name in sets_of(task) for split in SPLITS]
+    for (name, split), seed in zip(cells, seeds, strict=True):
+        data = small_set(task, name, split, seed, split_seed=split_seed)
+        assert set(parts[list(data.sentences)]) == {split}
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_paper_sizes_fit_and_stay_disjoint(task):
+    seen: dict[str, set[str]] = {split: set() for split in SPLITS}
+    for name, sizes in agreement.PAPER_SIZES[task].items():
+        for split, n in sizes.items():
+            data = agreement.generate(task, name, n, split=split, seed=3)
+            assert data.examples.shape == (n, 4)
+            seen[split].update(data.sentences)
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert seen[one].isdisjoint(seen[other])
+
+
+def test_paper_sizes_are_those_of_appendix_f():
+    full, small = {"train": 9500, "validation": 500, "test": 1000}, {"validation": 300, "test": 300}
+    assert agreement.PAPER_SIZES["sv-agreement-plural"] == {
+        "base": full,
+        "mask-subject": full,
+        "mask-verb": full,
+        "probe-subject": small,
+        "probe-verb": small,
+    }
+    assert agreement.PAPER_SIZES["anaphora-singular"]["mask-pronoun"] == {
+        "train": 2500,
+        "validation": 200,
+        "test": 200,
+    }
+    assert agreement.PAPER_SIZES["anaphora-plural"]["probe-antecedent"] == {"validation": 200, "test": 200}
+
+
+@settings(max_examples=10, deadline=None)
+@given(task=st.sampled_from(LANGUAGE_TASKS), seed=st.integers(0, 2**40), as_printed=st.booleans())
+def test_composition_of_every_set(task, seed, as_printed):
+    a, b = subroutines_of(task)
+    allowed = {  # kinds of the rule-following sentences and of the odd one
+        "base": ({0}, {1, 2}),
+        f"mask-{a}": ({0, 2}, {1}),
+        f"mask-{b}": ({0, 1}, {2}),
+        f"probe-{a}": ({0}, {1}),
+        f"probe-{b}": ({0}, {2}),
+    }
+    for name, (rule, odd) in allowed.items():
+        data = small_set(task, name, "train", seed, as_printed=as_printed)
+        kinds = [[kind_by_features(s, task) for s in row] for row in token_strings(data)]
+        assert {kind for row in kinds for kind in row[:3]} == rule
+        assert {row[3] for row in kinds} == odd
+        assert data.kinds.dtype == torch.int8 and data.kinds[data.examples].tolist() == kinds
+
+
+@pytest.mark.parametrize("name", ["base", "mask-verb"])
+def test_composition_is_balanced(name):
+    data = agreement.generate("sv-agreement-singular", name, 4000, split="train", seed=0)
+    kinds = data.kinds[data.examples]
+    mixed = kinds[:, 3] == 1 if name == "base" else kinds[:, :3].flatten() == 1
+    assert abs(mixed.float().mean().item() - 0.5) < 0.03
+
+
+@settings(max_examples=8, deadline=None)
+@given(task=st.sampled_from(LANGUAGE_TASKS), seed=st.integers(0, 2**40), as_printed=st.booleans())
+def test_sentences_of_a_quadruple_are_distinct_and_none_is_overused(task, seed, as_printed):
+    rows = Counter(agreement.sentences(task)["sentence"])
+    for name in ("base", f"mask-{subroutines_of(task)[0]}"):
+        data = agreement.generate(task, name, 1000, split="train", seed=seed, as_printed=as_printed)
+        assert len(set(data.sentences)) == len(data.sentences)
+        assert all(type(sentence) is str for sentence in data.sentences)
+        quadruples = token_strings(data)
+        assert all(len(set(row)) == 4 for row in quadruples)
+        used = Counter(sentence for row in quadruples for sentence in row)
+        assert set(used) == set(data.sentences)
+        assert all(times <= rows[sentence] for sentence, times in used.items())
+
+
+def test_repeated_sentences_never_meet_even_in_a_crowded_pool():
+    """A split of six distinct plural reflexives, each with two rows: four examples use up all of them."""
+    share = 6 / 5670
+    for seed in range(20):
+        data = agreement.generate(
+            "anaphora-plural",
+            "probe-pronoun",
+            4,
+            split="validation",
+            seed=seed,
+            fractions=(0.5, share, 0.5 - share),
+        )
+        rule = [row[:3] for row in token_strings(data)]
+        assert all(len(set(row)) == 3 for row in rule)
+        assert set(Counter(sentence for row in rule for sentence in row).values()) == {2}
+
+
+def test_templates_occur_in_proportion_to_their_sentences():
+    """Chi-square against sentence counts: drawing templates uniformly would give 'simple' an eighth of the cells."""
+    data = agreement.generate("sv-agreement-plural", "probe-verb", 2000, split="train", seed=1)
+    template_of = agreement.sentences("sv-agreement-plural").set_index("sentence")["template"]
+    drawn = Counter(template_of[list(data.sentences)])
+    expected = {name: 8000 * count / 37_870 for name, count in SUBJECT_VERB_COUNTS.items()}
+    chi2 = sum((drawn[name] - expected[name]) ** 2 / expected[name] for name in expected)
+    assert chi2 < 24.3  # 0.1% point of 7 degrees of freedom
+
+
+def test_generate_is_deterministic_and_every_argument_matters():
+    arguments = {"task": "anaphora-singular", "set_name": "base", "n": 40, "split": "test", "seed": 5}
+    first, again = agreement.generate(**arguments), agreement.generate(**arguments)
+    assert first.sentences == again.sentences and torch.equal(first.examples, again.examples)
+    changes = [{"seed": 6}, {"split": "train"}, {"set_name": "probe-pronoun"}, {"task": "anaphora-plural"}]
+    for change in [*changes, {"split_seed": 1}, {"as_printed": True}]:
+        assert agreement.generate(**arguments | change).sentences != first.sentences
+
+
+def test_generate_does_not_depend_on_global_random_state():
+    torch.manual_seed(0)
+    first = small_set("sv-agreement-plural", "base", "train", 0)
+    torch.manual_seed(1)
+    assert small_set("sv-agreement-plural", "base", "train", 0).sentences == first.sentences
+
+
+def test_as_printed_mask_sets_overlap_base_and_probe_sets():
+    task = "sv-agreement-singular"
+    trained = set(
+        agreement.generate(task, "mask-verb", 3000, split="train", seed=0, as_printed=True).sentences
+    )
+    for name in ("base", "probe-verb", "probe-subject"):
+        tested = agreement.generate(task, name, 300, split="test", seed=0, as_printed=True).sentences
+        share = len(trained.intersection(tested)) / len(tested)
+        assert 0.03 < share < 0.3
+    for task, shared in (("sv-agreement-singular", False), ("anaphora-plural", True)):
+        train, test = (
+            agreement.generate(task, "base", n, split=split, seed=0, as_printed=True).sentences
+            for split, n in (("train", 2500), ("test", 200))
+        )
+        assert (not set(train).isdisjoint(test)) == shared  # only merged reflexives leak inside one set
+
+
+# ---- bad input
+
+
+def test_bad_input_is_one_clear_line():
+    good = {"task": "anaphora-plural", "set_name": "base", "n": 10, "split": "train", "seed": 0}
+    cases = [
+        ({"task": "anaphora-plurals"}, "did you mean 'anaphora-plural'"),
+        ({"task": "inside-contact"}, "unknown language task 'inside-contact'"),
+        ({"set_name": "mask-pronuon"}, "did you mean 'mask-pronoun'"),
+        ({"set_name": "mask-verb"}, "no set 'mask-verb'"),
+        ({"split": "validate"}, "did you mean 'validation'"),
+        ({"n": 0}, "at least 1"),
+        ({"n": 3100}, "needs 9300 sentences of kind 0, the split has 9072"),
+        ({"fractions": (0.8, 0.1, 0.2)}, "sum 1"),
+        ({"fractions": (0.9, 0.1)}, "three positive shares"),
+        ({"fractions": (1.1, 0.1, -0.2)}, "three positive shares"),
+        ({"fractions": (0.00018, 0.5, 0.49982)}, "larger fraction"),
+    ]
+    for change, message in cases:
+        with pytest.raises(ValueError, match=re.escape(message)) as error:
+            agreement.generate(**good | change)
+        assert "\n" not in str(error.value)
+    for function in (agreement.sentences, agreement.counts, agreement.gallery, agreement.splits):
+        options = {"seed": 0} if function in (agreement.gallery, agreement.splits) else {}
+        with pytest.raises(ValueError, match="unknown"):
+            function("agreement", **options)
+
+
+# ---- gallery and tokenizers
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_gallery_shows_one_example_of_each_set(task):
+    table = agreement.gallery(task, seed=0)
+    assert table.index.tolist() == list(sets_of(task)) and table.columns[-1] == "odd one out"
+    for sentence in table.to_numpy().flatten():
+        assert sentence.startswith("*") == (kind_by_features(sentence.removeprefix("*"), task) != 0)
+    assert table["odd one out"].str.startswith("*").all()
+
+
+@pytest.fixture
+def wordpiece_folder(tmp_path):
+    pieces = "[PAD] [unused0] [UNK] [CLS] [SEP] [MASK] the author ##s is laugh that guard love old "
+    (tmp_path / "vocab.txt").write_text(pieces.replace(" ", "\n"))
+    return tmp_path
+
+
+def test_word_vocabulary_covers_the_grammar():
+    vocabulary = agreement.tokenizer()
+    words = {w for task in LANGUAGE_TASKS for s in agreement.sentences(task)["sentence"] for w in s.split()}
+    assert vocabulary.tokens == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(words))
+    assert vocabulary.size == len(words) + 4 and {"taxi", "driver", "drivers"} <= words
+    tokens = vocabulary.encode(["the pilot laughs", "the pilot behind the taxi driver is old", "the xyzzy"])
+    assert tokens.dtype == torch.int64 and tokens.shape == (3, 10)
+    texts = [[vocabulary.tokens[i] for i in row] for row in tokens.tolist()]
+    assert texts[0] == ["[CLS]", "the", "pilot", "laughs", "[SEP]", *["[PAD]"] * 5]
+    assert " ".join(texts[1]) == "[CLS] the pilot behind the taxi driver is old [SEP]"
+    assert texts[2][:4] == ["[CLS]", "the", "[UNK]", "[SEP]"]
+
+
+def test_wordpiece_of_a_folder(wordpiece_folder):
+    pieces = agreement.tokenizer(str(wordpiece_folder))
+    assert pieces.size == 15
+    tokens = pieces.encode(("the authors that love the guard laugh", "the author is old"))
+    assert tokens.dtype == torch.int64
+    assert tokens.tolist() == [[3, 6, 7, 8, 11, 13, 6, 12, 10, 4], [3, 6, 7, 9, 14, 4, 0, 0, 0, 0]]
+
+
+def test_wordpiece_refuses_a_folder_that_is_not_of_a_bert(tmp_path, wordpiece_folder):
+    with pytest.raises(ValueError, match=r"nowhere' is not a folder with a vocab\.txt"):
+        agreement.tokenizer(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty' is not a folder with a vocab\.txt"):
+        agreement.tokenizer(tmp_path / "empty")
+    vocabulary = (wordpiece_folder / "vocab.txt").read_text()
+    (wordpiece_folder / "vocab.txt").write_text("the\n" + vocabulary)
+    with pytest.raises(ValueError, match=re.escape("has [PAD] = 1, not 0")):
+        agreement.tokenizer(wordpiece_folder)
+    (wordpiece_folder / "vocab.txt").write_text(vocabulary.replace("[CLS]\n", "").replace("[SEP]\n", ""))
+    with pytest.raises(ValueError, match=re.escape("lacks [CLS], [SEP]")):
+        agreement.tokenizer(wordpiece_folder)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_encoded_set_is_an_odd_one_out_set(folder, wordpiece_folder):
+    data = small_set("sv-agreement-singular", "base", "test", 0)
+    tokenizer = agreement.tokenizer(wordpiece_folder if folder else None)
+    encoded = data.encode(tokenizer)
+    assert isinstance(encoded, OddOneOut) and len(encoded) == 60
+    assert len(encoded.items) == len(data.sentences) == len(encoded.kinds)
+    assert encoded.items.max() < tokenizer.size
+    assert torch.equal(encoded.examples, data.examples)
+
+
+def test_token_lengths_are_those_of_real_sentences():
+    """Five to thirteen words with [CLS] and [SEP]: nothing is padded to 50."""
+    vocabulary = agreement.tokenizer()
+    table = pd.concat([agreement.sentences(task) for task in LANGUAGE_TASKS])
+    lengths = table["sentence"].str.split().str.len() + 2
+    assert (lengths.min(), lengths.max()) == (5, 13)
+    longest = table["sentence"][(lengths == 13).to_numpy()].iloc[:1].tolist()
+    assert vocabulary.encode([*longest, "the pilot laughs"]).shape == (2, 13)

@@ -1,0 +1,349 @@
+"""The figures: what is drawn is what the numbers say, it is the same every time, and it can be read."""
+
+import io
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.colors import to_hex, to_rgb  # noqa: E402
+
+from subnet_utils import figures, reference  # noqa: E402
+from subnet_utils.figures import BASE_MARKERS, CONDITIONS  # noqa: E402
+from subnet_utils.statistics import clamped_difference  # noqa: E402
+
+BLUE, RED, GRAY, BLACK = (CONDITIONS[name].color for name in ("subnetwork", "ablated", "below", "paper"))
+MACHADO = {  # severity 1.0, linear RGB (Machado, Oliveira and Fernandes 2009, table 1)
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with plt.rc_context():
+        figures.style()
+        yield
+        plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def effects() -> pd.DataFrame:
+    """Three bases, the last of which has not learned its task, three masks each."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for subroutine in ("inside", "contact"):
+        for network, target, other in (("subnetwork", 0.93, 0.3), ("ablated", 0.45, 0.8)):
+            for base in range(3):
+                for mask_seed in range(3):
+                    accuracies = np.clip((target, other) + rng.normal(0, 0.04, 2) + 0.02 * base, 0, 1)
+                    row = {"model": "resnet", "task": "inside-contact", "number": "", "subroutine": subroutine}
+                    row |= {"base_model": str(base), "base_accuracy": (0.99, 0.95, 0.76)[base], "network": network}
+                    row |= {"mask_seed": mask_seed, "target_accuracy": accuracies[0], "other_accuracy": accuracies[1]}
+                    rows.append(row | {"difference": clamped_difference(*accuracies)})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def paper() -> pd.DataFrame:
+    table = reference.load("break_it_down_effects")
+    return table[(table["condition"] == "trained") & (table["model"] == "resnet50") & (table["task"] == "inside-contact")]
+
+
+def drawn(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def markers(ax, shapes: tuple[str, ...] = BASE_MARKERS) -> list:
+    """The single-point lines drawn with one of the shapes: the runs of a panel."""
+    return [line for line in ax.lines if line.get_marker() in shapes and len(line.get_xdata()) == 1]
+
+
+def means(ax) -> dict[str, list[float]]:
+    """Heights of the thick horizontal ticks, by color."""
+    ticks = [line for line in ax.lines if line.get_linewidth() == 2 and len(line.get_xdata()) == 2]
+    return {color: sorted(float(t.get_ydata()[0]) for t in ticks if to_hex(t.get_color()) == color) for color in (BLUE, RED)}
+
+
+def assert_readable(figure) -> None:
+    """No text overlaps another, none is smaller than 6.5 points, and none is cut off when saved as the book saves."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    page = figure.get_tightbbox(renderer).transformed(figure.dpi_scale_trans)
+    texts = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text().strip() and text.get_visible()]
+    texts = [text for text in texts if text.get_window_extent(renderer).width > 0 and _on_axis(text)]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    for i, (text, box) in enumerate(zip(texts, boxes, strict=True)):
+        assert text.get_fontsize() >= 6.5, text
+        assert page.x0 - 1 <= box.x0 and box.x1 <= page.x1 + 1 and page.y0 - 1 <= box.y0 and box.y1 <= page.y1 + 1, text
+        for other, other_box in zip(texts[:i], boxes[:i], strict=True):
+            assert not _overlap(box, other_box), f"{text.get_text()!r} overlaps {other.get_text()!r}"
+
+
+def _overlap(a, b) -> bool:
+    return min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
+
+
+def _on_axis(text) -> bool:
+    """Whether a tick label belongs to a tick within the view: matplotlib keeps a few beyond it, which are not drawn."""
+    ax = text.axes
+    if ax is None or text not in [*ax.get_xticklabels(which="both"), *ax.get_yticklabels(which="both")]:
+        return True
+    axis, place = (0, text.get_position()[0]) if text in ax.get_xticklabels(which="both") else (1, text.get_position()[1])
+    low, high = sorted((ax.get_xlim(), ax.get_ylim())[axis])
+    return low <= place <= high
+
+
+def test_every_run_has_a_marker_of_its_base_and_gray_means_below_90_percent(effects):
+    _, ax = plt.subplots()
+    assert figures.differences(ax, effects) is ax
+    runs = markers(ax)
+    assert len(runs) == len(effects) == 36
+    for network, color in (("subnetwork", BLUE), ("ablated", RED)):
+        for base, shape in zip(("0", "1"), BASE_MARKERS, strict=False):
+            chosen = effects[(effects["network"] == network) & (effects["base_model"] == base)]
+            heights = [m.get_ydata()[0] for m in runs if m.get_marker() == shape and to_hex(m.get_markerfacecolor()) == color]
+            assert sorted(heights) == sorted(chosen["difference"])
+    gray = [m for m in runs if to_hex(m.get_markerfacecolor()) == GRAY]
+    assert {m.get_marker() for m in gray} == {BASE_MARKERS[2]}
+    assert sorted(m.get_ydata()[0] for m in gray) == sorted(effects.loc[effects["base_model"] == "2", "difference"])
+    assert ax.get_ylim() == (-0.8, 0.8)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["inside", "contact"]
+    assert any(np.array_equal(line.get_ydata(), [0, 0]) for line in ax.lines)
+
+
+def test_our_mean_and_interval_are_over_the_bases_that_learned(effects):
+    _, ax = plt.subplots()
+    figures.differences(ax, effects)
+    learned = effects[effects["base_accuracy"] >= 0.9]
+    by_base = learned.groupby(["network", "subroutine", "base_model"])["difference"].mean()
+    for network, color in (("subnetwork", BLUE), ("ablated", RED)):
+        expected = by_base[network].groupby("subroutine").mean()
+        assert means(ax)[color] == pytest.approx(sorted(expected))
+        bars = [line for line in ax.lines if len(line.get_xdata()) == 2 and to_hex(line.get_color()) == color]
+        bars = sorted(tuple(line.get_ydata()) for line in bars if line.get_linewidth() == 1)
+        intervals = [stats.t.interval(0.95, len(b) - 1, b.mean(), stats.sem(b)) for _, b in by_base[network].groupby("subroutine")]
+        assert np.allclose(bars, sorted(intervals))
+
+
+def test_a_panel_without_a_base_that_learned_is_all_gray_and_has_no_mean(effects):
+    _, ax = plt.subplots()
+    figures.differences(ax, effects.assign(base_accuracy=0.8))
+    assert {to_hex(m.get_markerfacecolor()) for m in markers(ax)} == {GRAY}
+    assert means(ax) == {BLUE: [], RED: []}
+
+
+def test_the_papers_values_are_black_open_diamonds_in_every_panel(effects, paper):
+    _, (left, right) = plt.subplots(1, 2)
+    figures.differences(left, effects, paper)
+    figures.accuracies(right, effects, paper)
+    for ax, values in ((left, ["difference"]), (right, ["target_accuracy", "other_accuracy"])):
+        diamonds = [line for line in ax.lines if line.get_marker() == "D"]
+        heights = sorted(float(line.get_ydata()[0]) for line in diamonds)
+        assert heights == pytest.approx(sorted(paper[[f"{value}_mean" for value in values]].to_numpy().ravel()))
+        assert {to_hex(line.get_markerfacecolor()) for line in diamonds} == {"#ffffff"}
+        assert {to_hex(line.get_color()) for line in diamonds} == {BLACK}
+        whiskers = [s for c in ax.containers for s in c[2][0].get_segments()]
+        assert sorted(s[1][1] - s[0][1] for s in whiskers) == pytest.approx(
+            sorted(2 * paper[[f"{value}_sd" for value in values]].to_numpy().ravel())
+        )
+
+
+def test_stars_stand_above_their_own_cluster(effects):
+    _, ax = plt.subplots()
+    figures.differences(ax, effects, stars={("inside", "subnetwork"): "***", ("contact", "ablated"): "*"})
+    places = {text.get_text(): text.get_position()[0] for text in ax.texts if text.get_text()}
+    assert set(places) == {"***", "*"}
+    assert -0.5 < places["***"] < 0 < 1 < places["*"] < 1.5
+
+
+def test_accuracies_are_not_clamped_and_test_other_is_open(effects):
+    below_chance = effects.assign(other_accuracy=0.1)
+    _, ax = plt.subplots()
+    figures.accuracies(ax, below_chance)
+    runs = markers(ax)
+    assert len(runs) == 2 * len(effects)
+    open_runs = [m for m in runs if m.get_markerfacecolor() == "none"]
+    assert {m.get_ydata()[0] for m in open_runs} == {0.1}
+    assert any(np.array_equal(line.get_ydata(), [0.25, 0.25]) for line in ax.lines)
+
+
+def test_the_same_runs_give_the_same_picture(effects, paper):
+    pictures = []
+    for _ in range(2):
+        figure, ax = plt.subplots()
+        figures.differences(ax, effects, paper, {("inside", "subnetwork"): "***"}, "inside-contact")
+        pictures.append(drawn(figures.legend(figure)))
+    assert pictures[0] == pictures[1]
+
+
+@pytest.mark.parametrize("column", ["model", "task"])
+def test_runs_of_two_models_or_tasks_do_not_share_a_panel(effects, column):
+    mixed = pd.concat([effects, effects.assign(**{column: "another"})])
+    _, ax = plt.subplots()
+    with pytest.raises(ValueError, match=rf"one {column}; effects have .*another"):
+        figures.differences(ax, mixed)
+
+
+def test_a_reference_of_several_conditions_is_refused(effects):
+    everything = reference.load("break_it_down_effects")
+    _, ax = plt.subplots()
+    with pytest.raises(ValueError, match="select one condition and model"):
+        figures.differences(ax, effects, everything)
+
+
+def test_gallery_shows_the_cells_and_frames_the_odd_one():
+    cells = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 32), dtype=np.uint8)
+    figure = figures.gallery(plt.figure(figsize=(3.4, 2)), {"base": cells, "mask inside": cells[::-1]})
+    axes = np.array(figure.axes).reshape(2, 4)
+    assert [row[0].get_ylabel() for row in axes] == ["base", "mask inside"]
+    assert np.array_equal(axes[0, 2].images[0].get_array(), cells[2].transpose(1, 2, 0))
+    framed = [[to_hex(ax.spines["left"].get_edgecolor()) == RED for ax in row] for row in axes]
+    assert framed == [[False, False, False, True]] * 2
+    assert_readable(figure)
+
+
+@pytest.mark.parametrize("cells", [np.zeros((4, 32, 32, 3), np.uint8), np.zeros((4, 3, 32, 32))])
+def test_gallery_refuses_other_cells(cells):
+    with pytest.raises(ValueError, match="row 'base' is .*give uint8"):
+        figures.gallery(plt.figure(), {"base": cells})
+
+
+def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
+    grid = [(rate, init, start) for rate in (0.01, 0.0001) for init in (0.1, -0.05) for start in ("stem", "stage_4")]
+    search = pd.DataFrame(grid, columns=["learning_rate", "mask_init", "start"])
+    search["score"] = [0.1, 0.0, 0.3, 0.6, 0.0, 0.6, 0.2, 0.1]
+    search["own_task_accuracy"] = [0.95, 0.89, 0.95, 0.95, 0.3, 0.95, 0.95, 0.95]
+    figure, ax = plt.subplots(figsize=(3.4, 2.6))
+    figures.search_heatmap(ax, search)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.01, 0.1", "0.01, −0.05", "0.0001, 0.1", "0.0001, −0.05"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["stem", "stage 4"]
+    hatched = [patch.get_xy() for patch in ax.patches if patch.get_hatch()]
+    assert [(int(x), int(y)) for x, y in hatched] == [(1, 0), (0, 2)]
+    assert [patch.get_xy() for patch in ax.patches if not patch.get_fill()] == [(1, 1)]
+    assert sorted(text.get_text() for text in ax.texts) == ["0.10", "0.10", "0.20", "0.30", "0.60", "0.60"]
+    assert_readable(figure)
+    with pytest.raises(ValueError, match="several rows for one setting"):
+        figures.search_heatmap(ax, pd.concat([search, search]))
+
+
+def test_search_heatmap_of_a_search_without_success():
+    search = pd.DataFrame({"learning_rate": [0.01], "mask_init": [0.0], "start": ["stem"], "score": [0.0], "own_task_accuracy": [0.5]})
+    _, ax = plt.subplots()
+    figures.search_heatmap(ax, search)
+    assert [text.get_text() for text in ax.texts] == []
+    assert sum(bool(patch.get_hatch()) for patch in ax.patches) == 1
+
+
+def hardening(epochs: int = 12, bins: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    beta = 200 ** ((np.arange(epochs) + 1) / epochs)
+    logits = 0.05 + np.linspace(0, 0.05, epochs)[:, None] * rng.normal(-0.5, 1, 5000)
+    soft = 1 / (1 + np.exp(-beta[:, None] * logits))
+    shares = np.stack([np.histogram(row, bins, (0, 1))[0] / 5000 for row in soft])
+    trace = pd.DataFrame({"epoch": range(epochs), "beta": beta, "density": (logits > 0).mean(axis=1)})
+    histograms = pd.DataFrame(shares, columns=[f"bin_{i:02d}" for i in range(bins)])
+    return trace, histograms.assign(epoch=range(epochs))
+
+
+def test_annealing_draws_temperature_density_and_histograms():
+    trace, histograms = hardening()
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    figures.annealing(axes, trace, histograms)
+    beta, twin = axes[0], figure.axes[2]
+    assert beta.get_yscale() == "log"
+    assert np.allclose(beta.lines[0].get_ydata(), trace["beta"])
+    assert np.allclose(twin.lines[0].get_ydata(), 100 * trace["density"])
+    steps = axes[1].patches
+    assert [step.get_label() for step in steps] == ["1", "4", "7", "9", "12"]
+    values, edges, _ = steps[-1].get_data()
+    assert np.allclose(values, histograms.filter(like="bin_").iloc[-1], atol=1e-11)
+    assert np.allclose(edges, np.linspace(0, 1, 51))
+    assert_readable(figure)
+
+
+def test_annealing_of_chosen_epochs():
+    trace, histograms = hardening()
+    figure, axes = plt.subplots(1, 2)
+    figures.annealing(axes, trace, histograms, epochs=[0, 11])
+    assert [step.get_label() for step in axes[1].patches] == ["1", "12"]
+    with pytest.raises(ValueError, match="no epoch 12; they have 0-11"):
+        figures.annealing(axes, trace, histograms, epochs=[12])
+
+
+def test_learning_curves_have_one_color_a_run():
+    epochs = np.arange(5)
+    history = pd.concat(
+        pd.DataFrame({
+            "run": run, "epoch": epochs, "train_loss": np.exp(-epochs * speed),
+            "validation_loss": 1.1 * np.exp(-epochs * speed), "validation_accuracy": 1 - 0.75 * np.exp(-epochs * speed),
+        })
+        for run, speed in (("sv-agreement singular 0", 0.5), ("number-contact 0", 0.3))
+    )  # fmt: skip
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    figures.learning_curves(axes, history)
+    colors = [line.get_color() for line in axes[1].lines[:2]]
+    assert colors[0] != colors[1]
+    assert [line.get_color() for line in axes[0].lines[:4]] == [colors[0], colors[0], colors[1], colors[1]]
+    assert np.allclose(axes[1].lines[1].get_ydata(), history.loc[history["run"] == "number-contact 0", "validation_accuracy"])
+    assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
+    assert figures.MINIMUM_LOSS == pytest.approx(0.0535, abs=1e-4)
+    assert_readable(figure)
+
+
+def test_sparsity_shows_ours_and_the_papers_in_percent():
+    table = pd.DataFrame({
+        "task": ["sv-agreement", "inside-number"], "number": ["singular", ""], "subroutine": ["verb", "inside"],
+        "ours": [0.2, 0.004], "ours_low": [0.1, -0.01], "ours_high": [0.3, 0.02], "paper": [0.18, np.nan], "paper_sd": [0.09, np.nan],
+    })  # fmt: skip
+    figure, ax = plt.subplots(figsize=(4.5, 2))
+    figures.sparsity(ax, table)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["sv-agreement · singular · verb", "inside-number · inside"]
+    ours, theirs = ax.lines
+    assert np.allclose(ours.get_xdata(), [20, 0.4])
+    assert np.allclose(theirs.get_xdata(), [18, np.nan], equal_nan=True)
+    assert (ours.get_marker(), theirs.get_marker()) == ("o", "D")
+    assert ax.get_xlim()[0] > 0
+    assert_readable(figure)
+
+
+def test_a_page_of_panels_is_readable(effects, paper):
+    figure, axes = plt.subplots(1, 4, figsize=(7.2, 2.7), sharey=True)
+    for ax in axes:
+        stars = {(s, n): "***" for s in ("inside", "contact") for n in ("subnetwork", "ablated")}
+        figures.differences(ax, effects, paper, stars, "inside-contact").label_outer()
+    assert_readable(figures.legend(figure))
+
+
+def test_a_single_column_is_readable(effects, paper):
+    for draw in (figures.differences, figures.accuracies):
+        figure, ax = plt.subplots(figsize=(3.4, 2.8))
+        draw(ax, effects, paper, title="inside-contact")
+        assert_readable(figures.legend(figure, probes=draw is figures.accuracies))
+
+
+@pytest.mark.parametrize("deficiency", [None, *MACHADO])
+def test_blue_red_gray_and_black_differ_for_every_eye(deficiency):
+    matrix = np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
+    seen = [_lab(np.clip(matrix @ _linear(to_rgb(color)), 0, 1)) for color in (BLUE, RED, GRAY, BLACK)]
+    distances = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+    assert min(distances) > 20  # CIE76; 2.3 is a just noticeable difference
+
+
+def _linear(rgb) -> np.ndarray:
+    rgb = np.asarray(rgb)
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def _lab(linear: np.ndarray) -> np.ndarray:
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    f = np.cbrt(xyz / [0.9505, 1.0, 1.089])
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])

@@ -1,0 +1,222 @@
+"""The transcribed tables: against the paper's text, typed again here, and against each other.
+
+The printed sizes of the subnetworks and the authors' results behind the figures come from different sources;
+that they agree in every mean and standard deviation checks the transcription of both.
+"""
+
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from subnet_utils import reference
+
+CONDITION = ["model", "task", "number", "subroutine"]
+SPARSITY = [f"break_it_down_table{n}" for n in range(5, 12)]
+SUBROUTINES = {
+    "inside-contact": {"inside", "contact"},
+    "inside-number": {"inside", "number"},
+    "number-contact": {"number", "contact"},
+    "sv-agreement": {"subject", "verb"},
+    "anaphora": {"antecedent", "pronoun"},
+}
+TOTALS = {
+    ("resnet50", "stem"): 27_911_360,
+    ("resnet50", "stage_3"): 26_476_544,
+    ("resnet50", "stage_4"): 19_398_656,
+    ("wide_resnet50", "stem"): 71_222_464,
+    ("wide_resnet50", "stage_3"): 67_108_864,
+    ("wide_resnet50", "stage_4"): 46_399_488,
+    ("bert_small", "layer_1"): 12_845_056,
+    ("bert_small", "layer_3"): 6_553_600,
+}
+ROWS = {
+    "table1": 16,
+    "table2": 30,
+    "table3": 21,
+    "table4": 48,
+    **{f"table{n}": 54 for n in (5, 6, 7)},
+    **{f"table{n}": 36 for n in (8, 9, 10, 11)},
+    "table12": 10,
+    **{f"table{n}": 12 for n in (13, 14, 15)},
+    "effects": 132,
+    "selected_masks": 114,
+}
+
+
+def table(number: int | str) -> pd.DataFrame:
+    return reference.load(f"break_it_down_table{number}")
+
+
+@pytest.fixture(scope="module")
+def sparsity() -> pd.DataFrame:
+    frame = pd.concat([reference.load(name) for name in SPARSITY], ignore_index=True)
+    return frame.assign(density=frame["active"] / frame["total"])
+
+
+@pytest.fixture(scope="module")
+def effects() -> pd.DataFrame:
+    return reference.load("break_it_down_effects")
+
+
+def only(frame: pd.DataFrame, column: str, **where: object) -> float:
+    """Return the one cell of the row that has these values."""
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame[column].iloc[0]
+
+
+def test_every_table_is_there_with_all_its_rows_and_described():
+    assert set(reference.names()) >= {f"break_it_down_{name}" for name in ROWS}
+    for name, rows in ROWS.items():
+        assert len(reference.load(f"break_it_down_{name}")) == rows, name
+        assert f"\n    {name} " in reference.__doc__
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_tables_are_tidy(name):
+    frame = reference.load(f"break_it_down_{name}")
+    assert not frame.isna().any().any() and not frame.duplicated().any()
+    assert set(frame["task"]) <= set(SUBROUTINES)
+    models = {"resnet50", "wide_resnet50", "bert_small", "resnet50_simclr", "bert_small_lm", "vit"}
+    assert set(frame["model"]) <= models
+    if "number" in frame:
+        language = frame["task"].isin(["sv-agreement", "anaphora"])
+        assert set(frame.loc[language, "number"]) <= {"singular", "plural"}
+        assert set(frame.loc[~language, "number"]) <= {""}
+    if "subroutine" in frame and name != "table15":
+        assert all(row.subroutine in SUBROUTINES[row.task] for row in frame.itertuples())
+    for accuracy in frame.filter(regex="accuracy|density|iou|^score$").columns:
+        assert frame[accuracy].dtype == float and frame[accuracy].between(-0.75, 1).all()
+
+
+def test_load_returns_a_fresh_frame():
+    frame = table(1)
+    frame["model"] = "changed"
+    assert set(table(1)["model"]) == {"resnet50", "wide_resnet50", "bert_small"}
+
+
+@pytest.mark.parametrize("name", ["break_it_down_tabel1", "Break_it_down_table1", "table1", "", None])
+def test_unknown_name_is_refused_with_the_nearest(name):
+    with pytest.raises(ValueError, match=r"^unknown reference table .*did you mean 'break_it_down_\w+'") as error:
+        reference.load(name)
+    assert "\n" not in str(error.value)
+    if name == "break_it_down_tabel1":
+        assert "did you mean 'break_it_down_table1'" in str(error.value)
+
+
+def test_masked_totals_are_the_eight_printed_ones(sparsity):
+    architecture = sparsity["model"].str.removesuffix("_simclr").str.removesuffix("_lm")
+    printed = sparsity.groupby([architecture, "mask_start"])["total"].unique()
+    assert {key: list(totals) for key, totals in printed.items()} == {key: [n] for key, n in TOTALS.items()}
+
+
+def test_every_subnetwork_has_three_bases_three_masks_and_one_start(sparsity):
+    assert ((sparsity["active"] > 0) & (sparsity["active"] <= sparsity["total"])).all()
+    assert sparsity.groupby(CONDITION).size().eq(9).all()
+    by_base = sparsity.groupby([*CONDITION, "base"])
+    assert by_base["mask_start"].nunique().eq(1).all()
+    assert set(by_base["mask"].agg(tuple)) == {(1, 2, 3)}
+
+
+def test_sparsity_matches_the_densities_behind_the_figures(sparsity, effects):
+    """All 34 trained conditions, to the four printed digits, means and standard deviations (n - 1)."""
+    subnetworks = effects[(effects["condition"] == "trained") & (effects["network"] == "subnetwork")]
+    ours = sparsity.groupby(CONDITION)["density"].agg(["mean", "std"]).reset_index()
+    both = ours.merge(subnetworks, on=CONDITION, how="outer", indicator=True)
+    assert len(both) == 34 and (both["_merge"] == "both").all()
+    assert (both["mean"] - both["density_mean"]).abs().max() <= 0.5e-4 + 1e-12
+    assert (both["std"] - both["density_sd"]).abs().max() <= 0.5e-4 + 1e-12
+
+
+def test_ablated_density_is_the_complement(effects):
+    wide = effects.pivot(index=["condition", *CONDITION], columns="network", values=["density_mean", "density_sd"])
+    np.testing.assert_allclose(wide["density_mean"].sum(axis=1), 1, atol=1.01e-4)
+    np.testing.assert_allclose(wide["density_sd"]["ablated"], wide["density_sd"]["subnetwork"], atol=1.01e-4)
+
+
+def test_selected_masks_start_where_the_tables_say_under_another_numbering(sparsity):
+    """In every model, task and number one permutation of the bases fits both subroutines, not always 123."""
+    selected = reference.load("break_it_down_selected_masks").query("condition == 'trained'")
+    identity = []
+    for key, printed in sparsity.groupby(CONDITION[:3]):
+        theirs = selected[(selected[CONDITION[:3]] == list(key)).all(axis=1)]
+        starts = theirs.set_index(["subroutine", "base"])["mask_start"]
+        pairs = printed.drop_duplicates(["subroutine", "base"])
+        fits = [
+            order
+            for order in permutations((1, 2, 3))
+            if all(starts[row.subroutine, order[row.base - 1]] == row.mask_start for row in pairs.itertuples())
+        ]
+        assert fits, key
+        identity.append((1, 2, 3) in fits)
+    assert len(identity) == 17 and not all(identity)
+
+
+def test_spot_values_of_tables_1_and_12():
+    inside = {"model": "resnet50", "task": "inside-contact", "subroutine": "inside"}
+    verb = {"model": "bert_small", "task": "sv-agreement", "subroutine": "verb"}
+    contact = {"model": "wide_resnet50", "task": "number-contact", "subroutine": "contact"}
+    assert only(table(1), "intercept_z", **inside) == 50.13
+    assert only(table(1), "ablated_chi2", **inside) == 1.42
+    assert only(table(1), "ablated_chi2", **contact) == 296.96
+    assert only(table(1), "intercept_z", **verb) == 3.73
+    assert only(table(12), "random_z", **inside) == -1.36
+    assert only(table(12), "ablated_chi2", **verb) == 70.08
+    assert set(table(12)["model"]) == {"resnet50", "bert_small"}
+
+
+def test_spot_values_of_tables_2_to_4():
+    third = {"model": "resnet50", "base": 3}
+    assert only(table(2), "accuracy", task="inside-contact", **third) == 0.759
+    assert only(table(2), "accuracy", task="number-contact", **third) == 0.997
+    assert only(table(2), "accuracy", model="bert_small", base=1, task="sv-agreement", number="singular") == 0.997
+    assert (table(2)["accuracy"] < 0.9).sum() == 1
+    poor = table(3)[table(3)["accuracy"] < 0.9]
+    assert list(zip(poor["task"], poor["number"], poor["base"], poor["accuracy"], strict=True)) == [
+        ("anaphora", "singular", 2, 0.655),
+        ("anaphora", "singular", 3, 0.635),
+    ]
+    twelve = {"layers": 12, "batch_size": 32, "learning_rate": 0.00001}
+    assert only(table(4), "accuracy", task="number-contact", **twelve) == 0.86
+    assert only(table(4), "accuracy", task="inside-contact", **twelve) == 0.40
+    assert table(4)["accuracy"].max() == 0.86 and table(4)["accuracy"].min() == 0.22
+
+
+@pytest.mark.parametrize(
+    ("number", "where", "active"),
+    [
+        (5, {"task": "number-contact", "subroutine": "contact", "base": 1, "mask": 1}, 8_059_720),
+        (5, {"task": "inside-number", "subroutine": "number", "base": 3, "mask": 3}, 5_086_233),
+        (6, {"task": "inside-number", "subroutine": "number", "base": 1, "mask": 3}, 14_919_954),
+        (7, {"task": "inside-contact", "subroutine": "contact", "base": 2, "mask": 2}, 6_213_208),
+        (8, {"number": "plural", "subroutine": "verb", "base": 2, "mask": 3}, 56_134),
+        (8, {"number": "singular", "subroutine": "verb", "base": 3, "mask": 1}, 1_794_939),
+        (9, {"number": "plural", "subroutine": "antecedent", "base": 3, "mask": 2}, 5_134_758),
+        (10, {"number": "singular", "subroutine": "subject", "base": 3, "mask": 1}, 8_514),
+        (11, {"number": "singular", "subroutine": "pronoun", "base": 3, "mask": 2}, 1_458_843),
+    ],
+)
+def test_spot_values_of_tables_5_to_11(number, where, active):
+    assert only(table(number), "active", **where) == active
+
+
+def test_spot_values_of_tables_13_to_15():
+    assert only(table(13), "iou", layer="mlp.model.0") == 0.994
+    assert only(table(14), "iou", layer="backbone.layer4.0.downsample.0") == 0.257
+    assert only(table(15), "iou", layer="backbone.layer4.2.conv2") == 0.027
+    layers = [tuple(table(n)["layer"]) for n in (13, 14, 15)]
+    assert layers[0] == layers[1] == layers[2]
+    assert (table(15)["iou"].to_numpy() < table(14)["iou"].to_numpy()).all()  # as the paper says
+
+
+def test_difference_is_target_minus_other_where_nothing_was_clamped(effects):
+    """Mean difference = mean target - mean other, but for clamping, which means far above chance rule out."""
+    certain = (effects["target_accuracy_mean"] - 4 * effects["target_accuracy_sd"] > 0.25) & (
+        effects["other_accuracy_mean"] - 4 * effects["other_accuracy_sd"] > 0.25
+    )
+    assert certain.sum() >= 5
+    plain = effects["target_accuracy_mean"] - effects["other_accuracy_mean"]
+    np.testing.assert_allclose(effects["difference_mean"][certain], plain[certain], atol=1.51e-4)
