@@ -3,6 +3,9 @@
 Read the modules in the order of the README; each one starts with the idea and its source.
 """
 
+import importlib.util
+from pathlib import Path
+
 import torch
 
 
@@ -12,18 +15,20 @@ def _declare_missing_torchvision_operators() -> None:
     torchvision's wheel on the package registry is built against CUDA torch. Beside a CPU-only torch its compiled
     library does not load, and its import stops at the fake kernels that it registers for the detection operators
     nms and qnms. We use neither operator; declaring their schemas is enough for models, transforms and datasets.
+    Where the library loads, it brings the operators itself and nothing is declared.
     """
+    spec = importlib.util.find_spec("torchvision")
+    compiled = sorted(Path(spec.origin).parent.glob("_C.*")) if spec and spec.origin else []
     try:
-        torch.ops.torchvision.nms  # noqa: B018 - the attribute access is the test
+        for library in compiled:
+            torch.ops.load_library(library)
         return
-    except (AttributeError, RuntimeError):
+    except OSError:  # built against CUDA libraries that are not there
         pass
-    if torch.version.cuda is not None:
-        return  # a CUDA build brings the operators itself when torchvision is imported
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    declared = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _declare_missing_torchvision_operators.library = library  # a Library forgets its operators when collected
+        declared.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _declare_missing_torchvision_operators.library = declared  # a Library forgets its operators when collected
 
 
 _declare_missing_torchvision_operators()

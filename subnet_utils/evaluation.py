@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, embed_all
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel
 from subnet_utils.tasks.odd_one_out import OddOneOut, draw, similarity_logits
 from subnet_utils.training import generator_for
@@ -36,7 +36,8 @@ def score_embeddings(embeddings: Tensor, data: OddOneOut) -> Score:
     if len(embeddings) != len(data.items):
         raise ValueError(f"{len(embeddings)} embeddings for a set of {len(data.items)} items; embed the same set")
     rows, odd = draw(data.examples, generator=generator_for("evaluation", len(data)))
-    logits = similarity_logits(embeddings[rows.to(embeddings.device)]).cpu()
+    with full_precision(embeddings.device):
+        logits = similarity_logits(embeddings[rows.to(embeddings.device)].float()).cpu()
     answers = logits.argmax(dim=1)
     right = logits.gather(1, odd[:, None]).squeeze(1)
     best_other = logits.scatter(1, odd[:, None], -torch.inf).max(dim=1).values

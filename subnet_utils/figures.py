@@ -33,7 +33,7 @@ CONDITIONS = {
     "subnetwork": Condition("#0069a8", None, "subnetwork"),
     "ablated": Condition("#c8321e", None, "ablated model"),
     "below": Condition("#9a9a9a", None, "base model below 90%"),
-    "ours": Condition("#0069a8", "o", "ours, 95% interval over base models"),
+    "ours": Condition("#0069a8", "o", "ours, 95% interval"),
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
 BASE_MARKERS = ("o", "s", "^", "v", "P", "X")
@@ -109,6 +109,8 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     for level in (CHANCE, BASE_THRESHOLD):
         accuracies.axhline(level, color="0.45", ls=":", lw=0.9, zorder=0)
     losses.set(xlabel="epoch", ylabel="loss (nats)", yscale="log")
+    losses.yaxis.set_major_formatter("{x:g}")
+    losses.yaxis.set_minor_formatter("")
     losses.legend(handles=[Line2D([], [], color="0.3", label="validation"),
                            Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training")])  # fmt: skip
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
@@ -119,12 +121,27 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
 # -- how a subnetwork is found -----------------------------------------------------------------------------------------
 
 
-def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
+HATCHED = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
+FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
+
+
+def search_legend(figure: Figure) -> Figure:
+    """The legend of `search_heatmap`, once for all panels, below the figure."""
+    figure.legend(handles=_search_handles(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def _search_handles() -> list[Patch]:
+    return [Patch(label="own task below 90%", **HATCHED), Patch(label="selected", **FRAMED)]
+
+
+def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> Axes:
     """The mask search of one base model and subroutine (appendix C): a score per setting, the winner framed.
 
     search: one row per setting with columns `start`, `mask_init`, `learning_rate`, `score`, `own_task_accuracy`.
     Settings whose subnetwork is below 90% on its own task are gray and hatched. Ties go to the first row, as in the
-    search. Raises ValueError if a setting occurs twice: then it is more than one search.
+    search. explain: draw the color bar and the legend; panels of one figure need them once (`search_legend`).
+    Raises ValueError if a setting occurs twice: then it is more than one search.
     """
     if search.duplicated(["learning_rate", "mask_init", "start"]).any():
         raise ValueError("search has several rows for one setting; select one base model, subroutine and seed")
@@ -135,19 +152,17 @@ def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
     failed = own_task < BASE_THRESHOLD
     sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
-                linewidths=1, annot_kws={"size": 7.5}, cbar_kws={"label": "score"})  # fmt: skip
-    hatched = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
+                linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"} if explain else None)  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):
-        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **hatched))
+        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **HATCHED))
     winner = points.loc[points["score"].idxmax()]
-    framed = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
-    ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **framed))
+    ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **FRAMED))
     ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
     ax.tick_params(length=0, axis="both")
     ax.tick_params(axis="y", rotation=0)
-    handles = [Patch(label="own task below 90%", **hatched), Patch(label="selected", **framed)]
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
+    if explain:
+        ax.legend(handles=_search_handles(), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
     return ax
 
 
@@ -186,6 +201,7 @@ def _beta_and_density(ax: Axes, trace: pd.DataFrame) -> None:
     ax.plot(trace["epoch"] + 1, trace["beta"], color=beta, ls=(0, (4, 1.5)))
     twin.plot(trace["epoch"] + 1, 100 * trace["density"], color=density)
     ax.set(xlabel="epoch", yscale="log")
+    ax.yaxis.set_major_formatter("{x:g}")
     ax.set_ylabel("inverse temperature $\\beta$", color=beta)
     twin.set_ylabel("weights kept (%)", color=density)
     twin.set_ylim(0, None)

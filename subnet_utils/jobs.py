@@ -6,9 +6,13 @@ depend on the number of workers, because every job has its own threads and seeds
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -23,31 +27,36 @@ def worker_count(compute: Compute) -> int:
         return compute.workers
     if resolve_device(compute).type == "cuda":
         return 1
-    return max(1, len(os.sched_getaffinity(0)) // compute.threads)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // compute.threads)
+
+
+class WorkerDied(RuntimeError):
+    """A worker process was killed from outside; the message names the run and the remedy."""
 
 
 def run_jobs(function: Callable[..., Any], jobs: Sequence[tuple], *, compute: Compute, label: str) -> list[Any]:
-    """Results of `function(*job)` for every job, in order. The first exception ends the run and is raised here."""
+    """Results of `function(*job)` for every job, in order.
+
+    The first exception (an interrupt, too) ends the run and is raised here; jobs still at work are killed, and go on
+    from their checkpoints in the next run. Raises WorkerDied if a worker process is killed from outside.
+    """
     workers = min(worker_count(compute), len(jobs))
     if workers <= 1:
         torch.set_num_threads(compute.threads)
         with progress_bar(len(jobs), label) as advance:
             return [_and_advance(function(*job), advance) for job in jobs]
-    context = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(compute.threads,)) as pool,
-        progress_bar(len(jobs), label) as advance,
-    ):
+    with progress_bar(len(jobs), label) as advance, _pool(workers, compute.threads) as pool:
         futures = [pool.submit(function, *job) for job in jobs]
         for future in futures:
-            future.add_done_callback(lambda _: advance({}))
+            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else advance({}))
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        except BrokenProcessPool:
+            remedy = "memory may have run out; set compute.workers lower and run again, finished work is kept"
+            raise WorkerDied(f"{label}: a worker process was killed; {remedy}") from None
+        return [future.result() for future in futures]
 
 
 def _and_advance(result: Any, advance: Callable) -> Any:
@@ -55,13 +64,30 @@ def _and_advance(result: Any, advance: Callable) -> Any:
     return result
 
 
-def _start_worker(threads: int) -> None:
+@contextmanager
+def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose workers end at once when the block is left by an exception, or when this process is killed.
+
+    Every worker waits for the end of a pipe that only this process holds open.
+    """
+    context = multiprocessing.get_context("spawn")
+    watched, held = context.Pipe(duplex=False)
+    start = {"initializer": _start_worker, "initargs": (threads, watched)}
+    with watched, held, ProcessPoolExecutor(workers, mp_context=context, **start) as pool:
+        try:
+            yield pool
+        except BaseException:
+            held.close()
+            raise
+
+
+def _start_worker(threads: int, watched: Connection) -> None:
     """Set a worker's threads, and let it end with its parent: a killed run must leave no process that writes on."""
     torch.set_num_threads(threads)
-    parent = multiprocessing.parent_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
 
     def follow() -> None:
-        parent.join()
+        watched.poll(None)
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -54,9 +54,9 @@ def heatmaps(search: pd.DataFrame) -> Figure:
     figure, axes = _grid(len(groups), width=2.6, height=2.4)
     for ax, ((_, task, number, subroutine), group) in zip(axes, groups, strict=True):
         base = group["base_model"].iloc[0]
-        figures.search_heatmap(ax, group[group["base_model"] == base])
+        figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
         ax.set_title(f"{task} {number}\n{subroutine}, base {base.rsplit('-')[-1]}".replace(" \n", "\n"))
-    return figure
+    return figures.search_legend(figure)
 
 
 def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:

@@ -79,5 +79,5 @@ def _images(store: Store, task: str, set_name: str, split: str, n: int, seed: in
 
     artefact = store.make("stimuli", {"generator": VERSIONS["vision"], **sampling}, build)
     tensors, _ = load_tensors(artefact.path / "stimuli.safetensors")
-    items = torch.as_tensor(shapes.rgb(tensors["index"], tensors["palette"]))
+    items = torch.from_numpy(shapes.rgb(tensors["index"].numpy(), tensors["palette"].numpy()))
     return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), tensors["kinds"])

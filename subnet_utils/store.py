@@ -1,7 +1,7 @@
 """The artefact store: a specification names a folder, and a folder that exists is finished and intact.
 
 `Store.make(kind, spec, build)` returns the finished artefact of a specification or builds it. The key is the hash of
-the canonical specification with the class's name and a schema version. Building happens in a folder of its own that
+the canonical specification with the kind and a schema version. Building happens in a folder of its own that
 outlives a killed run, so checkpoints in it are found again; finishing means checksummed, then renamed into place.
 A damaged artefact is set aside and built anew. Files are safetensors, JSON and parquet; nothing is ever unpickled.
 """
@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -85,66 +84,61 @@ class Store:
         artefact = self.find(kind, spec)
         if artefact is not None:
             return artefact
-        with _explained(self.root):
-            with self._lock(kind, key_of(kind, spec)):
-                return self.find(kind, spec) or self._build(kind, spec, build)
+        artefact = self._artefact(kind, spec)
+        with _explained(self.root), self._lock(artefact):
+            if not artefact.path.is_dir():  # another process may have built it meanwhile
+                self._build(artefact, spec, build)
+        return artefact
 
     def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
         """The finished artefact of `spec`, or None. A damaged one is moved to `quarantine/` with one line on why."""
-        key = key_of(kind, spec)
-        path = self.root / kind / key
-        if not path.is_dir():
-            return None
-        if path not in _INTACT:
-            damage = _damage(path)
-            if damage:
-                self._quarantine(path, damage)
+        artefact = self._artefact(kind, spec)
+        with _explained(self.root):
+            if not artefact.path.is_dir():
                 return None
-            _INTACT.add(path)
-        return Artefact(kind, key, path)
+            if artefact.path not in _INTACT and _damage(artefact.path):
+                with self._lock(artefact):
+                    _set_aside(artefact, self.root / "quarantine")
+                return None
+        _INTACT.add(artefact.path)
+        return artefact
 
-    def _build(self, kind: str, spec: Mapping[str, Any], build: Callable[[Path], None]) -> Artefact:
+    def _artefact(self, kind: str, spec: Mapping[str, Any]) -> Artefact:
         key = key_of(kind, spec)
-        folder, final = self.root / "partial" / f"{kind}-{key}", self.root / kind / key
+        return Artefact(kind, key, self.root / kind / key)
+
+    def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
+        folder = self.root / "partial" / f"{artefact.kind}-{artefact.key}"
         folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
         build(folder)
-        for left_over in folder.glob("checkpoint*"):
-            left_over.unlink()
+        # besides checkpoints, what calls left that were killed while they wrote a file or before the last rename
+        for pattern in ("checkpoint*", ".*", "manifest.json"):
+            for left_over in folder.glob(pattern):
+                left_over.unlink()
         save_json(folder / "spec.json", spec)
         save_json(folder / "provenance.json", provenance(seconds=round(time.monotonic() - started, 2)))
         save_json(folder / "manifest.json", {path.name: _sha256(path) for path in sorted(folder.iterdir())})
-        final.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(folder, final)
-        _sync(final.parent)
-        _INTACT.add(final)
-        return Artefact(kind, key, final)
+        artefact.path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(folder, artefact.path)
+        _sync(artefact.path.parent)
+        _INTACT.add(artefact.path)
 
     @contextmanager
-    def _lock(self, kind: str, key: str) -> Iterator[None]:
+    def _lock(self, artefact: Artefact) -> Iterator[None]:
         folder = self.root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{kind}-{key}.lock")
+        lock = FileLock(folder / f"{artefact.kind}-{artefact.key}.lock")
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            print(f"{kind} {key}: another process is building it; waiting", file=sys.stderr, flush=True)
+            message = f"{artefact.kind} {artefact.key}: another process is building it; waiting"
+            print(message, file=sys.stderr, flush=True)
             lock.acquire()
         try:
             yield
         finally:
             lock.release()
-
-    def _quarantine(self, path: Path, damage: str) -> None:
-        aside = self.root / "quarantine" / f"{path.parent.name}-{path.name}-{time.time_ns()}"
-        with _explained(self.root):
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.replace(path, aside)
-            except FileNotFoundError:
-                return  # another process was quicker
-        message = f"{path.parent.name} {path.name} is damaged ({damage}); moved to {aside}, building it again"
-        print(message, file=sys.stderr, flush=True)
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:
@@ -156,7 +150,7 @@ def key_of(kind: str, spec: Mapping[str, Any]) -> str:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file: whole or not at all."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    _replace(path, safetensors.torch.save(tensors, metadata=dict(metadata or {})))
+    _replace(path, _with_sorted_metadata(safetensors.torch.save(tensors, metadata=dict(metadata or {}))))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -203,11 +197,26 @@ def _commit() -> str:
     return described.stdout.strip()
 
 
+def _set_aside(artefact: Artefact, quarantine: Path) -> None:
+    """Move a damaged artefact to the quarantine, unless the process that held the lock before has rebuilt it."""
+    damage = _damage(artefact.path) if artefact.path.is_dir() else None
+    if damage is None:
+        return
+    aside = quarantine / f"{artefact.kind}-{artefact.key}-{time.time_ns()}"
+    quarantine.mkdir(exist_ok=True)
+    os.replace(artefact.path, aside)
+    message = f"{artefact.kind} {artefact.key} is damaged ({damage}); moved to {aside}, to be built again"
+    print(message, file=sys.stderr, flush=True)
+
+
 def _damage(path: Path) -> str | None:
     """What is wrong with an artefact's files, or None."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-    except (OSError, ValueError):
+        complete = {"spec.json", "provenance.json"} <= manifest.keys()
+    except (OSError, AttributeError, ValueError):
+        complete = False
+    if not complete:
         return "manifest.json is missing or unreadable"
     for name, digest in manifest.items():
         if not (path / name).is_file():
@@ -222,14 +231,28 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """safetensors writes metadata in random order; sorted, equal content makes equal files."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[start:]
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _sync(folder: Path) -> None:
@@ -246,9 +269,10 @@ def _explained(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            remedy = f"the disk is full ({shutil.disk_usage(root).free >> 20} MiB free); free some space and run again"
-        elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+        within = error.filename is None or Path(str(error.filename)).is_relative_to(root)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "the disk is full; free some space and run again"
+        elif within and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             remedy = "it cannot be written; make it writable or set SUBNET_ARTIFACTS to another folder"
         else:
             raise

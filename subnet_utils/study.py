@@ -5,21 +5,28 @@
 here, before any work. Names follow the paper's symbols where it has them; units are in the field descriptions.
 """
 
+import reprlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic.functional_validators import AfterValidator, PlainValidator
 
+from subnet_utils.faults import auto_or_positive, distinct, explain, fault, not_empty
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
 
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
+Distinct = Annotated[Several[T], AfterValidator(distinct)]
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Strict(False), Field(min_length=1)]
+Seeds = Distinct[Annotated[int, Field(ge=0)]]
 
 
 class StudyError(ValueError):
@@ -27,9 +34,9 @@ class StudyError(ValueError):
 
 
 class Section(BaseModel):
-    """A part of a study: frozen, strictly typed, without unknown keys."""
+    """A part of a study: frozen, strictly typed, without unknown keys, NaN or infinities."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Compute(Section):
@@ -41,10 +48,17 @@ class Compute(Section):
     Evaluation is always in float32: accuracies can ride on tiny logit gaps."""
     threads: PositiveInt = 1
     """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
-    workers: Literal["auto"] | PositiveInt = "auto"
+    workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
     cache_limit_gb: PositiveFloat = 4.0
     """Largest cache of a frozen prefix's outputs, GiB a job; beyond it they are recomputed."""
+
+
+def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":
+    if architecture.width % architecture.heads:
+        what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
+        raise fault("width", what)
+    return architecture
 
 
 class Bert(Section):
@@ -58,19 +72,15 @@ class Bert(Section):
     pretrained: str | None = None
     """Folder (or hub name) to take weights and tokenizer from."""
 
+    _widths = model_validator(mode="after")(_heads_divide_width)
+
     @property
     def stages(self) -> tuple[str, ...]:
         return (*(f"layer_{i}" for i in range(1, self.layers + 1)), "pooler")
 
-    @model_validator(mode="after")
-    def _heads_divide_width(self):
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        return self
-
 
 class ResNet(Section):
-    """A four-stage ResNet with instance normalization and an embedding MLP; the paper's is bottleneck 3-4-6-3, width 64."""
+    """A four-stage ResNet, instance-normalized, with an embedding MLP; in the paper bottleneck 3-4-6-3, width 64."""
 
     family: Literal["resnet"]
     block: Literal["basic", "bottleneck"] = "bottleneck"
@@ -86,6 +96,12 @@ class ResNet(Section):
     def stages(self) -> tuple[str, ...]:
         return ("stem", "stage_1", "stage_2", "stage_3", "stage_4", "head")
 
+    @model_validator(mode="after")
+    def _wide_bottlenecks(self):
+        if self.block == "basic" and self.width_factor != 1:
+            raise fault("width_factor", f"{self.width_factor} needs block bottleneck; basic blocks have no inner width")
+        return self
+
 
 class ViT(Section):
     """A vision transformer with an embedding MLP; the paper's are 6 and 12 layers, width 768, 12 heads, patch 16."""
@@ -98,6 +114,8 @@ class ViT(Section):
     patch: PositiveInt = 16
     head_width: PositiveInt = 2048
     embedding: PositiveInt = 128
+
+    _widths = model_validator(mode="after")(_heads_divide_width)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -143,9 +161,9 @@ class MaskTraining(Section):
 
     search: Literal["grid", "selected"] = "grid"
     """grid: the paper's search, by its rule; selected: the hyperparameters that the authors' search selected."""
-    learning_rates: Annotated[tuple[PositiveFloat, ...], Strict(False), Field(min_length=1)] = (0.01, 0.0001)
-    inits: Annotated[tuple[float, ...], Strict(False), Field(min_length=1)] = (0.1, 0.05, 0.0, -0.05)
-    starts: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+    learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
+    inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
+    starts: Distinct[str]
     """Stages to start masking at."""
     search_seed: Annotated[int, Field(ge=0)] = 0
     seeds: Seeds = (0, 1, 2)
@@ -166,7 +184,7 @@ class Experiment(Section):
     paper_model: str
     """Name of the paper's model that this one is compared with."""
     architecture: Annotated[Bert | ResNet | ViT, Field(discriminator="family")]
-    tasks: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+    tasks: Distinct[str]
     data: Data
     base: BaseTraining
     masks: MaskTraining
@@ -177,18 +195,13 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _fits_together(self):
-        valid = LANGUAGE_TASKS if self.modality == "language" else VISION_TASKS
-        for task in self.tasks:
-            if task not in valid:
-                raise ValueError(f"task '{task}' is not a {self.modality} task; {nearest(task, valid)}")
+        _refuse_misfits(self)
+        stages = self.architecture.stages
         for start in self.masks.starts:
-            if start not in self.architecture.stages:
-                raise ValueError(
-                    f"masks.starts '{start}' is not a stage of '{self.model}'; {nearest(start, self.architecture.stages)}"
-                )
-        for name in ("base", "mask"):
-            if getattr(self.data, name).train == 0:
-                raise ValueError(f"data.{name}.train is 0; give at least one training example")
+            if start not in stages:
+                raise fault("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
+        if self.data.mask.train == 0:
+            raise fault("data.mask.train", "0 is not enough; give at least one training example")
         return self
 
 
@@ -197,20 +210,37 @@ class BaseSearch(Section):
 
     model: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     paper_model: str = "vit"
-    architecture: Annotated[ResNet | ViT, Field(discriminator="family")]
-    tasks: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+    architecture: ViT
+    tasks: Distinct[str]
     data: Data
     base: BaseTraining
-    layers: Annotated[tuple[PositiveInt, ...], Strict(False), Field(min_length=1)]
-    learning_rates: Annotated[tuple[PositiveFloat, ...], Strict(False), Field(min_length=1)]
-    batch_sizes: Annotated[tuple[PositiveInt, ...], Strict(False), Field(min_length=1)]
+    layers: Distinct[PositiveInt]
+    learning_rates: Distinct[PositiveFloat]
+    batch_sizes: Distinct[PositiveInt]
 
     @model_validator(mode="after")
-    def _vision_tasks(self):
-        for task in self.tasks:
-            if task not in VISION_TASKS:
-                raise ValueError(f"task '{task}' is not a vision task; {nearest(task, VISION_TASKS)}")
+    def _fits_together(self):
+        _refuse_misfits(self)
         return self
+
+
+def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
+    """Raise a fault if the tasks, the sizes or the images do not suit the architecture."""
+    architecture, data = experiment.architecture, experiment.data
+    modality, valid = ("language", LANGUAGE_TASKS) if architecture.family == "bert" else ("vision", VISION_TASKS)
+    for task in experiment.tasks:
+        if task not in valid:
+            raise fault("tasks", f"'{task}' is not a {modality} task; {nearest(task, valid)}")
+    if data.base.train == 0:
+        raise fault("data.base.train", "0 is not enough; give at least one training example")
+    if architecture.family == "vit" and data.resolution % architecture.patch:
+        what = f"{data.resolution} is not a multiple of architecture.patch {architecture.patch}; change one of them"
+        raise fault("data.resolution", what)
+    if architecture.family == "resnet":
+        # the last feature map must have more than one cell: instance normalization makes a single one zero
+        least = 16 if architecture.small_stem else 32
+        if data.resolution <= least:
+            raise fault("data.resolution", f"{data.resolution} is too small for this ResNet; give more than {least}")
 
 
 class Study(Section):
@@ -219,7 +249,7 @@ class Study(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")]
     """Figures go to figures/<name>/."""
     compute: Compute = Compute()
-    experiments: Annotated[tuple[Experiment, ...], Strict(False), Field(min_length=1)]
+    experiments: Several[Experiment]
     vit_search: BaseSearch | None = None
 
     @model_validator(mode="after")
@@ -228,7 +258,8 @@ class Study(Section):
             pairs = [(getattr(e, name), task) for e in self.experiments for task in e.tasks]
             for pair in pairs:
                 if pairs.count(pair) > 1:
-                    raise ValueError(f"{name} '{pair[0]}' has task '{pair[1]}' twice; each pair may stand once")
+                    what = f"{name} '{pair[0]}' has task '{pair[1]}' twice; each pair may stand once"
+                    raise fault("experiments", what)
         return self
 
     @classmethod
@@ -243,35 +274,42 @@ class Study(Section):
         """
         if isinstance(source, Study):
             return source
-        values = source if isinstance(source, Mapping) else _read(str(source))
-        if set(values) == {"study"}:
+        values = source if isinstance(source, Mapping) else _read(source)
+        if "study" in values:
+            beside = [str(key) for key in values if key != "study"]
+            if beside:
+                raise StudyError(f"{beside[0]}: unknown key beside 'study'; move it into 'study' or remove it")
             values = values["study"]
-            if not isinstance(values, Mapping):
-                return cls.load(values)
+        if not isinstance(values, Mapping):
+            raise StudyError(f"study: {reprlib.repr(values)} is not valid; give a mapping of keys such as 'name'")
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise StudyError("\n".join(_explain(fault) for fault in error.errors())) from None
+            raise StudyError("\n".join(explain(cls, error))) from None
 
     def pairs(self) -> list[tuple[Experiment, str]]:
         """Every (experiment, task) of the study, in order."""
         return [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
 
 
-def _read(source: str) -> Mapping[str, Any]:
+def _read(source: str | Path) -> Mapping[str, Any]:
     path = _locate(source)
     try:
-        values = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise StudyError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from None
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        raise StudyError(f"{path.name}, line {error.problem_mark.line + 1}: not valid YAML, {error.problem}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise StudyError(f"{path.name} cannot be read as YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(values, Mapping):
         raise StudyError(f"{path.name} holds no mapping; it must have one top-level key, 'study'")
     return values
 
 
-def _locate(source: str) -> Path:
+def _locate(source: str | Path) -> Path:
     """The file of a profile: a bare name means params/<name>.yaml."""
-    name = source if source.endswith((".yaml", ".yml")) else f"params/{source}.yaml"
+    if not isinstance(source, str | Path):
+        raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
+    name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"
     for folder in (Path.cwd(), ROOT):
         if (folder / name).is_file():
             return folder / name
@@ -279,45 +317,16 @@ def _locate(source: str) -> Path:
     raise StudyError(f"no profile '{source}'; {nearest(Path(source).stem, profiles)}")
 
 
-def _explain(fault: Mapping[str, Any]) -> str:
-    """One line on one pydantic fault: where, what, and what would be right."""
-    where = ".".join(str(part) for part in fault["loc"] if part not in ("bert", "resnet", "vit"))
-    where = where or "study"
-    kind, given = fault["type"], fault.get("input")
-    if kind == "extra_forbidden":
-        return f"{where}: unknown key; {nearest(str(fault['loc'][-1]), _keys_at(fault['loc'][:-1]))}"
-    if kind == "missing":
-        return f"{where}: missing; add it"
-    if kind == "value_error":
-        return f"{where}: {fault['ctx']['error']}"
-    hint = ""
-    if kind == "float_type" and isinstance(given, str) and _is_number(given):
-        hint = f"; YAML reads {given} as text, write {float(given):f}".rstrip("0")
-    return f"{where}: {given!r} is not valid: {fault['msg']}{hint}"
-
-
-def _is_number(text: str) -> bool:
+def main(arguments: list[str]) -> int:
+    """Check profiles: `python -m subnet_utils.study tiny`. One line per fault on stderr and exit status 2."""
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        for name in arguments:
+            Study.load(name)
+    except StudyError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
-def _keys_at(location: tuple) -> list[str]:
-    """Valid keys of the section at a pydantic error location."""
-    families = {"bert": Bert, "resnet": ResNet, "vit": ViT}
-    named = {
-        "compute": Compute, "experiments": Experiment, "vit_search": BaseSearch, "data": Data, "masks": MaskTraining,
-    }  # fmt: skip
-    section: type[Section] = Study
-    for part in location:
-        if part == "base":
-            section = Sizes if section is Data else BaseTraining
-        elif part in ("mask", "probe"):
-            section = Sizes
-        elif part in families:
-            section = families[part]
-        else:
-            section = named.get(part, section)
-    return list(section.model_fields)
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

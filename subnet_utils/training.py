@@ -242,7 +242,7 @@ def _run(parameters: Mapping[str, Tensor], recipe: Recipe) -> dict[str, Any]:
 
 
 def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
-    """SHA-256 of names, types, shapes and bytes of the tensors, and of the header: all that a flipped bit could change."""
+    """SHA-256 of the header and of names, types, shapes and bytes of the tensors: all that a flipped bit can change."""
     digest = hashlib.sha256(header.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 import torch
 
-# In this process only, not in the environment: the notebooks' kernels, started by the same pytest, choose for themselves.
+# In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)
 matplotlib.use("Agg")
 

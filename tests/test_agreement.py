@@ -160,7 +160,7 @@ FINITE = re.compile(r"(is|are|laughs?|swims?|smiles?|brings?|interests?)")
 
 
 def features(sentence: str) -> tuple[bool, bool]:
-    """(A plural, B plural) of a sentence from the endings of its words; checks all other agreement on the way."""
+    """(A plural, B plural) of a sentence from the endings of its words; checks all other agreement."""
     words = sentence.replace("taxi driver", "taxidriver").split()
     assert words[0] == "the"
     a_plural = words[1].endswith("s")
@@ -374,7 +374,7 @@ def test_repeated_sentences_never_meet_even_in_a_crowded_pool():
 
 
 def test_templates_occur_in_proportion_to_their_sentences():
-    """Chi-square against sentence counts: drawing templates uniformly would give 'simple' an eighth of the cells."""
+    """Chi-square against sentence counts: uniform templates would give 'simple' an eighth of the cells."""
     data = agreement.generate("sv-agreement-plural", "probe-verb", 2000, split="train", seed=1)
     template_of = agreement.sentences("sv-agreement-plural").set_index("sentence")["template"]
     drawn = Counter(template_of[list(data.sentences)])
@@ -401,9 +401,7 @@ def test_generate_does_not_depend_on_global_random_state():
 
 def test_as_printed_mask_sets_overlap_base_and_probe_sets():
     task = "sv-agreement-singular"
-    trained = set(
-        agreement.generate(task, "mask-verb", 3000, split="train", seed=0, as_printed=True).sentences
-    )
+    trained = set(agreement.generate(task, "mask-verb", 3000, split="train", seed=0, as_printed=True).sentences)
     for name in ("base", "probe-verb", "probe-subject"):
         tested = agreement.generate(task, name, 300, split="test", seed=0, as_printed=True).sentences
         share = len(trained.intersection(tested)) / len(tested)
@@ -428,11 +426,12 @@ def test_bad_input_is_one_clear_line():
         ({"set_name": "mask-verb"}, "no set 'mask-verb'"),
         ({"split": "validate"}, "did you mean 'validation'"),
         ({"n": 0}, "at least 1"),
-        ({"n": 3100}, "needs 9300 sentences of kind 0, the split has 9072"),
+        ({"n": 3100}, "needs 9300 sentences of kind 0 (3 distinct), the split has 9072 (4536 distinct)"),
         ({"fractions": (0.8, 0.1, 0.2)}, "sum 1"),
         ({"fractions": (0.9, 0.1)}, "three positive shares"),
         ({"fractions": (1.1, 0.1, -0.2)}, "three positive shares"),
         ({"fractions": (0.00018, 0.5, 0.49982)}, "larger fraction"),
+        ({"fractions": (2 / 5670, 0.5, 0.5 - 2 / 5670), "n": 1}, "the split has 4 (2 distinct)"),
     ]
     for change, message in cases:
         with pytest.raises(ValueError, match=re.escape(message)) as error:

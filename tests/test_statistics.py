@@ -238,7 +238,7 @@ def test_t_interval_is_the_one_of_scipy_over_base_means():
     means = [0.2, 0.6, 0.5]
     expected = stats.t.interval(0.9, 2, loc=np.mean(means), scale=stats.sem(means))
     interval = t_interval(values, clusters, level=0.9)
-    assert interval == t_interval(torch.tensor(values).double(), torch.tensor([5, 5, 6, 7]), level=0.9)
+    assert interval == t_interval(torch.tensor(values, dtype=torch.float64), torch.tensor([5, 5, 6, 7]), level=0.9)
     assert interval.mean == pytest.approx(np.mean(means))
     assert (interval.low, interval.high) == pytest.approx(expected)
 

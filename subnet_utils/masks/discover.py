@@ -51,22 +51,23 @@ def discover(
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
     items: the table that rows index, or the prefix's outputs for it; batches(generator): one pass, pairs of rows (any
-    shape) and targets; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage; products: context
-    in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit. Raises ValueError for
-    an unknown stage or one after which there is no weight, for outputs of another prefix, for a schedule of another
-    length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss that is not finite.
+    shape) and targets; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage; products:
+    context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit. Raises
+    ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a schedule
+    of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss that is
+    not finite.
     """
-    prefix, suffix = model.cut(start)
     names = model.maskable(start)
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier")
-    if getattr(method, "epochs", recipe.epochs) != recipe.epochs:
-        raise ValueError(f"the method anneals over {method.epochs} epochs, the recipe trains {recipe.epochs}; give both one")
+    anneals = getattr(method, "epochs", recipe.epochs)
+    if anneals != recipe.epochs:
+        raise ValueError(
+            f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
+        )
     network = fingerprint(model)
-    if isinstance(items, FrozenPrefix):
-        items.require(prefix)
-    else:
-        items = FrozenPrefix(prefix, items, device=next(model.parameters()).device, limit_gb=4.0)
+    prefix, suffix = model.cut(start)
+    items = _outputs(prefix, items, next(model.parameters()).device)
     weights = {name: parameter.detach() for name, parameter in suffix.named_parameters()}
     logits = {name: method.init(weights[name].shape).to(items.device).requires_grad_() for name in names}
 
@@ -86,8 +87,16 @@ def discover(
     masks = {name: method.hard(tensor.detach()) for name, tensor in logits.items()}
     history = history[[column for column in history if not column.startswith("bin_")]]
     if fingerprint(model) != network:
-        raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode first")
+        raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
     return Discovery(Subnetwork(masks, network), history, annealing)
+
+
+def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device) -> FrozenPrefix:
+    """The prefix's outputs: those given, if they are its own, or new ones for a table of items."""
+    if not isinstance(items, FrozenPrefix):
+        return FrozenPrefix(prefix, items, device=device, limit_gb=4.0)
+    items.require(prefix)
+    return items
 
 
 @torch.no_grad()

@@ -54,10 +54,7 @@ class ContinuousSparsification:
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """sigma(beta s), deterministic: the generator is not used."""
         beta = self.beta(epoch)
-        return {
-            name: torch.sigmoid(s if name.startswith(self.unannealed) else beta * s)
-            for name, s in logits.items()
-        }
+        return {name: torch.sigmoid(s if name.startswith(self.unannealed) else beta * s) for name, s in logits.items()}
 
     def penalty(self, soft: Mapping[str, Tensor]) -> Tensor:
         """lambda times the sum of all entries."""

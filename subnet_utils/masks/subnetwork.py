@@ -1,8 +1,8 @@
 """A subnetwork: which of a network's weights take part.
 
-*Break It Down* (section 3.1) defines a subnetwork by a binary mask over the weights of a base model, Sub = M(w * m), and
-the ablated model by its complement. `Subnetwork` is that mask: immutable, boolean by construction, and bound to the one
-network in which it was found.
+*Break It Down* (section 3.1) defines a subnetwork by a binary mask over the weights of a base model, Sub = M(w * m),
+and the ablated model by its complement. `Subnetwork` is that mask: immutable, boolean by construction, and bound to the
+one network in which it was found.
 """
 
 import copy
@@ -33,8 +33,8 @@ class WrongNetwork(ValueError):
 class Subnetwork:
     """One boolean tensor per masked weight of a network.
 
-    masks: parameter name -> bool tensor of the weight's shape, True where the weight takes part; network: fingerprint of
-    the network that it was found in. Raises TypeError for a mask that is not boolean.
+    masks: parameter name -> bool tensor of the weight's shape, True where the weight takes part (copied; do not write
+    into it); network: fingerprint of the network that it was found in. Raises TypeError for a mask that is not boolean.
 
     >>> a = Subnetwork({"w": torch.tensor([True, False])}, network="n")
     >>> (~a).masks["w"].tolist(), (a | ~a).density, (a & ~a).density
@@ -112,13 +112,14 @@ class Subnetwork:
         found = fingerprint(model)
         if found != self.network:
             raise WrongNetwork(
-                f"this subnetwork belongs to network {self.network}, not to {found}; load the base model it was found in"
+                f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
             )
         subnetwork = copy.deepcopy(model)
         parameters = dict(subnetwork.named_parameters())
         for name, mask in self.masks.items():
             if name not in parameters or parameters[name].shape != mask.shape:
-                raise WrongNetwork(f"the network has no weight '{name}' of shape {tuple(mask.shape)}; find the mask in it")
+                shape = tuple(mask.shape)
+                raise WrongNetwork(f"the network has no weight '{name}' of shape {shape}; find the mask in it")
         with torch.no_grad():
             for name, mask in self.masks.items():
                 # masked_fill, not a product: 0 * w would keep a negative zero and spread a NaN or an infinity
@@ -126,7 +127,7 @@ class Subnetwork:
         return subnetwork
 
     def ablate(self, model: Network) -> Network:
-        """The ablated model: a copy of the network without this subnetwork's weights. Raises WrongNetwork as `apply`."""
+        """The ablated model: a copy of the network without this subnetwork's weights. Raises as `apply` does."""
         return (~self).apply(model)
 
     def save(self, path: Path) -> None:

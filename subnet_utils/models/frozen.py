@@ -39,7 +39,7 @@ class FrozenPrefix:
         return tuple(tensor[rows] for tensor in self._cache)
 
     def require(self, prefix: StagedModel) -> None:
-        """Raise ValueError unless these are the outputs of `prefix`: a later stage would run on them without a murmur."""
+        """Raise ValueError unless these are the outputs of `prefix`: others would fit, and give wrong numbers."""
         if self.prefix.stage_names != prefix.stage_names or self.network != fingerprint(prefix):
             theirs, ours = (", ".join(part.stage_names) or "no stage" for part in (self.prefix, prefix))
             raise ValueError(
@@ -65,7 +65,7 @@ class FrozenPrefix:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Context of plain float32, inside any autocast: no bfloat16, and no TF32, which GPUs use in convolutions by default."""
+    """Context of plain float32, inside any autocast: no bfloat16, and no TF32 (a GPU's default in convolutions)."""
     tf32 = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -76,7 +76,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
-    """Embeddings [k, d] of a state by the suffix with the given weights in place of its own; padding is cut off first."""
+    """Embeddings [k, d] of a state by the suffix with the given weights in place of its own, padding cut off first."""
     return torch.func.functional_call(suffix, dict(parameters), suffix.compact(state))
 
 

@@ -111,7 +111,7 @@ class Book:
         return pd.DataFrame({"provenance": facts.values()}, index=pd.Index(facts, name=self.notebook))
 
     def _reserve(self, name: str) -> None:
-        if any(item["name"] == _checked(name) for item in self.items):
+        if _checked(name) in {item["name"] for item in self.items}:
             raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
 
     def _write(self, name: str, content: bytes) -> dict[str, str]:

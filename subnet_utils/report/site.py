@@ -23,6 +23,8 @@ from subnet_utils.report.templates import NOTEBOOK_STYLE, PAGES, STYLE
 from subnet_utils.study import ROOT
 from subnet_utils.tasks.odd_one_out import nearest
 
+LONG = 24
+"""Cells with more characters than this may take several lines."""
 VERDICT_STYLES = {AGREES: "agrees", DIFFERS: "differs", NOT_COMPARABLE: "not-comparable"}
 
 
@@ -149,10 +151,12 @@ def _damage(folder: Path, file: dict[str, str]) -> str | None:
     return None
 
 
-def _table(path: Path, digits: int) -> tuple[list[str], list[list[Cell]]]:
+def _table(path: Path, digits: int) -> tuple[list[Cell], list[list[Cell]]]:
+    """The header and the rows of a csv file; a header stands where its column's numbers do."""
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
     rows = [[_cell(value, digits) for value in row] for row in frame.itertuples(index=False, name=None)]
-    return list(frame.columns), rows
+    numeric = {i for row in rows for i, cell in enumerate(row) if cell.style == "number"}
+    return [Cell(name, "number" if i in numeric else "") for i, name in enumerate(frame)], rows
 
 
 def _cell(value: Any, digits: int) -> Cell:
@@ -166,7 +170,7 @@ def _cell(value: Any, digits: int) -> Cell:
     if isinstance(value, Real):
         small = 0 < abs(value) < 10.0**-digits
         return Cell(f"{value:.1e}" if small else f"{value:,.{digits}f}", "number")
-    return Cell(str(value), VERDICT_STYLES.get(str(value), ""))
+    return Cell(str(value), VERDICT_STYLES.get(str(value), "long" if len(str(value)) > LONG else ""))
 
 
 def _places(records: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 70rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 80rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.35rem; margin: 2.6rem 0 .6rem; padding-top: .4rem; border-top: 2px solid var(--line); }
 h3 { font-size: 1.08rem; margin: 0 0 .3rem; }
@@ -28,11 +28,11 @@ code, pre { font: .86em/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu S
 .not-comparable { background: #eceff2; color: #4b5560; }
 .warning { background: #fff3d6; border-left: 4px solid #d39b1c; padding: .5rem .8rem; margin: .6rem 0; }
 .scroll { overflow: auto; max-height: 30rem; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; background: #eef2f5; position: sticky; top: 0; }
 table, th, td { border: 0; }
-th, td { padding: .28rem .65rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th, td.number { white-space: nowrap; } td.number { text-align: right; }
+th, td { padding: .28rem .42rem; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
+.number { text-align: right; } td.long, td.not-comparable { white-space: normal; min-width: 8.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .6rem 0 0; font-size: .88rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 summary { cursor: pointer; color: var(--soft); font-size: .92rem; }
@@ -44,7 +44,7 @@ h2 { border-top: 0; margin-top: 1.8rem; }
 .input { margin: 1rem 0 .4rem; } .prompt { display: none; }
 .highlight { background: #f6f8fa; border: 1px solid var(--line); border-radius: 6px; }
 .highlight pre { margin: 0; padding: .6rem .8rem; overflow-x: auto; }
-.output_area { margin: .4rem 0; overflow-x: auto; } .output_area td { white-space: nowrap; }
+.output_area { margin: .4rem 0; overflow-x: auto; }
 .output_area pre { margin: 0; padding: .2rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .output_stderr { background: #fdf3f1; } .output_area img { max-width: 100%; height: auto; }
 div.formula { text-align: center; margin: .8rem 0; }
@@ -100,7 +100,8 @@ INDEX = """{% extends "page" %}
 {% if item.verdicts %}<p>{{ badges(item.verdicts) }}</p>{% endif %}
 {% if item.image %}<img src="{{ item.image }}" alt="{{ item.caption }}">{% endif %}
 {% if item.columns %}<div class="scroll"><table><thead><tr>
-{% for column in item.columns %}<th>{{ column }}</th>{% endfor %}</tr></thead><tbody>
+{% for column in item.columns %}<th{% if column.style %} class="{{ column.style }}"{% endif %}>
+{{- column.text }}</th>{% endfor %}</tr></thead><tbody>
 {% for row in item.rows %}<tr>{% for cell in row %}<td{% if cell.style %} class="{{ cell.style }}"{% endif %}>
 {{- cell.text }}</td>{% endfor %}</tr>
 {% endfor %}</tbody></table></div>{% endif %}

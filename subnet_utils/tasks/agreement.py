@@ -34,15 +34,11 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 SUBJECTS = _words("author, pilot, surgeon, farmer, manager, customer, officer, teacher, senator, consultant")
-ATTRACTORS = _words(
-    "guard, chef, architect, skater, dancer, minister, taxi driver, assistant, executive, parent"
-)
+ATTRACTORS = _words("guard, chef, architect, skater, dancer, minister, taxi driver, assistant, executive, parent")
 THINGS = _words("movie, book, game, song, picture, painting, novel, poem, show")
 EMBEDDED_VERBS = _words("likes, admires, hates, loves")
 ANIMATE_VERBS = _words("laughs, swims, smiles, is tall, is old, is young, is short")
-INANIMATE_VERBS = _words(
-    "is good, is bad, is new, is popular, is unpopular, brings joy to people, interests people"
-)
+INANIMATE_VERBS = _words("is good, is bad, is new, is popular, is unpopular, brings joy to people, interests people")
 ANIMATE_PREPOSITIONS = _words("next to, behind, in front of, near, to the side of, across from")
 INANIMATE_PREPOSITIONS = _words("from, by")
 REFLEXIVE_VERBS = _words("hurt, injured, congratulated, embarrassed, disguised, hated, doubted")
@@ -184,10 +180,7 @@ def sentences(task: str) -> pd.DataFrame:
 
 
 def counts(task: str) -> pd.DataFrame:
-    """Sentences per template and kind of a task: columns template, kind, sentences, distinct.
-
-    Raises ValueError for an unknown language task.
-    """
+    """Sentences per template and kind of a language task: columns template, kind, sentences, distinct."""
     groups = _table(task).groupby(["template", "kind"], sort=False)["sentence"]
     return groups.agg(sentences="size", distinct="nunique").reset_index()
 
@@ -271,6 +264,7 @@ def generate(
     source = ("rows", task, set_name, split_seed) if as_printed else ("splits", task, split_seed)
     units = table if as_printed else table.drop_duplicates("item")
     inside = units[(_divide(units["kind"], fractions, _generator(*source)) == SPLITS.index(split)).numpy()]
+    # otherwise all rows of the split's sentences: a merged one has two
     pool = inside if as_printed else table[table["item"].isin(inside["item"])]
     generator = _generator("generate", task, set_name, split, seed, split_seed, as_printed)
     kinds = composition(task, set_name, n, both=False, generator=generator)
@@ -283,10 +277,11 @@ def _fill(kinds: Tensor, pool: pd.DataFrame, name: str, generator: torch.Generat
     for kind in kinds.unique().tolist():
         cells = kinds == kind
         rows = torch.tensor(pool.loc[pool["kind"] == kind, "item"].to_numpy())
-        needed, most = int(cells.sum()), int(cells.sum(dim=1).max())
-        if needed > len(rows) or most > len(rows.unique()):
-            need = f"n = {len(kinds)} needs {needed} sentences of kind {kind}, the split has {len(rows)}"
-            raise ValueError(f"{name}: {need}; ask for fewer or give the split a larger fraction")
+        needed, most, distinct = int(cells.sum()), int(cells.sum(dim=1).max()), len(rows.unique())
+        if needed > len(rows) or most > distinct:
+            need = f"n = {len(kinds)} needs {needed} sentences of kind {kind} ({most} distinct)"
+            have = f"the split has {len(rows)} ({distinct} distinct)"
+            raise ValueError(f"{name}: {need}, {have}; ask for fewer or give it a larger fraction")
         items[cells] = _deal(rows, cells.nonzero()[:, 0], generator)
     return items
 

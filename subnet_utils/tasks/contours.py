@@ -235,7 +235,7 @@ def _placements(
         crowded=_widened(shared, gap - 1),
         inside=within,
         outside=without,
-        origin=origin - 1,  # masks have a margin of one pixel
+        origin=origin + 1,  # masks have a margin of one pixel
     )
 
 

@@ -81,7 +81,7 @@ def composition(task: str, set_name: str, n: int, *, both: bool, generator: torc
     """Kinds of the four items of n examples, int64 [n, 4], the odd one in column 3.
 
     Base: three A+B+ and a uniformly drawn violation. Mask set of A: B varies freely in every item, only the odd one
-    violates A. Probe set of A: three A+B+ and one A-B+ (section 5 and Figures 13 to 15; for B with the letters swapped).
+    violates A. Probe set of A: three A+B+ and one A-B+ (section 5, Figures 13 to 15; for B with the letters swapped).
     both: whether A-B- items exist. In language they do not (appendix F: a sentence with both flipped is grammatical
     again), so the base task's odd one violates either A or B and the mask task's odd one violates A alone.
     Raises ValueError for an unknown task or set.
@@ -108,12 +108,9 @@ def draw(examples: Tensor, *, generator: torch.Generator) -> tuple[Tensor, Tenso
     return examples.gather(1, order), (order == 3).int().argmax(dim=1)
 
 
-def batches(
-    data: OddOneOut, batch_size: int, *, generator: torch.Generator, shuffle: bool = True
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass over the examples: batches of (item rows [b, 4], odd position [b]); the last one may be smaller."""
-    order = torch.randperm(len(data), generator=generator) if shuffle else torch.arange(len(data))
-    for rows in order.split(batch_size):
+def batches(data: OddOneOut, batch_size: int, *, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """One pass over the examples, shuffled: (item rows [b, 4], odd position [b]) a batch; the last may be smaller."""
+    for rows in torch.randperm(len(data), generator=generator).split(batch_size):
         yield draw(data.examples[rows], generator=generator)
 
 

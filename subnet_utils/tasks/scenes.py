@@ -19,8 +19,8 @@ Departures from the authors' stimuli, where likeness would cost a wrong or a lea
 - Each large and small shape are drawn as a pair that could have been nested clearly, nested in touch, or in touch from
   outside, whatever its cell then shows. So the sizes of shapes, and with them the ink, say nothing about the kind.
 
-The sizes in inside-contact are the paper's; those under the two number rules are ours, chosen so that four pairs, or
-four copies, fit into a cell at any resolution from 32 on.
+The paper does not print sizes. Those in inside-contact are the authors'; those under the two number rules are ours,
+chosen so that four pairs, or four copies, fit into a cell at any resolution from 32 on.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subnet_utils.tasks.contours import MAX_ROUNDS, Outlines, Placements, concatenate, on_grid, placements, random_contours
+from subnet_utils.tasks.contours import (
+    MAX_ROUNDS,
+    Outlines,
+    Placements,
+    concatenate,
+    on_grid,
+    placements,
+    random_contours,
+)
 
 MOST_SHAPES = {"inside-contact": 2, "inside-number": 8, "number-contact": 4}
 """Shapes in the fullest cell of each task."""
@@ -41,18 +49,17 @@ LEAST_PIXELS = {"outer": 10, "inner": 3, "copy": 5}
 FINEST = 0.5
 """Contours are not refined below half a pixel, where a midpoint moves by no more than a tenth of one."""
 
-Offset = tuple[int, int]
-Group = list[tuple[int, Offset]]
-"""A rigid set of shapes: row among the outlines, and place (x, y) relative to the others, in pixels."""
-Cell = list[Group]
-"""One image: groups that stand apart from each other."""
-
-
 PAIR_SIZES = {"inside-contact": (0.25, 0.5), "inside-number": (0.2, 0.3)}
 """Range of the outer size, in cells; the inner one is a fraction of 1 / 4 to 1 / 2.5 of it."""
 OUTER_GAPS = {"inside-contact": 0.07, "inside-number": 0.08}
 INNER_GAP, COPY_GAP = 0.01, 0.007
 """Finest segments of contours, in units of their size (`random_contours`)."""
+
+Offset = tuple[int, int]
+Group = list[tuple[int, Offset]]
+"""A rigid set of shapes: row among the outlines, and place (x, y) relative to the others, in pixels."""
+Cell = list[Group]
+"""One image: groups that stand apart from each other."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +179,7 @@ def _pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tupl
     raise RuntimeError(f"found only {len(places)} of {n} nested pairs for '{task}'; use a higher resolution")
 
 
-def _random_pairs(
-    task: str, n: int, resolution: int, rng: np.random.Generator
-) -> tuple[Outlines, Outlines, NDArray]:
+def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, Outlines, NDArray]:
     """n outer and n inner outlines, and the gap [n] in pixels to keep between them where they do not touch."""
     outer = np.maximum(rng.uniform(*PAIR_SIZES[task], n) * resolution, LEAST_PIXELS["outer"])
     inner = np.maximum(outer * rng.uniform(1 / 4, 1 / 2.5, n), LEAST_PIXELS["inner"])
@@ -184,9 +189,7 @@ def _random_pairs(
     return on_grid(outers, outer), on_grid(inners, inner), gaps
 
 
-def _clump(
-    count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator
-) -> list[Offset]:
+def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> list[Offset]:
     """Offsets of `count` copies of an outline, each touching an earlier one and crossing none.
 
     A clump leaves room for one more copy on each axis, whether its cell needs it or not, so that clumps look the same

@@ -1,0 +1,29 @@
+"""The smallest study that still walks every path: one language and one vision task, seconds in all."""
+
+SIZES = {"train": 24, "validation": 12, "test": 16}
+DATA = {"base": SIZES, "mask": SIZES, "probe": {"validation": 12, "test": 16}}
+BASE = {"learning_rate": 0.001, "batch_size": 8, "epochs": 2, "patience": 2, "seeds": [0, 1]}
+
+
+def study(**compute) -> dict:
+    """A study as a mapping, for `Study.load`; keyword arguments go to its compute section."""
+    bert = {
+        "model": "bert_micro", "paper_model": "bert_small", "tasks": ["sv-agreement-singular"], "data": DATA, "base": BASE,
+        "architecture": {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32},
+        "masks": {"learning_rates": [0.01], "inits": [0.05, 0.0], "starts": ["layer_1", "layer_2"], "epochs": 3,
+                  "seeds": [0, 1], "batch_size": 12},
+    }  # fmt: skip
+    resnet = {
+        "model": "resnet_micro", "paper_model": "resnet50", "tasks": ["number-contact"], "base": BASE | {"flips": True},
+        "data": DATA | {"resolution": 48},
+        "architecture": {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 4, "head_width": 8,
+                         "embedding": 8},
+        "masks": {"learning_rates": [0.01], "inits": [0.05], "starts": ["stem", "stage_3"], "epochs": 3,
+                  "seeds": [0, 1], "batch_size": 12, "as_printed": True},
+    }  # fmt: skip
+    sweep = {
+        "model": "vit_micro", "data": DATA | {"resolution": 32}, "base": BASE | {"seeds": [0]}, "layers": [1],
+        "tasks": ["number-contact"], "learning_rates": [0.001], "batch_sizes": [8, 16],
+        "architecture": {"family": "vit", "width": 16, "heads": 2, "mlp_width": 32, "patch": 8, "head_width": 8, "embedding": 8},
+    }  # fmt: skip
+    return {"name": "micro", "compute": {"workers": 1, **compute}, "experiments": [bert, resnet], "vit_search": sweep}

@@ -1,0 +1,370 @@
+"""Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from subnet_utils import training
+from subnet_utils.evaluation import score_model
+from subnet_utils.masks.discover import Discovery, discover
+from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.models import StagedModel, build, fingerprint
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows
+from subnet_utils.store import load_tensors
+from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.training import Recipe, TrainingDiverged
+
+CPU = torch.device("cpu")
+ARCHITECTURES = {
+    "bert": {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16},
+    "resnet": {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 4, "head_width": 8},
+}
+
+
+class Stopped(Exception):
+    """Raised by the loss to interrupt a run."""
+
+
+class Matrix(nn.Module):
+    """A stage that multiplies by a matrix; the last one returns a tensor, the others a state."""
+
+    def __init__(self, weight: Tensor, *, last: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(weight.shape[1], weight.shape[0])
+        self.last = last
+        with torch.no_grad():
+            self.linear.weight.copy_(weight)
+            self.linear.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor]:
+        return self.linear(x) if self.last else (self.linear(x),)
+
+
+class Last(nn.Module):
+    """A last stage without weights."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Double(nn.Module):
+    """A first stage without weights."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (2 * x,)
+
+
+def planted() -> StagedModel:
+    """Column 0 of the items tells the odd one, the others are louder noise; only the diagonals pass anything on."""
+    loud = torch.diag(torch.tensor([1.0, 2.0, 3.0, 3.0]))
+    return StagedModel(
+        {"first": Matrix(torch.eye(4), last=False), "middle": Matrix(loud, last=False), "last": Matrix(loud, last=True)}
+    )
+
+
+def noisy_examples(n: int = 60, seed: int = 0) -> OddOneOut:
+    items = torch.randn(n, 4, 4, generator=torch.Generator().manual_seed(seed))
+    items[:, :, 0] = torch.tensor([1.0, 1.0, 1.0, -1.0])
+    return OddOneOut(items.flatten(0, 1), torch.arange(4 * n).view(n, 4), torch.zeros(4 * n, dtype=torch.int8))
+
+
+def network(family: str, seed: int = 0) -> StagedModel:
+    return build(ARCHITECTURES[family], seed=seed, vocabulary=20, resolution=64)
+
+
+def examples_for(family: str, n: int = 6) -> OddOneOut:
+    draw = torch.Generator().manual_seed(1)
+    items = torch.randint(0, 256, (12, 3, 64, 64), dtype=torch.uint8, generator=draw)
+    if family == "bert":
+        items = torch.randint(1, 20, (12, 7), generator=draw)
+        items[::2, 4:] = 0
+    rows = torch.stack([torch.randperm(12, generator=draw)[:4] for _ in range(n)])
+    return OddOneOut(items, rows, torch.zeros(12, dtype=torch.int8))
+
+
+def odd_one_out(embeddings: Tensor, odd: Tensor) -> Tensor:
+    return cross_entropy(similarity_logits(embeddings), odd)
+
+
+def find(
+    model: StagedModel, data: OddOneOut, *, start: str, epochs: int = 2, rate: float = 0.05, l0: float = 1e-8,
+    seed: int = 0, items: Tensor | FrozenPrefix | None = None, loss=odd_one_out, **more,
+) -> Discovery:  # fmt: skip
+    return discover(
+        model, data.items if items is None else items,
+        lambda generator: batches(data, 20, generator=generator), loss,
+        method=ContinuousSparsification(epochs=epochs, l0=l0), start=start, recipe=Recipe(rate, epochs, seed), **more,
+    )  # fmt: skip
+
+
+def same(a: Discovery, b: Discovery) -> None:
+    assert a.subnetwork == b.subnetwork
+    pd.testing.assert_frame_equal(a.history, b.history, check_exact=True)
+    pd.testing.assert_frame_equal(a.annealing, b.annealing, check_exact=True)
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def family(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def every_epoch(monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+
+
+# -- what it finds -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["middle", "last"])
+def test_finds_the_planted_subnetwork(start):
+    model, data, fresh = planted(), noisy_examples(), noisy_examples(300, seed=1)
+    found = find(model, data, start=start, epochs=40, l0=1e-3).subnetwork
+    path = torch.zeros(4, 4, dtype=torch.bool)
+    path[0, 0] = True
+    names = {"middle": ["middle", "last"], "last": ["last"]}[start]
+    assert found.masks.keys() == {f"stages.{name}.linear.weight" for name in names}
+    assert all(torch.equal(mask, path) for mask in found.masks.values())
+    assert score_model(model, fresh).accuracy < 0.6 < 1.0 == score_model(found.apply(model), fresh).accuracy
+    assert score_model(found.ablate(model), fresh).accuracy < 0.4
+
+
+def test_density_falls_with_the_penalty():
+    model, data = planted(), noisy_examples()
+    densities = [find(model, data, start="middle", epochs=15, l0=l0).subnetwork.density for l0 in (0.0, 1e-3, 10.0)]
+    assert densities[0] > densities[1] > densities[2] == 0.0
+    # Without one, the 24 weights that are zero have no gradient at all, and stay where they began, above the threshold.
+    assert 24 / 32 < densities[0] < 1
+
+
+def test_history_and_annealing(every_epoch, tmp_path):
+    epochs, path = 8, tmp_path / "checkpoint"
+    found = find(planted(), noisy_examples(), start="middle", epochs=epochs, rate=0.003, l0=1e-3, checkpoint=path)
+    assert list(found.history) == ["epoch", "train_loss", "beta", "density"]
+    assert list(found.annealing) == ["epoch", *(f"bin_{i:02d}" for i in range(50))]
+    np.testing.assert_allclose(found.history["beta"], 200 ** (np.arange(1, epochs + 1) / epochs))
+    np.testing.assert_allclose(found.annealing.filter(like="bin_").sum(axis=1), 1)
+    tensors, _ = load_tensors(path)
+    s = np.concatenate([tensor.double().numpy().ravel() for name, tensor in tensors.items() if name.startswith("now/")])
+    assert found.history["density"].iloc[-1] == found.subnetwork.density == np.mean(s > 0)
+    assert 0 < np.mean(s > 0.05) < np.mean(s > 0) < 1  # a logit that fell, but not below 0, is in the subnetwork
+    for name, mask in found.subnetwork.masks.items():
+        assert torch.equal(mask, tensors[f"now/{name}"] > 0)
+    counts, _ = np.histogram(1 / (1 + np.exp(-200 * s)), bins=50, range=(0, 1))
+    np.testing.assert_allclose(found.annealing.filter(like="bin_").iloc[-1], counts / s.size)
+
+
+def test_the_pooler_gets_the_gradient_of_the_penalty_alone(every_epoch, tmp_path):
+    """It is masked and counted without being used; lambda beta sigma' is then of the size of Adam's eps."""
+    epochs, l0, rate, name = 4, 1e-8, 0.01, "stages.pooler.dense.weight"
+    data = examples_for("bert")
+    find(network("bert"), data, start="layer_2", epochs=epochs, rate=rate, l0=l0, checkpoint=tmp_path / "c")
+    found = load_tensors(tmp_path / "c")[0][f"now/{name}"].double().numpy()
+    s, first, second = 0.05, 0.0, 0.0
+    for epoch in range(epochs):  # one batch an epoch
+        beta = 200 ** ((epoch + 1) / epochs)
+        sigma = 1 / (1 + np.exp(-beta * s))
+        gradient = l0 * beta * sigma * (1 - sigma)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        corrected = first / (1 - 0.9 ** (epoch + 1)), second / (1 - 0.999 ** (epoch + 1))
+        s -= rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
+    assert 0.005 < 0.05 - s < 0.04 - 0.005  # less than the full steps, because of eps
+    np.testing.assert_allclose(found, s, atol=1e-6)
+    find(network("bert"), data, start="layer_2", epochs=epochs, rate=rate, l0=0.0, checkpoint=tmp_path / "d")
+    assert (load_tensors(tmp_path / "d")[0][f"now/{name}"] == torch.tensor(0.05)).all()
+
+
+# -- what it leaves alone ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [1, -2])
+def test_two_epochs_end_to_end(family, where):
+    model, data = network(family), examples_for(family)
+    start, before = model.stage_names[where], {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = find(model, data, start=start, rate=0.1, l0=0.0).subnetwork
+    after = model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items()) and after.keys() == before.keys()
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert found.network == fingerprint(model)
+    assert found.masks.keys() == set(model.maskable(start))
+    kept, ablated = (dict(part.named_parameters()) for part in (found.apply(model), found.ablate(model)))
+    for name, mask in found.masks.items():
+        assert torch.equal(kept[name], mask * before[name]) and torch.equal(ablated[name], ~mask * before[name])
+    assert 0 < found.active < found.total == sum(before[name].numel() for name in model.maskable(start))
+    assert (found & ~found).active == 0 and (found | ~found).active == found.total
+
+
+def test_global_random_state_is_left_alone_and_has_no_influence():
+    first = find(network("bert"), examples_for("bert"), start="layer_2")
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    same(find(network("bert"), examples_for("bert"), start="layer_2"), first)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_model_with_running_statistics_must_be_in_eval_mode():
+    """Its buffers would change, and the mask would belong to no network that still exists."""
+    model = StagedModel({"first": Matrix(torch.eye(4), last=False), "norm": nn.BatchNorm1d(4)})
+    with pytest.raises(ValueError, match="the model changed while its mask was trained .*eval mode"):
+        find(model, noisy_examples(), start="first")
+    assert find(model.eval(), noisy_examples(), start="first").subnetwork.network == fingerprint(model)
+
+
+# -- the same again ----------------------------------------------------------------------------------------------------
+
+
+def test_same_seed_same_mask_other_seed_other_order(every_epoch, tmp_path):
+    model, data = planted(), noisy_examples()
+    first, again, other = (
+        find(model, data, start="middle", epochs=3, seed=seed, checkpoint=tmp_path / f"{i}")
+        for i, seed in enumerate((0, 0, 1))
+    )
+    same(first, again)
+    logits = [load_tensors(tmp_path / f"{i}")[0]["now/stages.middle.linear.weight"] for i in range(3)]
+    assert torch.equal(logits[0], logits[1]) and not torch.equal(logits[0], logits[2])
+
+
+def stopping(after: int):
+    """The usual loss, which raises at its `after`-th call."""
+    calls = iter(range(after))
+
+    def loss(embeddings: Tensor, odd: Tensor) -> Tensor:
+        if next(calls, None) is None:
+            raise Stopped
+        return odd_one_out(embeddings, odd)
+
+    return loss
+
+
+@pytest.mark.parametrize("after", [1, 4, 8])
+def test_resume_is_bit_exact(after, every_epoch, tmp_path):
+    """Three batches an epoch: stopped in the first, second and third epoch of four, and once more after that."""
+    model, data, path = planted(), noisy_examples(), tmp_path / "checkpoint"
+    arguments = {"start": "middle", "epochs": 4, "l0": 1e-3}
+    for calls in (after, 2):
+        with pytest.raises(Stopped):
+            find(model, data, loss=stopping(calls), checkpoint=path, **arguments)
+    same(find(model, data, checkpoint=path, **arguments), find(model, data, **arguments))
+
+
+# -- the frozen prefix -------------------------------------------------------------------------------------------------
+
+
+def frozen(model: StagedModel, data: OddOneOut, start: str, *, limit_gb: float = 4.0) -> FrozenPrefix:
+    return FrozenPrefix(model.cut(start)[0], data.items, device=CPU, limit_gb=limit_gb)
+
+
+def test_prefix_outputs_are_those_of_the_prefix(family):
+    model, data, rows = network(family), examples_for(family), torch.tensor([3, 3, 0, 11])
+    start = model.stage_names[2]
+    expected = model.cut(start)[0](data.items[rows])
+    outputs = frozen(model, data, start)(rows)
+    assert len(outputs) == len(expected)
+    for found, tensor in zip(outputs, expected, strict=True):
+        assert not found.requires_grad
+        torch.testing.assert_close(found, tensor.detach())
+    (items,) = frozen(model, data, model.stage_names[0])(rows)
+    assert torch.equal(items, data.items[rows])
+
+
+def test_embeddings_are_those_of_the_whole_network(family):
+    model, data = network(family), examples_for(family)
+    start = model.stage_names[2]
+    suffix, cached, expected = model.cut(start)[1], frozen(model, data, start), model(data.items).detach()
+    torch.testing.assert_close(embed_all(suffix, {}, cached), expected, atol=1e-5, rtol=1e-5)
+    rows = torch.tensor([[1, 5, 1], [0, 1, 11]])
+    torch.testing.assert_close(embed_rows(suffix, {}, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_recomputed_prefix_gives_what_the_cached_one_gives(family, precision, capsys):
+    """In bfloat16 too: the prefix runs in float32 whatever surrounds it."""
+    model, data = network(family), examples_for(family)
+    start = model.stage_names[2]
+    cached = frozen(model, data, start)
+    assert capsys.readouterr() == ("", "")
+    recomputed = frozen(model, data, start, limit_gb=1e-9)
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "more than cache_limit_gb = 1e-09: recomputing them" in err
+    products = partial(torch.autocast, "cpu", dtype=precision, enabled=precision != torch.float32)
+    with products():
+        for one, other in zip(recomputed(torch.arange(12)), cached(torch.arange(12)), strict=True):
+            assert one.dtype == other.dtype
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    first, second, third = (
+        find(model, data, start=start, items=items, products=products) for items in (cached, recomputed, data.items)
+    )
+    assert first.subnetwork == second.subnetwork == third.subnetwork
+    np.testing.assert_allclose(first.history, second.history, atol=1e-3)
+
+
+def test_bfloat16_reaches_the_suffix():
+    seen = []
+    data = noisy_examples()
+
+    def loss(embeddings: Tensor, odd: Tensor) -> Tensor:
+        seen.append((embeddings.dtype, torch.equal(embeddings, embeddings.bfloat16().float())))
+        return odd_one_out(embeddings, odd)
+
+    find(planted(), data, start="last", loss=loss, products=partial(torch.autocast, "cpu", dtype=torch.bfloat16))
+    find(planted(), data, start="last", loss=loss)
+    assert seen == [(torch.float32, True)] * 6 + [(torch.float32, False)] * 6
+
+
+@pytest.mark.parametrize("wrong", ["start", "network"])
+def test_outputs_of_another_prefix_are_refused(wrong):
+    """Hidden states have one width in all layers: the wrong ones would run, and give wrong numbers."""
+    model, data = network("bert"), examples_for("bert")
+    outputs = frozen(model, data, "layer_1") if wrong == "start" else frozen(network("bert", 1), data, "layer_2")
+    with pytest.raises(ValueError, match="prefix outputs are of another network or start .*make them with"):
+        find(model, data, start="layer_2", items=outputs)
+
+
+def test_outputs_of_another_prefix_without_weights_are_refused():
+    """Two starts whose prefixes hold the same weights, none, are told apart by their stages."""
+    model = StagedModel({"double": Double(), "last": Matrix(torch.eye(4), last=True)})
+    data = noisy_examples()
+    with pytest.raises(ValueError, match="another network or start .no stage; needed: double."):
+        find(model, data, start="last", items=frozen(model, data, "double"))
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_unknown_and_empty_starts_are_refused():
+    data = noisy_examples()
+    with pytest.raises(ValueError, match="unknown stage 'midle'; did you mean 'middle'"):
+        find(planted(), data, start="midle")
+    model = StagedModel({"first": Matrix(torch.eye(4), last=False), "end": Last()})
+    with pytest.raises(ValueError, match="no weight to mask from stage 'end' on; start earlier"):
+        find(model, data, start="end")
+
+
+def test_schedule_of_another_length_is_refused():
+    """The mask would never harden, or be hard from the start."""
+    with pytest.raises(ValueError, match="anneals over 90 epochs, the recipe trains 5"):
+        discover(
+            planted(), noisy_examples().items, lambda generator: [], odd_one_out,
+            method=ContinuousSparsification(), start="last", recipe=Recipe(0.1, 5, seed=0),
+        )  # fmt: skip
+
+
+def test_loss_that_is_not_finite_stops_the_search():
+    with pytest.raises(TrainingDiverged, match="mask of inside: the loss in epoch 0 is not finite; lower the learning"):
+        find(
+            planted(), noisy_examples(), start="last", label="mask of inside",
+            loss=lambda embeddings, odd: embeddings.sum() * torch.nan,
+        )  # fmt: skip
+
+
+def test_checkpoint_of_another_start_is_not_used(every_epoch, tmp_path: Path, capsys):
+    model, data, path = planted(), noisy_examples(), tmp_path / "checkpoint"
+    find(model, data, start="middle", checkpoint=path)
+    same(find(model, data, start="last", checkpoint=path), find(model, data, start="last"))
+    assert capsys.readouterr().err.count("checkpoint not used, starting over") == 1

@@ -1,0 +1,200 @@
+"""Jobs over processes: the same results for any number of workers, and no process that outlives its use."""
+
+import operator
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from subnet_utils.jobs import WorkerDied, run_jobs, worker_count
+from subnet_utils.study import ROOT, Compute
+from subnet_utils.training import generator_for
+
+PATIENCE = 60.0
+"""Seconds that a busy machine may take to start a process."""
+
+
+class BadStimulus(ValueError):
+    """An error of a job's own."""
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+# -- jobs (module-level functions, because they travel to other processes by name) --------------------------------------
+
+
+def descend(seed: int, seconds: float) -> tuple[int, list[float], int]:
+    """A little training whose bits depend on seed and number of threads alone; later jobs end first."""
+    generator = generator_for("jobs", seed)
+    x, w = torch.randn(64, 200, generator=generator), torch.randn(200, 3, generator=generator)
+    for _ in range(20):
+        w = w - 0.01 * x.t() @ torch.tanh(x @ w)
+    time.sleep(seconds)
+    return seed, w.flatten()[:50].tolist(), torch.get_num_threads()
+
+
+def process_id(_: int) -> int:
+    return os.getpid()
+
+
+def beat(folder: Path, name: str) -> None:
+    """Write on until somebody ends the process."""
+    while True:
+        (folder / name).write_text(str(time.monotonic_ns()))
+        time.sleep(0.02)
+
+
+def beat_or_fail(folder: Path, name: str) -> None:
+    if name == "fail":
+        await_beats(folder, 1)
+        raise BadStimulus("no place for shape 3 in image 'x'")
+    beat(folder, name)
+
+
+def await_beats(folder: Path, number: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while len(list(folder.iterdir())) < number:
+        assert time.monotonic() < end, "the jobs did not start"
+        time.sleep(0.02)
+
+
+def still_beating(folder: Path, *, within: float) -> bool:
+    """Whether anything is still written after at most `within` seconds (nothing for one second: it is not)."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        before = {path: path.read_text() for path in folder.iterdir()}
+        time.sleep(1)
+        if {path: path.read_text() for path in folder.iterdir()} == before:
+            return False
+    return True
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_in_order_and_the_same_for_any_number_of_workers():
+    jobs = [(seed, 0.2 - 0.05 * seed) for seed in range(5)]
+    alone, two, three = (run_jobs(descend, jobs, compute=Compute(workers=n), label="jobs") for n in (1, 2, 3))
+    assert [seed for seed, _, _ in alone] == [0, 1, 2, 3, 4]
+    assert alone == two == three
+    assert {threads for _, _, threads in two} == {1}
+
+
+def test_one_worker_or_one_job_needs_no_other_process():
+    here = os.getpid()
+    assert run_jobs(process_id, [(0,), (1,)], compute=Compute(workers=1), label="jobs") == [here, here]
+    assert run_jobs(process_id, [(0,)], compute=Compute(workers=4), label="jobs") == [here]
+    assert run_jobs(process_id, [], compute=Compute(workers=4), label="jobs") == []
+
+
+def test_one_worker_uses_the_threads_of_the_study():
+    run_jobs(process_id, [(0,)], compute=Compute(workers=1, threads=2), label="jobs")
+    assert torch.get_num_threads() == 2
+
+
+def test_worker_count(monkeypatch):
+    cores = {0, 1, 2, 3, 4}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
+    counts = {threads: worker_count(Compute(device="cpu", threads=threads)) for threads in (1, 2, 5, 8)}
+    assert counts == {1: 5, 2: 2, 5: 1, 8: 1}
+    assert worker_count(Compute(workers=7, threads=8)) == 7
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)  # not every system can say which cores a process may use
+    assert worker_count(Compute(device="cpu", threads=2)) == 3
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert worker_count(Compute()) == 1
+    assert worker_count(Compute(device="cpu")) == 6
+    assert worker_count(Compute(workers=3)) == 3
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_exception_of_a_job_is_raised_here_and_ends_the_others(tmp_path, workers):
+    jobs = [(tmp_path, "fail"), (tmp_path, "beat"), (tmp_path, "never")]
+    if workers == 1:
+        (tmp_path / "beat").touch()
+    with pytest.raises(BadStimulus, match=r"^no place for shape 3 in image 'x'$"):
+        run_jobs(beat_or_fail, jobs, compute=Compute(workers=workers), label="jobs")
+    before = (tmp_path / "beat").read_text()
+    time.sleep(0.5)
+    assert (tmp_path / "beat").read_text() == before
+    assert not (tmp_path / "never").exists()
+
+
+def test_interrupt_ends_the_jobs(tmp_path):
+    def interrupt() -> None:
+        await_beats(tmp_path, 2)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    user = threading.Thread(target=interrupt)
+    user.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(beat, [(tmp_path, "a"), (tmp_path, "b")], compute=Compute(workers=2), label="jobs")
+    user.join()
+    assert not still_beating(tmp_path, within=1)
+
+
+def test_killed_worker_is_one_line_with_the_remedy():
+    jobs = [(signal.SIGKILL,)] * 2
+    with pytest.raises(WorkerDied) as caught:
+        run_jobs(signal.raise_signal, jobs, compute=Compute(workers=2), label="mask search")
+    assert str(caught.value) == (
+        "mask search: a worker process was killed; memory may have run out; set compute.workers lower and run again, "
+        "finished work is kept"
+    )
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from subnet_utils.jobs import run_jobs
+from subnet_utils.study import Compute
+from test_jobs import beat
+if __name__ == "__main__":
+    run_jobs(beat, [(Path(sys.argv[1]), "a"), (Path(sys.argv[1]), "b")], compute=Compute(workers=2), label="jobs")
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "beats").mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+    command = [sys.executable, tmp_path / "script.py", tmp_path / "beats"]
+    with subprocess.Popen(command, env=environment) as parent:
+        try:
+            await_beats(tmp_path / "beats", 2)
+        finally:
+            parent.kill()
+    assert not still_beating(tmp_path / "beats", within=5)
+
+
+# -- notebooks ---------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_run_from_a_notebook(tmp_path):
+    import nbclient
+    import nbformat
+
+    cell = """
+        import operator
+        from subnet_utils.jobs import run_jobs
+        from subnet_utils.study import Compute
+        run_jobs(operator.mul, [(2, 3), (4, 5)], compute=Compute(workers=2), label="jobs")
+    """
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(map(str.strip, cell.splitlines())))])
+    client = nbclient.NotebookClient(book, timeout=PATIENCE, resources={"metadata": {"path": ROOT}})
+    (output,) = client.execute().cells[0].outputs
+    assert output["data"]["text/plain"] == str([operator.mul(2, 3), operator.mul(4, 5)])

@@ -1,0 +1,129 @@
+"""Continuous sparsification against numpy: schedule, soft and hard masks, penalty, gradients."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import fingerprint
+
+PAPER = ContinuousSparsification()
+UNUSED = torch.Generator()
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def logits(seed: int = 0) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        "stages.body.weight": torch.randn(4, 3, generator=draw),
+        "stages.head.weight": torch.randn(5, generator=draw),
+    }
+
+
+def test_settings_are_the_papers():
+    """Appendix B: beta_max 200, lambda 1e-8, 90 epochs."""
+    assert (PAPER.beta_max, PAPER.l0, PAPER.epochs, PAPER.unannealed) == (200, 1e-8, 90, ())
+
+
+def test_temperature_schedule():
+    betas = [PAPER.beta(epoch) for epoch in range(90)]
+    assert betas[0] == pytest.approx(200 ** (1 / 90)) and betas[0] == pytest.approx(1.0606, abs=5e-5)
+    assert betas[44] == pytest.approx(200**0.5)
+    assert betas[-1] == pytest.approx(200)
+    ratios = np.divide(betas[1:], betas[:-1])
+    np.testing.assert_allclose(ratios, 200 ** (1 / 90))  # exponential: rises by one factor
+
+
+@pytest.mark.parametrize("epoch", [0, 30, 89])
+def test_soft_mask_against_numpy(epoch):
+    values = logits()
+    soft = PAPER.soft(values, epoch, UNUSED)
+    beta = 200 ** ((epoch + 1) / 90)
+    assert soft.keys() == values.keys()
+    for name, s in values.items():
+        np.testing.assert_allclose(soft[name], sigmoid(beta * s.double().numpy()), rtol=1e-4, atol=1e-30)
+
+
+def test_unannealed_prefixes_stay_at_one():
+    """As printed, the MLP head is trained at beta = 1 and then thresholded."""
+    values = logits()
+    as_printed = ContinuousSparsification(unannealed=("stages.head.",))
+    for epoch in (0, 89):
+        soft, annealed = as_printed.soft(values, epoch, UNUSED), PAPER.soft(values, epoch, UNUSED)
+        head = sigmoid(values["stages.head.weight"].double().numpy())
+        np.testing.assert_allclose(soft["stages.head.weight"], head, rtol=1e-6)
+        assert torch.equal(soft["stages.body.weight"], annealed["stages.body.weight"])
+        assert not torch.equal(soft["stages.head.weight"], annealed["stages.head.weight"])
+
+
+@pytest.mark.parametrize("value", [0.1, 0.05, 0.0, -0.05])
+def test_all_logits_start_at_one_value(value):
+    first = ContinuousSparsification(start_value=value).init(torch.Size((2, 3)))
+    assert first.dtype == torch.float32 and first.shape == (2, 3) and (first == torch.tensor(value)).all()
+
+
+@given(seed=st.integers(0, 1000), l0=st.sampled_from([0.0, 1e-8, 0.5]), epoch=st.integers(0, 89))
+@settings(max_examples=30, deadline=None)
+def test_penalty_is_lambda_times_the_sum(seed, l0, epoch):
+    method = ContinuousSparsification(l0=l0)
+    soft = method.soft(logits(seed), epoch, UNUSED)
+    expected = l0 * sum(mask.double().numpy().sum() for mask in soft.values())
+    assert float(method.penalty(soft)) == pytest.approx(expected, rel=1e-5, abs=1e-20)
+
+
+def test_logits_at_the_threshold_are_in_the_ablated_model():
+    """H(0) is undefined in equation 3; we take s > 0."""
+    smallest = float(np.nextafter(np.float32(0), np.float32(1)))
+    hard = PAPER.hard(torch.tensor([[0.0, -0.0, smallest, -smallest, 0.05, -1.0]]))
+    assert hard.dtype == torch.bool and hard.tolist() == [[False, False, True, False, True, False]]
+    model = torch.nn.Linear(6, 1)
+    subnetwork = Subnetwork({"weight": hard}, fingerprint(model))
+    kept, ablated = subnetwork.apply(model).weight[0], subnetwork.ablate(model).weight[0]
+    assert kept[:2].count_nonzero() == 0 and torch.equal(ablated[:2], model.weight[0, :2])
+
+
+def test_soft_and_hard_masks_agree_at_the_end():
+    """Away from the threshold the last soft mask is the hard one: sigma(200 s) is 1 or 0 where |s| > .1."""
+    s = torch.tensor([-1.0, -0.1, 0.1, 1.0])
+    assert torch.allclose(PAPER.soft({"w": s}, 89, UNUSED)["w"], PAPER.hard(s).float(), atol=1e-7)
+
+
+@pytest.mark.parametrize("epoch", [0, 4, 9])
+def test_gradients_against_finite_differences(epoch):
+    """Of loss and penalty with respect to the logits, on a small regression."""
+    method = ContinuousSparsification(epochs=10, l0=0.01, unannealed=("head",))
+    draw = torch.Generator().manual_seed(0)
+    body, head, x = (torch.randn(shape, generator=draw, dtype=torch.float64) for shape in ((3, 2), (2, 1), (5, 3)))
+
+    def loss(s_body: torch.Tensor, s_head: torch.Tensor) -> torch.Tensor:
+        soft = method.soft({"body": s_body, "head": s_head}, epoch, UNUSED)
+        out = torch.tanh(x @ (body * soft["body"])) @ (head * soft["head"])
+        return out.square().mean() + method.penalty(soft)
+
+    start = [0.02 * torch.randn(shape, generator=draw, dtype=torch.float64) for shape in ((3, 2), (2, 1))]
+    for s in start:
+        s.requires_grad_()
+    found = torch.autograd.grad(loss(*start), start)
+    step = 1e-6
+    for gradient, s in zip(found, start, strict=True):
+        for i in range(s.numel()):
+            values = []
+            for sign in (1, -1):
+                with torch.no_grad():
+                    s.view(-1)[i] += sign * step
+                    values.append(float(loss(*start)))
+                    s.view(-1)[i] -= sign * step
+            assert float(gradient.view(-1)[i]) == pytest.approx(
+                (values[0] - values[1]) / (2 * step), rel=1e-5, abs=1e-9
+            )
+    # In closed form: the penalty's share is lambda beta sigma (1 - sigma).
+    penalty = torch.autograd.grad(method.penalty(method.soft({"body": start[0]}, epoch, UNUSED)), start[0])[0]
+    beta = 200 ** ((epoch + 1) / 10)
+    sigma = sigmoid(beta * start[0].detach().numpy())
+    np.testing.assert_allclose(penalty, 0.01 * beta * sigma * (1 - sigma), rtol=1e-9)

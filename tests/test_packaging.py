@@ -1,0 +1,288 @@
+"""The files around the package say the same, and the workflow does what the README promises.
+
+The workflow is tested in a checkout of its own, with notebooks that only leave a mark that they ran.
+"""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import subnet_utils
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DEPENDENCIES = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+TEST_EXTRA = [Requirement(line) for line in PROJECT["project"]["optional-dependencies"]["test"]]
+BUILD = [Requirement(line) for line in PROJECT["build-system"]["requires"]]
+LOCK_LINES = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
+LOCK = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in LOCK_LINES)}
+GPU_LIBRARY = re.compile(r"(nvidia|cuda|triton)\b")
+MACHINE_PATH = re.compile(rb"(?<![\w.:/>~*-])/(?:home|root|Users|work|tmp)/\w")
+
+
+def closure(roots: Iterable[Requirement]) -> set[str]:
+    """Names of everything that installed packages say `roots` need here, without the GPU libraries of torch."""
+    todo, seen = list(roots), set()
+    while todo:
+        wanted = todo.pop()
+        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if (name, extras) in seen or GPU_LIBRARY.match(name):
+            continue
+        seen.add((name, extras))
+        needs = [Requirement(line) for line in metadata.requires(name) or ()]
+        todo += [need for need in needs if applies(need, extras)]
+    return {name for name, _ in seen}
+
+
+def applies(need: Requirement, extras: Iterable[str]) -> bool:
+    return need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+
+
+def imported(folder: str) -> set[str]:
+    """Top-level names of the modules that the Python files of a folder import."""
+    nodes = [n for path in (ROOT / folder).rglob("*.py") for n in ast.walk(ast.parse(path.read_text()))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    froms = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in plain | froms}
+
+
+# The files around the package
+
+
+def test_lock_holds_exact_portable_versions_only():
+    assert list(LOCK) == sorted(LOCK)
+    assert [line for line in LOCK_LINES if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)] == []
+    assert len(LOCK) == len(LOCK_LINES)
+    assert [name for name in LOCK if GPU_LIBRARY.match(name)] == []
+
+
+@pytest.mark.parametrize("requirement", DEPENDENCIES + TEST_EXTRA + BUILD, ids=lambda requirement: requirement.name)
+def test_lock_satisfies_pyproject(requirement: Requirement):
+    version = LOCK.get(canonicalize_name(requirement.name))
+    assert version is not None, f"{requirement.name} is not in requirements.lock"
+    assert requirement.specifier.contains(version)
+
+
+def test_environment_is_the_lock():
+    installed = {name: Version(metadata.version(name)).public for name in LOCK}
+    assert installed == LOCK
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or sys.version_info[:2] != (3, 11),
+    reason="the lock is the closure for Python 3.11 on Linux; run there to check that it is complete",
+)
+def test_lock_is_complete_and_has_nothing_superfluous():
+    assert closure(DEPENDENCIES + TEST_EXTRA + BUILD) == set(LOCK)
+
+
+def test_conda_environment_is_the_lock_on_a_python_that_pyproject_allows():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, packages = environment["dependencies"]
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(python.removeprefix("python="))
+    assert (pip, packages) == ("pip", {"pip": ["-r requirements.lock", "-e ."]})
+    assert environment["name"] == PROJECT["project"]["name"]
+
+
+def test_one_version_everywhere():
+    version = PROJECT["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert (
+        version == subnet_utils.__version__ == citation["version"] == newest[1] == metadata.version("subnet-companion")
+    )
+    assert citation["license"] == PROJECT["project"]["license"] == "MIT"
+
+
+@pytest.mark.parametrize(
+    ("folder", "requirements"), [("subnet_utils", DEPENDENCIES), ("tests", DEPENDENCIES + TEST_EXTRA)]
+)
+def test_every_import_is_declared(folder: str, requirements: list[Requirement]):
+    owners = metadata.packages_distributions()
+    own = {"subnet_utils", "tests"}
+    declared = {canonicalize_name(requirement.name) for requirement in requirements}
+    foreign = imported(folder) - sys.stdlib_module_names - own
+    assert {name for name in foreign if not declared & {canonicalize_name(o) for o in owners.get(name, [])}} == set()
+
+
+def test_package_contains_the_reference_tables():
+    assert list((ROOT / "subnet_utils").rglob("*.csv")) == list((ROOT / "subnet_utils/reference").glob("*.csv"))
+    assert PROJECT["tool"]["setuptools"]["package-data"] == {"subnet_utils": ["reference/*.csv"]}
+
+
+@pytest.mark.parametrize("profile", ["tiny", "laptop", "paper"])
+def test_profile_is_called_like_its_file(profile: str):
+    content = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())
+    assert list(content) == ["study"]
+    assert content["study"]["name"] == profile
+
+
+def test_one_rule_per_notebook():
+    notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    rules = re.findall(r'notebook="notebooks/(\w+)\.ipynb"', (ROOT / "Snakefile").read_text())
+    assert sorted(rules) == sorted(notebooks)
+
+
+def test_no_file_names_a_path_of_one_machine():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout: clone the repository to check its files")
+    files = [ROOT / name.decode() for name in listed.stdout.split(b"\0") if name]
+    found = {path: match[0] for path in files if path.is_file() and (match := MACHINE_PATH.search(path.read_bytes()))}
+    assert found == {}
+
+
+# The workflow
+
+NOTEBOOK = """\
+import pathlib, time
+with open("ran.txt", "a") as ran:
+    print("{name}", file=ran)
+while pathlib.Path("hold-{name}").exists():
+    time.sleep(0.1)
+folder = pathlib.Path("figures") / study["name"]
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "{name}.json").write_text("[]")
+"""
+NAMES = ["01_train_bases", "02_discover_masks", "03_ablations"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with this one's Makefile, Snakefile and environment; there is a space in its path."""
+    folder = tmp_path / "a checkout"
+    for name in ("notebooks", "params", "subnet_utils"):
+        (folder / name).mkdir(parents=True)
+    for name in ("Makefile", "Snakefile"):
+        (folder / name).write_text((ROOT / name).read_text())
+    (folder / "params/tiny.yaml").write_text("study:\n  name: tiny\n")
+    (folder / "params/laptop.yaml").write_text("study:\n  name: laptop\n")
+    (folder / "subnet_utils/report.py").write_text("import sys\n\nprint('report of', *sys.argv[1:])\n")
+    for name in NAMES:
+        write_notebook(folder / f"notebooks/{name}.ipynb", NOTEBOOK.format(name=name))
+    (folder / ".venv").symlink_to(sys.prefix)
+    return folder
+
+
+def write_notebook(path: Path, code: str) -> None:
+    parameters = nbformat.v4.new_code_cell("study: dict = {}", metadata={"tags": ["parameters"]})
+    notebook = nbformat.v4.new_notebook(cells=[parameters, nbformat.v4.new_code_cell(code)])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+
+
+def start(*command: str, folder: Path) -> subprocess.Popen:
+    """Start a command in a process group of its own, without what a surrounding `make` leaves in the environment."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=plain,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def reproduce(folder: Path, profile: str = "tiny") -> subprocess.Popen:
+    """`make reproduce` with the environment taken as installed."""
+    return start("make", "-o", ".venv/.installed", "reproduce", f"PROFILE={profile}", "CORES=1", folder=folder)
+
+
+def ran(folder: Path) -> list[str]:
+    path = folder / "ran.txt"
+    return path.read_text().split() if path.exists() else []
+
+
+def wait_for_second_notebook(folder: Path) -> None:
+    limit = time.monotonic() + 60
+    while ran(folder) != NAMES[:2]:
+        assert time.monotonic() < limit, "the second notebook did not start"
+        time.sleep(0.1)
+
+
+def test_reproduce_goes_on_after_a_kill_and_does_nothing_twice(checkout: Path):
+    (checkout / "hold-02_discover_masks").touch()
+    killed = reproduce(checkout)
+    wait_for_second_notebook(checkout)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert (checkout / "runs/tiny/02_discover_masks.ipynb").exists()  # papermill's half-executed notebook
+    assert not (checkout / "runs/tiny/02_discover_masks.done").exists()
+
+    (checkout / "hold-02_discover_masks").unlink()
+    code, output = finish(reproduce(checkout))
+    assert (code, output.splitlines()[-1]) == (0, "report of tiny")
+    assert ran(checkout) == ["01_train_bases", "02_discover_masks", "02_discover_masks", "03_ablations"]
+
+    code, output = finish(reproduce(checkout))
+    assert (code, len(ran(checkout))) == (0, 4), output
+    assert output.splitlines()[-1] == "report of tiny"
+
+
+def test_a_committed_manifest_does_not_count_as_a_run(checkout: Path):
+    (checkout / "figures/laptop").mkdir(parents=True)
+    for name in NAMES:
+        (checkout / f"figures/laptop/{name}.json").write_text("[]")
+    dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=laptop", folder=checkout)
+    code, output = finish(dry_run)
+    assert code == 0
+    assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[:3] == NAMES
+
+
+def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):
+    write_notebook(checkout / "notebooks/01_train_bases.ipynb", "raise ValueError('lr: write 0.001')")
+    code, output = finish(reproduce(checkout))
+    assert code != 0
+    assert "ValueError: lr: write 0.001" in output.splitlines()
+    assert ran(checkout) == []
+    assert (checkout / "runs/tiny/01_train_bases.ipynb").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["make", "reproduce", "PROFILE=labtop"],
+        [sys.executable, "-m", "snakemake", "--cores", "1", "--config", "profile=labtop"],
+    ],
+    ids=["make", "snakemake"],
+)
+def test_unknown_profile_is_one_line_with_the_nearest_name(checkout: Path, command: list[str]):
+    code, output = finish(start(*command, folder=checkout))
+    assert code != 0
+    assert len(output.splitlines()) == 1
+    assert re.search(r"no profile 'labtop'; did you mean 'laptop'\? valid: laptop,? tiny", output)
+
+
+def test_old_python_is_refused_with_the_remedy(checkout: Path):
+    (checkout / ".venv").unlink()
+    for name in ("requirements.lock", "pyproject.toml"):
+        (checkout / name).touch()
+    code, output = finish(start("make", "test", "PYTHON=false", folder=checkout))
+    assert code != 0
+    assert output.startswith("Python 3.11 or newer is needed; name one with: make PYTHON=")
+    assert not (checkout / ".venv").exists()

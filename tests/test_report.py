@@ -1,0 +1,617 @@
+"""The report: verdicts by rule, books whose manifest comes last, and a site that a real browser can show offline."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from subnet_utils import figures, reference
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, build_site, compare, summary
+from subnet_utils.report import __main__ as command
+from subnet_utils.report.pages import formula, is_done
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on PATH; install chromium or google-chrome to look at the report in a browser"
+)
+
+
+def runs_of(means, *, spread: float = 0.0, accuracy=0.99, value: str = "difference") -> pd.DataFrame:
+    """Two runs for each base model, `spread` apart around its mean."""
+    accuracies = np.broadcast_to(accuracy, len(means))
+    rows = [
+        {"task": "t", "base_model": str(base), "base_accuracy": accuracies[base], value: mean + sign * spread / 2}
+        for base, mean in enumerate(means)
+        for sign in (-1, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def paper_of(mean: float, sd: float = 0.0, *, n_bases: int = 3, value: str = "difference") -> pd.DataFrame:
+    return pd.DataFrame([{"task": "t", f"{value}_mean": mean, f"{value}_sd": sd, "n_bases": n_bases}])
+
+
+def row_of(ours: pd.DataFrame, paper: pd.DataFrame, *, profile: str = "tiny", value: str = "difference", **more):
+    table = compare(ours, paper, by=["task"], value=value, profile=profile, **more)
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+# -- paper versus ours -------------------------------------------------------------------------------------------------
+
+
+def test_paper_and_ours_keep_to_their_own_columns():
+    ours = runs_of([0.4, 0.5, 0.66], spread=0.1)
+    table = compare(ours, paper_of(0.55, 0.2), by=["task"], value="difference", profile="tiny")
+    assert list(table) == [
+        "task", "paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
+        "criterion", "verdict", "decisive", "reason",
+    ]  # fmt: skip
+    row = table.iloc[0]
+    assert (row["paper"], row["paper_sd"]) == (0.55, 0.2)
+    expected = stats.t.interval(0.95, 2, loc=0.52, scale=stats.sem([0.4, 0.5, 0.66]))
+    assert (row["ours_low"], row["ours_high"]) == pytest.approx(expected)
+    assert row["ours"] == pytest.approx(0.52)
+    assert (row["n_runs"], row["n_bases"]) == (6, 3)
+
+
+def test_bases_below_90_percent_are_left_out_of_our_mean():
+    row = row_of(runs_of([0.5, 0.6, -0.7], accuracy=[0.9, 0.95, 0.89]), paper_of(0.5))
+    assert row["ours"] == pytest.approx(0.55)
+    assert (row["n_runs"], row["n_bases"]) == (4, 2)
+
+
+def test_where_no_base_learned_the_value_is_shown_and_not_judged():
+    row = row_of(runs_of([0.5, 0.6], accuracy=0.8), paper_of(0.5))
+    assert row["ours"] == pytest.approx(0.55)
+    assert (row["verdict"], row["reason"]) == (NOT_COMPARABLE, "no base model reaches 90%")
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "verdict", "decisive"),
+    [
+        (paper_of(0.5), [0.3, 0.31, 0.32], AGREES, True),
+        (paper_of(0.5), [0.03, 0.031, 0.032], AGREES, True),  # small, but surely on the same side
+        (paper_of(0.5), [-0.2, 0.1, 0.6], AGREES, False),  # the same way, and could be chance
+        (paper_of(0.5), [-0.2, -0.1, 0.6], AGREES, False),
+        (paper_of(0.5), [-0.6, -0.1, 0.2], DIFFERS, False),
+        (paper_of(0.5), [-0.01, 0.0, 0.01], DIFFERS, True),  # surely no effect where the paper has one
+        (paper_of(0.5), [-0.3, -0.31, -0.32], DIFFERS, True),
+        (paper_of(0.5), [-0.1, 0.04, 0.15], DIFFERS, False),  # within .05 of none
+        (paper_of(0.5), [0.3], AGREES, False),  # one base: no interval
+        (paper_of(0.5), [-0.3], DIFFERS, False),
+        (paper_of(-0.4), [-0.3, -0.31, -0.32], AGREES, True),
+        (paper_of(-0.4), [0.3, 0.31, 0.32], DIFFERS, True),
+        (paper_of(0.02), [-0.01, 0.0, 0.01], AGREES, True),  # the paper finds no effect
+        (paper_of(0.02), [-0.2, 0.0, 0.3], AGREES, False),
+        (paper_of(0.02), [0.3, 0.31, 0.32], DIFFERS, True),
+        (paper_of(0.02), [0.3], DIFFERS, False),
+        (paper_of(0.13, 0.38), [-0.3, -0.31, -0.32], NOT_COMPARABLE, False),  # the paper's own noise
+        (paper_of(0.13, 0.2), [-0.3, -0.31, -0.32], DIFFERS, True),
+    ],
+)
+def test_verdict_by_sign(paper, ours, verdict, decisive):
+    row = row_of(runs_of(ours), paper)
+    assert (row["criterion"], row["verdict"], row["decisive"]) == ("sign", verdict, decisive)
+    assert bool(row["reason"]) == (verdict == NOT_COMPARABLE)
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "verdict", "decisive"),
+    [
+        (paper_of(0.5, 0.1), [0.48, 0.5, 0.52], AGREES, True),
+        (paper_of(0.5, 0.1), [0.1, 0.5, 0.9], AGREES, False),  # our interval covers nearly everything
+        (paper_of(0.5, 0.1), [0.57, 0.58, 0.59], AGREES, True),  # mean outside, bands meet
+        (paper_of(0.5, 0.1), [0.68, 0.69, 0.7], DIFFERS, True),
+        (paper_of(0.5, 0.1), [0.3, 0.31, 0.32], DIFFERS, True),
+        (paper_of(0.5, np.nan), [0.49, 0.5, 0.51], AGREES, False),  # no sd printed: only the mean counts
+        (paper_of(0.5, np.nan), [0.53, 0.54, 0.55], DIFFERS, True),
+        (paper_of(1.0, 0.0), [1.0, 1.0, 1.0], AGREES, True),
+        (paper_of(0.5, 0.1), [0.5], NOT_COMPARABLE, False),
+    ],
+)
+def test_verdict_by_value(paper, ours, verdict, decisive):
+    row = row_of(runs_of(ours), paper, profile="paper")
+    assert (row["criterion"], row["verdict"], row["decisive"]) == ("value", verdict, decisive)
+
+
+# Off the grid of hundredths, so that no mean of up to four of them meets a threshold exactly.
+DIFFERENCES = st.integers(-70, 70).map(lambda hundredths: hundredths / 100 + 0.0037)
+PROFILES = st.sampled_from(["tiny", "paper"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    DIFFERENCES, st.floats(0, 0.4), st.lists(DIFFERENCES, min_size=1, max_size=4), st.sampled_from(["tiny", "paper"])
+)
+def test_a_verdict_does_not_care_which_subroutine_is_the_target(mean, sd, ours, profile):
+    """Swapping Test Target and Test Other negates all differences: same verdict."""
+    one = row_of(runs_of(ours), paper_of(mean, sd), profile=profile)
+    other = row_of(runs_of([-x for x in ours]), paper_of(-mean, sd), profile=profile)
+    assert (one["verdict"], one["decisive"]) == (other["verdict"], other["decisive"])
+    assert one["verdict"] in VERDICTS
+    assert bool(one["reason"]) == (one["verdict"] == NOT_COMPARABLE)
+
+
+@settings(deadline=None, max_examples=60)
+@given(DIFFERENCES, st.lists(DIFFERENCES, min_size=2, max_size=4), st.floats(0, 1))
+def test_a_decisive_agreement_holds_anywhere_in_the_interval(mean, ours, where):
+    row = row_of(runs_of(ours), paper_of(mean))
+    if row["decisive"] and row["verdict"] == AGREES:
+        point = row["ours_low"] + where * (row["ours_high"] - row["ours_low"])
+        assert row_of(runs_of([point, point]), paper_of(mean))["verdict"] == AGREES
+
+
+def test_what_depends_on_size_is_compared_at_the_papers_profile_only():
+    ours, paper = runs_of([0.02, 0.03], value="density"), paper_of(0.025, 0.01, value="density")
+    row = row_of(ours, paper, value="density", profile="laptop")
+    assert (row["criterion"], row["verdict"]) == ("none", NOT_COMPARABLE)
+    assert row["reason"] == "density depends on the size of network and data"
+    assert row_of(ours, paper, value="density", profile="paper")["verdict"] == AGREES
+
+
+def test_a_criterion_can_be_asked_for():
+    assert row_of(runs_of([0.3, 0.31]), paper_of(0.6), profile="paper", criterion="sign")["verdict"] == AGREES
+    assert row_of(runs_of([0.3, 0.31]), paper_of(0.3), profile="tiny", criterion="value")["verdict"] == NOT_COMPARABLE
+
+
+def test_a_table_of_the_papers_runs_is_summarized():
+    """Table 2 has one row per base model, not a mean and sd."""
+    paper = pd.DataFrame({"task": ["t"] * 3, "accuracy": [1.0, 0.994, 0.998]})
+    row = row_of(runs_of([0.99, 0.995, 1.0], value="accuracy"), paper, value="accuracy", profile="paper")
+    assert (row["paper"], row["paper_sd"]) == pytest.approx((0.9973333, np.std([1, 0.994, 0.998], ddof=1)))
+    assert row["verdict"] == AGREES
+
+
+def test_every_row_of_ours_stays_and_no_row_of_the_paper_is_added():
+    ours = pd.concat([runs_of([0.4, 0.5]), runs_of([0.1, 0.2]).assign(task="ours only")])
+    paper = pd.concat([paper_of(0.4), paper_of(0.5).assign(task="theirs only")])
+    table = compare(ours, paper, by=["task"], value="difference", profile="tiny")
+    assert list(table["task"]) == ["t", "ours only"]
+    assert list(table["reason"]) == ["", "the paper reports no such value"]
+    assert table["paper"].isna().tolist() == [False, True]
+
+
+def test_an_empty_key_matches_a_missing_one():
+    """Vision has no grammatical number: '' in our tables, missing where pandas read the paper's csv file."""
+    ours, paper = runs_of([0.4, 0.5]).assign(number=""), paper_of(0.4).assign(number=np.nan)
+    table = compare(ours, paper, by=["task", "number"], value="difference", profile="tiny")
+    assert list(table["verdict"]) == [AGREES]
+
+
+def test_the_reference_effects_compare_with_themselves():
+    """The authors' means as our runs, in vision (no number) and language alike."""
+    paper = reference.load("break_it_down_effects")
+    paper = paper[(paper["condition"] == "trained") & paper["model"].isin(["resnet50", "bert_small"])]
+    by = ["model", "task", "number", "subroutine", "network"]
+    shifts = pd.DataFrame({"base_model": ["0", "1", "2"], "shift": [-0.01, 0.0, 0.01]})
+    ours = paper.merge(shifts, how="cross")
+    ours["difference"] = ours["difference_mean"] + ours["shift"]
+    table = compare(ours, paper, by=by, value="difference", profile="paper")
+    assert len(table) == len(paper) == 28
+    assert set(table["verdict"]) == {AGREES}
+    by_sign = compare(ours, paper, by=by, value="difference", profile="tiny")
+    assert by_sign["verdict"].value_counts().to_dict() == {AGREES: 27, NOT_COMPARABLE: 1}
+    unsure = by_sign[by_sign["verdict"] == NOT_COMPARABLE].iloc[0]
+    assert (unsure["task"], unsure["subroutine"], unsure["network"]) == ("inside-contact", "inside", "ablated")
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "message"),
+    [
+        (runs_of([0.1]).drop(columns="base_model"), paper_of(0.1), "ours has no column base_model; it has: task,"),
+        (runs_of([0.1]), paper_of(0.1).drop(columns="task"), "paper has no column task"),
+        (runs_of([0.1]), paper_of(0.1, value="density"), "paper has no column difference"),
+        (runs_of([0.1]), pd.concat([paper_of(0.1)] * 2), "several rows for {'task': 't'}; select one condition"),
+        (runs_of([0.1]).iloc[:0], paper_of(0.1), "ours has no runs"),
+    ],
+)
+def test_tables_that_cannot_be_compared(ours, paper, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        compare(ours, paper, by=["task"], value="difference", profile="tiny")
+
+
+# -- the book ----------------------------------------------------------------------------------------------------------
+
+
+def picture():
+    figure, ax = plt.subplots(figsize=(3, 2))
+    ax.plot([0, 1], [0, 1], color=figures.CONDITIONS["subnetwork"].color, lw=12)
+    plt.close(figure)
+    return figure
+
+
+def verdicts() -> pd.DataFrame:
+    return pd.DataFrame({
+        "task": ["inside-contact", "<b>bold</b>"], "weights": [12845056, 3], "learning_rate": [0.00012, 0.01],
+        "ours": [0.123456, np.nan], "verdict": [AGREES, DIFFERS],
+    })  # fmt: skip
+
+
+def test_the_manifest_comes_last_and_names_every_file(tmp_path):
+    book = Book("tiny", "03_ablations", root=tmp_path)
+    book.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4", sources=["b", "a", "b"])
+    book.table(verdicts(), "table_1", caption="Tests.", paper=["Table 1", "Table 12"])
+    folder = tmp_path / "figures" / "tiny"
+    assert {path.name for path in folder.iterdir()} == {"figure_4.png", "figure_4.pdf", "table_1.csv"}
+    shown = book.close()
+    record = json.loads((folder / "03_ablations.json").read_text())
+    figure, table = record["items"]
+    assert (figure["paper"], figure["sources"], figure["caption"]) == (["Figure 4"], ["a", "b"], "Differences.")
+    assert (table["paper"], table["rows"], table["verdicts"]) == (["Table 1", "Table 12"], 2, {AGREES: 1, DIFFERS: 1})
+    for item in record["items"]:
+        for file in item["files"]:
+            assert hashlib.sha256((folder / file["name"]).read_bytes()).hexdigest() == file["sha256"]
+    assert record["git"] is None
+    assert record["versions"]["numpy"] == np.__version__
+    assert record["seconds"] >= 0
+    assert shown.loc["artefacts", "provenance"] == "a, b"
+    assert shown.loc["commit", "provenance"] == "not in git"
+    assert "core" in shown.loc["device", "provenance"] or "NVIDIA" in shown.loc["device", "provenance"]
+
+
+def test_starting_again_withdraws_the_manifest(tmp_path):
+    Book("tiny", "01_train_bases", root=tmp_path).close()
+    manifest = tmp_path / "figures/tiny/01_train_bases.json"
+    assert manifest.is_file()
+    Book("tiny", "01_train_bases", root=tmp_path)
+    assert not manifest.exists()
+
+
+def test_the_same_drawing_gives_the_same_bytes(tmp_path):
+    contents = []
+    for name in ("first", "second"):
+        book = Book("tiny", name, root=tmp_path / name)
+        book.figure(picture(), "line", caption="A line.")
+        contents.append([(tmp_path / name / "figures/tiny" / f"line.{form}").read_bytes() for form in ("png", "pdf")])
+    assert contents[0] == contents[1]
+    assert b"CreationDate" not in contents[0][1]
+
+
+def test_a_table_is_saved_in_full_and_returned_rounded(tmp_path):
+    book = Book("tiny", "nb", root=tmp_path)
+    shown = book.table(verdicts(), "table", caption="T.", digits=2)
+    saved = pd.read_csv(tmp_path / "figures/tiny/table.csv")
+    assert saved["ours"][0] == 0.123456
+    assert shown["ours"][0] == 0.12
+    assert list(shown["learning_rate"]) == [0.00012, 0.01]  # 0.00 would say nothing
+    assert not list((tmp_path / "figures/tiny").glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".hidden", "a.png"])
+def test_names_that_make_no_plain_file_name(tmp_path, name):
+    book = Book("tiny", "nb", root=tmp_path)
+    with pytest.raises(ValueError, match="plain file name"):
+        book.table(verdicts(), name, caption="T.")
+    with pytest.raises(ValueError, match="plain file name"):
+        Book(name, "nb", root=tmp_path)
+
+
+def test_a_name_is_used_once(tmp_path):
+    book = Book("tiny", "nb", root=tmp_path)
+    book.figure(picture(), "line", caption="A line.")
+    with pytest.raises(ValueError, match="'line' is already"):
+        book.table(verdicts(), "line", caption="A table.")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed; install it to run this test")
+def test_the_commit_is_recorded_and_figures_do_not_make_it_dirty(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        said = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return said.stdout.strip()
+
+    git("init")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git("add", ".")
+    git("commit", "-m", "first")
+    book = Book("tiny", "nb", root=tmp_path)
+    book.figure(picture(), "line", caption="A line.")
+    commit = book.close().loc["commit", "provenance"]
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    assert git("rev-parse", "HEAD").startswith(commit)
+    (tmp_path / "code.py").write_text("a = 2\n")
+    assert Book("tiny", "nb", root=tmp_path).close().loc["commit", "provenance"] == f"{commit} with uncommitted changes"
+
+
+# -- the site ----------------------------------------------------------------------------------------------------------
+
+
+def write_notebook(path: Path, *, end_time="2025-01-01T00:00:00", exception=None) -> None:
+    """An executed notebook as papermill leaves it, with prose, a formula, code, text, a table and a picture."""
+    cell = nbformat.v4
+    prose = "# Ablations\n\nA mask is $m = \\sigma(\\beta s)$, at most\n\n$$\\beta_{max} = 200$$\n\n[Paper](https://example.org/a)."
+    picture_file = path.with_suffix(".tmp.png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture().savefig(picture_file)
+    png = base64.b64encode(picture_file.read_bytes()).decode()
+    picture_file.unlink()
+    outputs = [
+        cell.new_output("stream", name="stdout", text="three < four\n"),
+        cell.new_output("display_data", data={"text/html": verdicts().to_html(), "text/plain": "table"}),
+        cell.new_output("display_data", data={"image/png": png, "text/plain": "picture"}),
+    ]
+    code = cell.new_code_cell("figures.differences(ax, effects)", outputs=outputs, execution_count=1)
+    notebook = cell.new_notebook(cells=[cell.new_markdown_cell(prose), code])
+    notebook.metadata["papermill"] = {"end_time": end_time, "exception": exception}
+    nbformat.write(notebook, path)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A checkout in which one notebook is done, one was killed, one failed, and one made nothing."""
+    root = tmp_path_factory.mktemp("checkout")
+    for notebook, label in (("03_ablations", "Figure 13"), ("02_discover_masks", "Figure 4")):
+        book = Book("tiny", notebook, root=root)
+        book.figure(
+            picture(),
+            f"line_{notebook[:2]}",
+            caption='A "line" & <script>alert(1)</script>',
+            paper=label,
+            sources=["ab12"],
+        )
+        book.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
+        book.close()
+    runs = root / "runs" / "tiny"
+    write_notebook(runs / "03_ablations.ipynb")
+    write_notebook(runs / "04_other.ipynb")
+    write_notebook(runs / "02_discover_masks.ipynb", end_time=None)
+    write_notebook(runs / "01_train_bases.ipynb", exception=True)
+    stale = root / "figures/tiny/report/02_discover_masks.html"
+    stale.parent.mkdir()
+    stale.write_text("an earlier run")
+    build_site("tiny", root=root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(root) -> Path:
+    return root / "figures/tiny/report/index.html"
+
+
+class Page(HTMLParser):
+    """Every tag of a page with its attributes, the text, and the ids."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.source = path.read_text()
+        self.feed(self.source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag: str, attribute: str) -> list[str]:
+        return [attributes[attribute] for name, attributes in self.tags if name == tag and attribute in attributes]
+
+
+def pages(index: Path) -> dict[str, Page]:
+    return {path.name: Page(path) for path in sorted(index.parent.glob("*.html"))}
+
+
+def test_only_finished_notebooks_get_a_page(index):
+    assert set(pages(index)) == {"index.html", "03_ablations.html", "04_other.html"}
+    text = Page(index).text
+    assert "Unfinished: 01_train_bases." in text
+    assert "Unfinished: 02_discover_masks; what is shown below is from an earlier run." in text
+
+
+def test_every_link_leads_somewhere(index):
+    ids = {name: {a["id"] for _, a in page.tags if "id" in a} for name, page in pages(index).items()}
+    links = [(name, href) for name, page in pages(index).items() for href in page.all("a", "href")]
+    inside = [(name, urlsplit(href)) for name, href in links if not href.startswith("https://example.org")]
+    assert len(inside) > 10
+    for name, link in inside:
+        assert link.scheme == link.netloc == ""
+        target = index.parent / (unquote(link.path) or name)
+        assert target.is_file(), link
+        if link.fragment:
+            assert link.fragment in ids[target.name], link
+    hrefs = Page(index).all("a", "href")
+    assert {"../line_03.png", "../line_03.pdf", "../table_02.csv", "03_ablations.html", "04_other.html"} <= set(hrefs)
+
+
+def test_nothing_is_requested_from_another_machine(index):
+    for page in pages(index).values():
+        assert not [
+            tag for tag, _ in page.tags if tag in ("script", "link", "iframe", "object", "embed", "base", "source")
+        ]
+        assert not [href for href in page.all("img", "src") if not href.startswith(("data:", "../"))]
+        assert not re.search(r"@import|url\(", page.source)
+        policy = [a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv")]
+        assert policy == ["default-src 'none'; img-src 'self' file: data:; style-src 'unsafe-inline'"]
+
+
+def test_what_notebooks_say_is_escaped(index):
+    page = Page(index)
+    assert 'A "line" & <script>alert(1)</script>' in page.text
+    assert 'A "line" & <script>alert(1)</script>' in page.all("img", "alt")
+    assert "<b>bold</b>" in page.text
+    assert not [tag for tag, _ in page.tags if tag == "b"]
+
+
+def test_the_papers_figures_are_listed_in_their_order(index):
+    source = Page(index).source
+    places = re.findall(r"<tr><td>([^<]+)</td><td><a href=\"#([^\"]+)\">", source)
+    assert places == [
+        ("Figure 4", "02_discover_masks-line_02"), ("Figure 13", "03_ablations-line_03"),
+        ("Table 1", "02_discover_masks-table_02"), ("Table 1", "03_ablations-table_03"),
+    ]  # fmt: skip
+
+
+def test_tables_are_shown_with_their_digits_and_verdicts(index):
+    source = Page(index).source
+    assert '<td>inside-contact</td><td class="number">12,845,056</td><td class="number">1.2e-04</td>' in source
+    assert '<th>task</th><th class="number">weights</th>' in source
+    assert '<td class="agrees">agrees</td>' in source
+    assert '<span class="label agrees">2 agrees</span>' in source
+    assert '<span class="label differs">2 differs</span>' in source
+
+
+def test_provenance_and_formulas_are_shown(index):
+    assert "ab12" in Page(index).text
+    assert "not in git" in Page(index).text
+    page = pages(index)["03_ablations.html"]
+    assert "m = \\sigma(\\beta s)" in page.all("img", "alt")
+    assert "three < four" in page.text
+    assert "https://example.org/a" in page.all("a", "href")
+
+
+def test_a_file_changed_or_lost_since_is_named(tmp_path):
+    book = Book("tiny", "nb", root=tmp_path)
+    book.figure(picture(), "line", caption="A line.")
+    book.table(verdicts(), "table", caption="A table.")
+    book.close()
+    folder = tmp_path / "figures/tiny"
+    (folder / "table.csv").write_text("task,verdict\nt,agrees\n")
+    (folder / "line.png").unlink()
+    page = Page(build_site("tiny", root=tmp_path))
+    assert "table.csv was changed after the notebook made it." in page.text
+    assert "line.png is missing." in page.text
+    assert not page.all("img", "src")
+
+
+@pytest.mark.parametrize(
+    ("papermill", "done"),
+    [
+        ({"end_time": "2025-01-01", "exception": None}, True),
+        ({"end_time": "2025-01-01"}, True),
+        ({"end_time": None, "exception": None}, False),
+        ({"end_time": "2025-01-01", "exception": True}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_a_run_is_done_with_an_end_and_without_exception(tmp_path, papermill, done):
+    path = tmp_path / "nb.ipynb"
+    path.write_text(json.dumps({"metadata": {} if papermill is None else {"papermill": papermill}}))
+    assert is_done(path) is done
+    path.write_text(path.read_text()[:-5])
+    assert not is_done(path)
+
+
+def test_summary_says_where_everything_is(root):
+    lines = dict(line.split(maxsplit=1) for line in summary("tiny", root=root).splitlines())
+    folder = root / "figures" / "tiny"
+    assert lines["figures"] == f"{folder}  (2, each png and pdf)"
+    assert lines["tables"] == f"{folder}  (2, csv)"
+    assert Path(lines["report"]).is_file()
+    assert lines["verdicts"] == "2 agrees, 2 differs"
+    assert lines["unfinished"] == "01_train_bases, 02_discover_masks"
+
+
+def test_the_command_builds_the_site_and_ends_with_the_summary(root, index, monkeypatch, capsys):
+    index.unlink()
+    monkeypatch.setattr("subnet_utils.report.site.ROOT", root)
+    monkeypatch.setattr("sys.argv", ["report", "tiny"])
+    assert command.main() == 0
+    assert index.is_file()
+    assert capsys.readouterr().out == summary("tiny", root=root) + "\n"
+
+
+def test_an_unknown_profile_is_one_line_that_names_the_nearest(root, monkeypatch, capsys):
+    monkeypatch.setattr("subnet_utils.report.site.ROOT", root)
+    monkeypatch.setattr("sys.argv", ["report", "tinny"])
+    assert command.main() == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "no finished notebook for profile 'tinny'" in said
+    assert "did you mean 'tiny'?" in said
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path):
+    Book("tiny", "nb", root=tmp_path).close()
+    (tmp_path / "figures/tiny/nb.json").write_text("{")
+    with pytest.raises(ValueError, match=r"nb\.json is no manifest of a notebook; delete it and run nb again"):
+        build_site("tiny", root=tmp_path)
+
+
+def test_formulas_are_drawn_or_kept_as_tex():
+    drawn = formula("\\mathcal{L} + \\lambda \\sum_i \\sigma(\\beta s_i)")
+    assert drawn == formula("\\mathcal{L} + \\lambda \\sum_i \\sigma(\\beta s_i)")
+    assert drawn.startswith('<img class="formula" alt="\\mathcal{L}')
+    assert formula("\\begin{cases} a < b \\end{cases}") == "<code>\\begin{cases} a &lt; b \\end{cases}</code>"
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+INSPECT = """<script>addEventListener("load", () => { const images = [...document.images];
+document.body.dataset.images = images.length;
+document.body.dataset.broken = images.filter(i => !(i.complete && i.naturalWidth > 0)).map(i => i.alt).join("|");
+document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth; });</script>"""
+
+
+def browse(page: Path, profile: Path, *more: str) -> str:
+    """The page's document after loading, as Chromium sees it."""
+    profile.mkdir(exist_ok=True)
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+        "--virtual-time-budget=5000", "--window-size=1200,1600", f"--user-data-dir={profile}", *more, page.as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def inspected(page: Path, browser_profile: Path, extra: str = "") -> dict[str, str]:
+    """What a script finds in a copy of the page, which differs in that its policy allows that one script."""
+    policy = "style-src 'unsafe-inline'"
+    source = page.read_text()
+    assert policy in source
+    copy = page.with_name(f"copy-of-{page.name}")
+    copy.write_text(
+        source.replace(policy, f"{policy}; script-src 'unsafe-inline'").replace("</main>", f"{extra}</main>{INSPECT}")
+    )
+    try:
+        document = browse(copy, browser_profile, "--dump-dom")
+    finally:
+        copy.unlink()
+    return dict(re.findall(r'data-(images|broken|wide)="([^"]*)"', document))
+
+
+@needs_browser
+def test_chromium_shows_every_picture_of_the_site(index, tmp_path):
+    found = {page.name: inspected(page, tmp_path / "browser") for page in index.parent.glob("*.html")}
+    assert found == {
+        "index.html": {"images": "2", "broken": "", "wide": "false"},
+        "03_ablations.html": {"images": "3", "broken": "", "wide": "false"},
+        "04_other.html": {"images": "3", "broken": "", "wide": "false"},
+    }
+
+
+@needs_browser
+def test_chromium_names_a_picture_that_is_missing_or_elsewhere(index, tmp_path):
+    """The check above can fail, and the policy keeps a page from asking another machine."""
+    extra = '<img alt="missing" src="../nowhere.png"><img alt="elsewhere" src="http://127.0.0.1:9/a.png">'
+    assert inspected(index, tmp_path / "browser", extra)["broken"] == "missing|elsewhere"
+
+
+@needs_browser
+def test_a_screenshot_of_the_untouched_page_has_its_figures_and_verdicts(index, tmp_path):
+    screenshot = tmp_path / "index.png"
+    browse(index, tmp_path / "browser", f"--screenshot={screenshot}")
+    pixels = np.round(plt.imread(screenshot)[..., :3] * 255).astype(int)
+    for color, least in ((figures.CONDITIONS["subnetwork"].color, 2000), ("#d9efe4", 200), ("#fbe0d8", 200)):
+        rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+        assert (np.abs(pixels - rgb).max(axis=-1) <= 2).sum() >= least, color

@@ -1,0 +1,117 @@
+"""The mask search: the order of the grid, the score, the winner, and the authors' own choices."""
+
+import csv
+from importlib import resources
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subnet_utils.masks.search import Point, columns, grid, score, select, selected_by_authors
+from subnet_utils.study import MaskTraining
+
+accuracies = st.integers(0, 300).map(lambda right: right / 300)
+
+
+def test_the_papers_grid():
+    """Appendix C: learning rates x initializations x configurations, in the order that decides ties."""
+    points = grid(MaskTraining(starts=("layer_1", "layer_3", "layer_4")))
+    assert len(points) == len(set(points)) == 24
+    assert points[:4] == [
+        Point(0.01, 0.1, "layer_1"), Point(0.01, 0.1, "layer_3"), Point(0.01, 0.1, "layer_4"),
+        Point(0.01, 0.05, "layer_1"),
+    ]  # fmt: skip
+    assert points[12:14] == [Point(0.0001, 0.1, "layer_1"), Point(0.0001, 0.1, "layer_3")]
+    assert points[-1] == Point(0.0001, -0.05, "layer_4")
+    assert grid(MaskTraining(learning_rates=(1.0, 2.0), inits=(0.5,), starts=("a",))) == [
+        Point(1.0, 0.5, "a"), Point(2.0, 0.5, "a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own_task", "target", "other", "expected"),
+    [
+        (0.95, 0.30, 0.90, 0.60),
+        (0.95, 0.90, 0.30, -0.60),  # damage to the wrong subroutine counts against it
+        (0.95, 0.00, 0.90, 0.65),  # below chance is chance: clamped to .25
+        (0.95, 0.10, 0.20, 0.00),
+        (0.95, 0.25, 1.00, 0.75),
+        (0.90, 0.25, 1.00, 0.75),  # "at least 90%"
+        (269 / 300, 0.25, 1.00, 0.00),
+        (0.00, 0.25, 1.00, 0.00),
+    ],
+)
+def test_score_is_the_papers(own_task, target, other, expected):
+    assert score(own_task, target, other) == pytest.approx(expected, abs=1e-12)
+
+
+@given(accuracies, accuracies, accuracies)
+def test_score_lies_between_its_bounds(own_task, target, other):
+    found = score(own_task, target, other)
+    clamped = [min(max(accuracy, 0.25), 1.0) for accuracy in (target, other)]
+    assert found == pytest.approx(clamped[1] - clamped[0] if own_task >= 0.9 else 0.0)
+    assert -0.75 <= found <= 0.75
+
+
+def test_score_refuses_percentages():
+    with pytest.raises(ValueError, match="give it as a fraction"):
+        score(95.0, 30.0, 90.0)
+
+
+def table(scores: list[float]) -> pd.DataFrame:
+    points = grid(MaskTraining(learning_rates=(0.01, 0.0001), inits=(0.1, 0.0), starts=("layer_1", "layer_2")))
+    return pd.DataFrame([columns(point) | {"score": s} for point, s in zip(points, scores, strict=False)])
+
+
+@pytest.mark.parametrize(
+    ("scores", "winner"),
+    [
+        ([0.1, 0.5, 0.3], 1),
+        ([0.1, 0.5, 0.5, 0.5], 1),  # the first on ties
+        ([0.0, 0.0, 0.0], 0),  # none passed
+        ([-0.2, -0.1, 0.0, -0.3], 2),  # a mask that failed its own task (0) beats one that damages the wrong subroutine
+    ],
+)
+def test_highest_score_wins_and_the_first_on_ties(scores, winner):
+    search = table(scores)
+    expected = grid(MaskTraining(learning_rates=(0.01, 0.0001), inits=(0.1, 0.0), starts=("layer_1", "layer_2")))[
+        winner
+    ]
+    assert select(search) == expected
+    assert select(search.assign(model="bert").set_axis(range(100, 100 + len(scores)))) == expected
+    assert select(search.set_axis([0] * len(scores))) == expected  # as after concat: one label for several rows
+
+
+def chosen() -> list[dict[str, str]]:
+    text = resources.files("subnet_utils.reference").joinpath("break_it_down_selected_masks.csv").read_text()
+    return [row for row in csv.DictReader(text.splitlines()) if row["condition"] == "trained"]
+
+
+def test_the_authors_choices_are_those_of_the_table():
+    rows = chosen()
+    assert len(rows) == 102
+    for row in rows[::4]:
+        point = selected_by_authors(row["model"], row["task"], row["number"], row["subroutine"], int(row["base"]))
+        expected = Point(float(row["learning_rate"]), float(row["mask_init"]), row["mask_start"])
+        assert point == expected and expected in grid(MaskTraining(starts=(row["mask_start"],)))
+
+
+def test_choices_in_trained_and_not_in_pruned_networks():
+    """The pruned network of the same base has (.01, -.05, stage_4)."""
+    assert selected_by_authors("resnet50", "inside-contact", "", "contact", 3) == Point(0.01, 0.1, "stage_3")
+    assert selected_by_authors("bert_small", "sv-agreement", "singular", "subject", 2) == Point(0.0001, 0.0, "layer_1")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("bert_small", "sv-agreement", "singular", "subject", 4),
+        ("bert_small", "sv-agreement", "", "subject", 1),
+        ("bert_tiny", "sv-agreement", "singular", "subject", 1),
+        ("resnet50", "inside-contact", "", "number", 1),
+    ],
+)
+def test_bases_that_the_authors_did_not_have_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"selected no mask for .*{wrong[0]}.*; use masks.search: grid"):
+        selected_by_authors(*wrong)

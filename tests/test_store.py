@@ -1,0 +1,651 @@
+"""The store: finished means whole, checksummed and built once, whatever is killed, damaged, full or read-only."""
+
+import ast
+import errno
+import hashlib
+import importlib.metadata
+import json
+import os
+import pickle
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import subnet_utils
+from subnet_utils import store as store_module
+from subnet_utils.store import (
+    Store,
+    StoreError,
+    key_of,
+    load_tensors,
+    provenance,
+    save_json,
+    save_table,
+    save_tensors,
+)
+from subnet_utils.study import ROOT
+
+SPEC = {"task": "inside-contact", "seed": 0, "rates": [0.1, 0.2]}
+WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3), "mask": torch.tensor([True, False])}
+TABLE = pd.DataFrame({"epoch": [0, 1], "loss": [0.5, 0.25]})
+
+
+def build(folder: Path) -> None:
+    """Write one file of each kind."""
+    save_tensors(folder / "weights.safetensors", WEIGHTS, {"network": "a"})
+    save_table(folder / "history.parquet", TABLE)
+    save_json(folder / "result.json", {"accuracy": 0.9})
+
+
+class Builder:
+    """`build`, counted."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> None:
+        self.calls += 1
+        build(folder)
+
+
+def never(folder: Path) -> None:
+    raise AssertionError("nothing is to be built")
+
+
+def matches_its_checksums(path: Path) -> bool:
+    """An artefact's files against its manifest, by our own reading of it."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()}
+    found.pop("manifest.json")
+    return found == manifest
+
+
+@contextmanager
+def run_script(code: str, *arguments: object) -> Iterator[subprocess.Popen]:
+    """Another Python process with `Store` and the functions of this module's `build` at hand."""
+    head = "import sys, time\nfrom pathlib import Path\nfrom subnet_utils.store import *\n"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", head + textwrap.dedent(code), *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A store with one artefact, to be copied: each copy is unread by this process."""
+    root = tmp_path_factory.mktemp("made")
+    Store(root).make("base", SPEC, build)
+    return root
+
+
+@pytest.fixture
+def copied(made, tmp_path) -> Store:
+    return Store(shutil.copytree(made, tmp_path / "copy"))
+
+
+def artefact_in(store: Store) -> Path:
+    return store.root / "base" / key_of("base", SPEC)
+
+
+# -- building once -----------------------------------------------------------------------------------------------------
+
+
+def test_make_builds_once_and_gives_back_what_was_built(tmp_path):
+    builder = Builder()
+    first = Store(tmp_path).make("base", SPEC, builder)
+    second = Store(tmp_path).make("base", dict(reversed(SPEC.items())), builder)
+    assert builder.calls == 1
+    assert first == second == Store(tmp_path).find("base", SPEC)
+    assert first.path == tmp_path / "base" / first.key
+    assert {name: tensor.tolist() for name, tensor in first.tensors("weights").items()} == {
+        name: tensor.tolist() for name, tensor in WEIGHTS.items()
+    }
+    pd.testing.assert_frame_equal(first.table("history"), TABLE)
+    assert first.json("result") == {"accuracy": 0.9}
+    assert first.json("spec") == SPEC
+    assert matches_its_checksums(first.path)
+
+
+def test_find_builds_nothing(tmp_path):
+    assert Store(tmp_path / "absent").find("base", SPEC) is None
+    assert not (tmp_path / "absent").exists()
+
+
+def test_where_the_store_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("SUBNET_ARTIFACTS", str(tmp_path / "elsewhere"))
+    assert Store().root == tmp_path / "elsewhere"
+    assert Store(tmp_path).root == tmp_path
+    monkeypatch.delenv("SUBNET_ARTIFACTS")
+    assert Store().root == ROOT / "artifacts"
+    monkeypatch.chdir(tmp_path)
+    relative = Store("here")
+    assert relative.root == tmp_path / "here"
+    assert pickle.loads(pickle.dumps(relative)) == relative != Store()
+    assert hash(relative) == hash(Store(tmp_path / "here"))
+
+
+def test_provenance_says_who_made_it(tmp_path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    artefact = Store(tmp_path).make("base", SPEC, lambda folder: time.sleep(0.05))
+    record = artefact.json("provenance")
+    packages = ("torch", "torchvision", "transformers", "numpy", "statsmodels")
+    installed = {name: importlib.metadata.version(name) for name in packages}
+    assert record["versions"] == {"python": platform.python_version(), **installed}
+    assert record["machine"] == platform.machine()
+    assert before <= datetime.fromisoformat(record["created"]) <= datetime.now(UTC)
+    assert 0.05 <= record["seconds"] < 10
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if head.returncode:
+        assert record["commit"] == "unknown"
+    else:
+        assert head.stdout.startswith(record["commit"].removesuffix("+changes"))
+        assert len(record["commit"].removesuffix("+changes")) == 12
+    assert provenance(host="x")["host"] == "x"
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+SPECS = st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
+
+
+def backwards(value):
+    """The same value with every mapping in reverse order and every list as a tuple."""
+    if isinstance(value, dict):
+        return {key: backwards(entry) for key, entry in reversed(value.items())}
+    return tuple(backwards(entry) for entry in value) if isinstance(value, list) else value
+
+
+@given(spec=SPECS)
+def test_key_does_not_depend_on_the_order_of_keys(spec):
+    assert key_of("base", backwards(spec)) == key_of("base", spec)
+    assert key_of("base", json.loads(json.dumps(spec))) == key_of("base", spec)
+
+
+@given(one=SPECS, other=SPECS)
+def test_key_tells_specifications_apart(one, other):
+    same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert (key_of("base", one) == key_of("base", other)) == same
+    assert key_of("base", one) != key_of("mask", one)
+
+
+def test_key_tells_values_apart_that_look_alike():
+    alike = [{"a": [1, 2]}, {"a": [2, 1]}, {"a": [[1], 2]}, {"a": "[1, 2]"}, {"b": [1, 2]}, {"a": [True, 2]}]
+    assert len({key_of("base", spec) for spec in alike}) == len(alike)
+
+
+def test_key_depends_on_the_schema_version(monkeypatch, copied):
+    before = key_of("base", SPEC)
+    monkeypatch.setattr(store_module, "SCHEMA", store_module.SCHEMA + 1)
+    assert key_of("base", SPEC) != before
+    assert copied.find("base", SPEC) is None
+    assert copied.make("base", SPEC, build).key != before
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_specifications_and_json_hold_numbers_only(tmp_path, value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        key_of("base", {"rate": value})
+    save_json(tmp_path / "result.json", {"accuracy": 0.5})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        save_json(tmp_path / "result.json", {"accuracy": [value]})
+    assert json.loads((tmp_path / "result.json").read_text()) == {"accuracy": 0.5}
+
+
+# -- interrupted builds ------------------------------------------------------------------------------------------------
+
+
+def test_killed_build_leaves_nothing_finished_and_is_continued(tmp_path, capsys):
+    code = """
+        def build(folder):
+            save_tensors(folder / "checkpoint.safetensors", {"epoch": __import__("torch").tensor(7)})
+            save_json(folder / "part.json", [1])
+            (folder / ".weights.safetensors.99999").write_bytes(b"half of it")
+            print("busy", flush=True)
+            time.sleep(60)
+        Store(sys.argv[1]).make("base", {"seed": 1}, build)
+    """
+    with run_script(code, tmp_path) as process:
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    store = Store(tmp_path)
+    assert store.find("base", {"seed": 1}) is None
+    assert not (tmp_path / "base").exists()
+
+    def resume(folder: Path) -> None:
+        tensors, _ = load_tensors(folder / "checkpoint.safetensors")
+        assert json.loads((folder / "part.json").read_text()) == [1]
+        save_json(folder / "result.json", int(tensors["epoch"]))
+
+    artefact = store.make("base", {"seed": 1}, resume)
+    assert not capsys.readouterr().err  # the killed process held the lock; nobody waits for it
+    assert artefact.json("result") == 7
+    assert {path.name for path in artefact.path.iterdir()} == {
+        "manifest.json", "part.json", "provenance.json", "result.json", "spec.json",
+    }  # fmt: skip
+    assert not list((tmp_path / "partial").iterdir())
+
+
+def test_failed_build_raises_its_own_error_and_is_continued(tmp_path):
+    def fail(folder: Path) -> None:
+        save_json(folder / "part.json", 1)
+        raise FloatingPointError("the loss is not finite")
+
+    def resume(folder: Path) -> None:
+        assert json.loads((folder / "part.json").read_text()) == 1
+
+    store = Store(tmp_path)
+    with pytest.raises(FloatingPointError, match="the loss is not finite"):
+        store.make("base", SPEC, fail)
+    assert store.find("base", SPEC) is None
+    assert store.make("base", SPEC, resume).json("part") == 1
+
+
+class Killed(BaseException):
+    """Stands for the moment at which a process is killed."""
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_stopped_before_or_after_any_write_an_artefact_is_whole_or_absent(monkeypatch, tmp_path, late):
+    left = 0
+
+    def stopping(function: Callable) -> Callable:
+        def call(*arguments):
+            nonlocal left
+            left -= 1
+            if left == 0 and not late:
+                raise Killed
+            result = function(*arguments)
+            if left == 0:
+                raise Killed
+            return result
+
+        return call
+
+    monkeypatch.setattr(os, "replace", stopping(os.replace))
+    monkeypatch.setattr(os, "fsync", stopping(os.fsync))
+    absent = 0
+    for moment in range(1, 100):
+        root = tmp_path / str(moment)
+        left = moment
+        try:
+            Store(root).make("base", SPEC, build)
+            break
+        except Killed:
+            pass
+        left = 0
+        whole = artefact_in(Store(root)).exists()
+        absent += not whole
+        assert not whole or matches_its_checksums(artefact_in(Store(root)))
+        assert matches_its_checksums(Store(root).make("base", SPEC, never if whole else build).path)
+    assert absent >= 10 and moment > absent
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_build_the_same_artefact_once(tmp_path):
+    code = """
+        root, name = Path(sys.argv[1]), sys.argv[2]
+        def build(folder):
+            (root / f"built-by-{name}").touch()
+            while not (root / "go").exists():
+                time.sleep(0.01)
+            save_json(folder / "result.json", name)
+        print("ready", flush=True)
+        print(Store(root / "store").make("base", {"seed": 1}, build).json("result"))
+    """
+    with run_script(code, tmp_path, "a") as a, run_script(code, tmp_path, "b") as b:
+        assert a.stdout.readline() == b.stdout.readline() == "ready\n"
+        while not (built := list(tmp_path.glob("built-by-*"))):
+            time.sleep(0.01)
+        builder, waiter = (a, b) if built[0].name.endswith("a") else (b, a)
+        waiting = f"base {key_of('base', {'seed': 1})}: another process is building it; waiting\n"
+        assert waiter.stderr.readline() == waiting
+        (tmp_path / "go").touch()
+        ends = [process.communicate(timeout=60) for process in (builder, waiter)]
+    assert ends == [(f"{built[0].name[-1]}\n", "")] * 2
+    assert list(tmp_path.glob("built-by-*")) == built
+
+
+def test_many_that_find_the_same_damage_rebuild_once(tmp_path):
+    large = {"w": torch.zeros(1 << 21)}
+    calls = []
+
+    def build_large(folder: Path) -> None:
+        calls.append(threading.get_ident())
+        save_tensors(folder / "weights.safetensors", large)
+
+    original = Store(tmp_path / "original").make("base", SPEC, build_large)
+    with (original.path / "weights.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    store = Store(shutil.copytree(tmp_path / "original", tmp_path / "copy"))
+    gate = threading.Barrier(4)
+    results = []
+
+    def ask() -> None:
+        gate.wait()
+        results.append(store.make("base", SPEC, build_large).tensors("weights")["w"].shape)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 2 and len(results) == 4
+    assert len(list((store.root / "quarantine").iterdir())) == 1
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def flip(path: Path, bit: int = 1001) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "cut": ("weights.safetensors", cut, "weights.safetensors does not match its checksum"),
+    "flipped": ("weights.safetensors", flip, "weights.safetensors does not match its checksum"),
+    "flipped table": ("history.parquet", flip, "history.parquet does not match its checksum"),
+    "other spec": ("spec.json", lambda path: path.write_text("{}"), "spec.json does not match its checksum"),
+    "missing": ("result.json", Path.unlink, "result.json is missing"),
+    "no manifest": ("manifest.json", Path.unlink, "manifest.json is missing or unreadable"),
+    "empty manifest": ("manifest.json", lambda path: path.write_text(""), "manifest.json is missing or unreadable"),
+    "vacuous manifest": ("manifest.json", lambda path: path.write_text("{}"), "manifest.json is missing or unreadable"),
+    "manifest of another kind": ("manifest.json", lambda path: path.write_text("[1]"), "manifest.json is missing or"),
+}
+
+
+@pytest.mark.parametrize(("name", "harm", "what"), DAMAGES.values(), ids=DAMAGES)
+def test_damaged_artefact_is_set_aside_with_one_line_and_rebuilt(copied, capsys, name, harm, what):
+    path = artefact_in(copied)
+    sound = safetensors.torch.load_file(path / "weights.safetensors")
+    harm(path / name)
+    harmed = {file.name: file.read_bytes() for file in path.iterdir()}
+    builder = Builder()
+    rebuilt = copied.make("base", SPEC, builder)
+    assert builder.calls == 1 and rebuilt.path == path and matches_its_checksums(path)
+    assert all(torch.equal(tensor, sound[name]) for name, tensor in rebuilt.tensors("weights").items())
+    (aside,) = (copied.root / "quarantine").iterdir()
+    assert {file.name: file.read_bytes() for file in aside.iterdir()} == harmed
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"base {rebuilt.key} is damaged ({what}")
+    assert line.endswith(f"moved to {aside}, to be built again")
+    copied.make("base", SPEC, never)
+
+
+def test_find_sets_a_damaged_artefact_aside(copied, capsys):
+    flip(artefact_in(copied) / "result.json")
+    assert copied.find("base", SPEC) is None
+    assert not artefact_in(copied).exists()
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@given(data=st.data())
+def test_any_flipped_bit_or_missing_end_is_noticed(made, tmp_path_factory, data):
+    store = Store(shutil.copytree(made, tmp_path_factory.mktemp("flip") / "copy"))
+    path = data.draw(st.sampled_from(sorted(artefact_in(store).iterdir())))
+    original = path.read_bytes()
+    if data.draw(st.booleans(), label="cut"):
+        os.truncate(path, data.draw(st.integers(0, len(original) - 1)))
+    else:
+        flip(path, data.draw(st.integers(0, 8 * len(original) - 1)))
+    try:  # white space of the manifest is the one thing that says nothing
+        same = path.name == "manifest.json" and json.loads(path.read_bytes()) == json.loads(original)
+    except ValueError:
+        same = False
+    assert (store.find("base", SPEC) is not None) == same
+
+
+# -- refusals of the operating system ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """`folder` cannot be written: for root, to whom permissions do not apply, as the user nobody."""
+    root = os.geteuid() == 0
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        if root:
+            os.seteuid(65534)
+        if not os.access(folder, os.R_OK, effective_ids=True):
+            pytest.skip("the user nobody cannot reach the temporary folder; set TMPDIR to one that every user may read")
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user may read; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_read_only_folder_is_one_line_with_the_remedy(open_path):
+    store = Store(open_path / "artifacts")
+    store.root.mkdir()
+    with unprivileged(store.root), pytest.raises(StoreError) as caught:
+        store.make("base", SPEC, never)
+    assert str(caught.value) == (
+        f"artefact folder {store.root}: it cannot be written; make it writable or set SUBNET_ARTIFACTS to another "
+        "folder. Finished artefacts are kept"
+    )
+    assert not list(store.root.iterdir())
+
+
+def test_read_only_folder_still_gives_what_is_finished(open_path, made):
+    store = Store(shutil.copytree(made, open_path / "artifacts"))
+    with unprivileged(store.root):
+        assert store.make("base", SPEC, never).json("result") == {"accuracy": 0.9}
+        with pytest.raises(StoreError, match="it cannot be written"):
+            store.make("base", {"seed": 9}, never)
+    assert store.make("base", {"seed": 9}, build).json("spec") == {"seed": 9}
+
+
+def test_damage_in_a_read_only_folder_is_not_passed_over(open_path, made):
+    store = Store(shutil.copytree(made, open_path / "artifacts"))
+    flip(artefact_in(store) / "result.json")
+    with unprivileged(store.root), pytest.raises(StoreError, match="it cannot be written"):
+        store.find("base", SPEC)
+    assert artefact_in(store).exists()
+
+
+def test_folder_that_is_a_file(tmp_path):
+    (tmp_path / "artifacts").write_text("")
+    with pytest.raises(StoreError, match=f"artefact folder {tmp_path / 'artifacts'}: it cannot be written"):
+        Store(tmp_path / "artifacts").make("base", SPEC, never)
+
+
+def test_refusal_of_another_folder_is_not_blamed_on_the_store(tmp_path):
+    def read_elsewhere(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/somewhere/else/vocab.txt")
+
+    with pytest.raises(PermissionError, match="/somewhere/else/vocab.txt"):
+        Store(tmp_path / "artifacts").make("base", SPEC, read_elsewhere)
+
+
+FULL = "the disk is full; free some space and run again. Finished artefacts are kept"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_one_line_and_keeps_what_is_finished(monkeypatch, copied, code):
+    def full(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError) as caught:
+            copied.make("mask", SPEC, build)
+    assert str(caught.value) == f"artefact folder {copied.root}: {FULL}"
+    assert copied.find("mask", SPEC) is None
+    assert not [path for path in copied.root.rglob(".*") if path.is_file()]  # nothing half-written takes up space
+    assert copied.make("base", SPEC, never).json("result") == {"accuracy": 0.9}
+    assert matches_its_checksums(copied.make("mask", SPEC, build).path)
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system of 256 KiB. Needs the right to mount one (root with CAP_SYS_ADMIN)."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)]
+    try:
+        done = subprocess.run(command, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no mount command; run as root on Linux to test a disk that is really full")
+    if done.returncode:
+        pytest.skip("not allowed to mount a small file system; run as root to test a disk that is really full")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_disk_that_is_really_full(small_disk):
+    store = Store(small_disk / "artifacts")
+    finished = store.make("base", SPEC, build)
+    with pytest.raises(StoreError) as caught:
+        store.make(
+            "base", {"large": 1}, lambda folder: save_tensors(folder / "w.safetensors", {"w": torch.zeros(1 << 18)})
+        )
+    assert str(caught.value) == f"artefact folder {store.root}: {FULL}"
+    assert matches_its_checksums(finished.path)
+    assert shutil.disk_usage(small_disk).free > 150_000
+    assert matches_its_checksums(store.make("base", {"small": 1}, build).path)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    rows=st.integers(0, 5),
+    columns=st.integers(0, 9),
+    dtype=st.sampled_from([torch.bool, torch.uint8, torch.int64, torch.float32, torch.bfloat16]),
+    metadata=st.dictionaries(st.text(max_size=6), st.text(max_size=6), max_size=5),
+)
+def test_tensors_come_back_and_equal_content_makes_equal_files(tmp_path_factory, rows, columns, dtype, metadata):
+    folder = tmp_path_factory.mktemp("tensors")
+    drawn = torch.randint(0, 2, (columns, rows), generator=torch.Generator().manual_seed(0)).to(dtype)
+    tensors = {"across": drawn.t(), "scalar": torch.tensor(1.5, requires_grad=True), "a": drawn.clone()}
+    save_tensors(folder / "one.safetensors", tensors, metadata)
+    found, about = load_tensors(folder / "one.safetensors")
+    assert about == metadata and found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) and found[name].dtype == tensors[name].dtype for name in found)
+    save_tensors(folder / "two.safetensors", tensors, dict(reversed(metadata.items())))
+    assert (folder / "one.safetensors").read_bytes() == (folder / "two.safetensors").read_bytes()
+    assert {path.name for path in folder.iterdir()} == {"one.safetensors", "two.safetensors"}
+
+
+def test_unreadable_tensors_are_one_line(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_tensors(path, WEIGHTS)
+    for harm in (cut, lambda path: path.write_bytes(b""), lambda path: path.write_text("not tensors"), Path.unlink):
+        harm(path)
+        with pytest.raises(StoreError) as caught:
+            load_tensors(path)
+        (line,) = str(caught.value).splitlines()
+        assert line.startswith(f"{path} cannot be read as safetensors (") and line.endswith("delete it and run again")
+
+
+@pytest.mark.parametrize("stop", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file(monkeypatch, tmp_path, stop):
+    def fail(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    save_table(tmp_path / "t.parquet", TABLE)
+    monkeypatch.setattr(os, stop, fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        save_table(tmp_path / "t.parquet", TABLE.assign(loss=0.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t.parquet"), TABLE)
+
+
+# -- nothing is unpickled or evaluated ---------------------------------------------------------------------------------
+
+UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
+UNSAFE_METHODS = {"read_pickle", "to_pickle", "unsafe_load", "full_load", "load_all"}
+
+
+def unsafe_lines(source: str) -> list[str]:
+    """Statements that could run code hidden in a data file."""
+
+    def keyword(call: ast.Call, name: str) -> object:
+        return next((word.value.value for word in call.keywords if word.arg == name), None)
+
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            bad = any(alias.name.split(".")[0] in UNSAFE_MODULES for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            bad = (node.module or "").split(".")[0] in UNSAFE_MODULES
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            bad = node.func.id in UNSAFE_CALLS
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value)
+            bad = node.func.attr in UNSAFE_METHODS or ast.unparse(node.func) in ("yaml.load", "torch.save")
+            bad |= owner == "torch" and node.func.attr == "load" and keyword(node, "weights_only") is not True
+            bad |= bool(keyword(node, "allow_pickle")) or bool(keyword(node, "trust_remote_code"))
+        else:
+            continue
+        if bad:
+            found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle", "from joblib import load", "eval('1')", "exec(text)", "torch.load(path)",
+        "torch.load(path, weights_only=False)", "torch.save(model, path)", "np.load(path, allow_pickle=True)",
+        "yaml.load(text, yaml.Loader)", "pd.read_pickle(path)",
+        "AutoModel.from_pretrained(name, trust_remote_code=True)",
+    ],
+)  # fmt: skip
+def test_the_search_for_unsafe_lines_finds_them(line):
+    assert unsafe_lines(f"def f():\n    {line}") == [line]
+    safe = "model.eval(); yaml.safe_load(text); torch.load(path, weights_only=True); np.load(path)"
+    assert unsafe_lines(safe) == []
+
+
+def test_the_package_unpickles_and_evaluates_nothing():
+    sources = sorted(Path(subnet_utils.__file__).parent.rglob("*.py"))
+    assert len(sources) > 20
+    assert {path.name: unsafe_lines(path.read_text()) for path in sources if unsafe_lines(path.read_text())} == {}

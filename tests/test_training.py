@@ -1,0 +1,435 @@
+"""The training loop: against Adam in numpy, early stopping, bit-exact resume, damaged checkpoints, what stops a run."""
+
+import multiprocessing
+import random
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from subnet_utils import training
+from subnet_utils.store import load_tensors, save_tensors
+from subnet_utils.study import Compute
+from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for, products, progress_bar, resolve_device
+
+EPOCHS = 6
+RECIPE = Recipe(learning_rate=0.05, epochs=EPOCHS, seed=3, patience=EPOCHS)
+
+
+class Stopped(Exception):
+    """Raised by a callback to interrupt a run."""
+
+
+def fresh() -> dict[str, Tensor]:
+    """A small regression: one weight gets a gradient from the fourth epoch on, and one never does."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"weight": (3, 2), "scale": (), "late": (2,), "never": (4,)}
+    return {name: torch.randn(shape, generator=draw).requires_grad_() for name, shape in shapes.items()}
+
+
+def regression(
+    parameters: dict[str, Tensor], *, recipe: Recipe = RECIPE, stop: tuple[int, int] | None = None, **more
+) -> pd.DataFrame:
+    """Fit noisy targets; stop = (epoch, batch) raises in the middle of an epoch."""
+    x, y = torch.randn(20, 3, generator=generator_for("x")), torch.randn(20, 2, generator=generator_for("y"))
+    position = {"epoch": -1, "batch": 0}
+
+    def batches(generator):
+        return torch.randperm(20, generator=generator).split(8)
+
+    def loss(rows, epoch, generator):
+        position.update(epoch=epoch, batch=position["batch"] + 1 if position["epoch"] == epoch else 0)
+        if (position["epoch"], position["batch"]) == stop:
+            raise Stopped
+        noise = 0.1 * torch.randn(len(rows), 3, generator=generator)
+        out = (x[rows] + noise) @ parameters["weight"] * parameters["scale"]
+        if epoch >= 3:
+            out = out + parameters["late"]
+        return (out - y[rows]).square().mean()
+
+    @torch.no_grad()
+    def validate():
+        out = x @ parameters["weight"] * parameters["scale"]
+        return {"validation_loss": float((out - y).square().mean())}
+
+    return fit(parameters, batches, loss, recipe=recipe, validate=validate, **more)
+
+
+def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def scalar(start: float = 0.0) -> dict[str, Tensor]:
+    return {"w": torch.tensor(start, requires_grad=True)}
+
+
+@pytest.fixture
+def every_epoch(monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> tuple[dict[str, Tensor], pd.DataFrame]:
+    parameters = fresh()
+    return parameters, regression(parameters)
+
+
+# -- the optimization --------------------------------------------------------------------------------------------------
+
+
+def test_fit_is_adam_without_weight_decay():
+    start, target, rate = np.array([2.0, -1.0, 0.5]), np.array([0.0, 3.0, 0.5]), 0.1
+    parameters = {"w": torch.tensor(start, requires_grad=True)}
+    history = fit(
+        parameters,
+        lambda generator: [1.0, 2.0],
+        lambda batch, epoch, generator: batch * (parameters["w"] - torch.tensor(target)).pow(2).sum(),
+        recipe=Recipe(learning_rate=rate, epochs=7, seed=0),
+    )
+    w, first, second, step, expected = start.copy(), 0.0, 0.0, 0, []
+    for _ in range(7):
+        losses = []
+        for factor in (1.0, 2.0):
+            losses.append(factor * ((w - target) ** 2).sum())
+            gradient = 2 * factor * (w - target)
+            step += 1
+            first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+            w = w - rate * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        expected.append(np.mean(losses))
+    np.testing.assert_allclose(parameters["w"].detach(), w, rtol=1e-10)
+    np.testing.assert_allclose(history["train_loss"], expected, rtol=1e-10)
+    assert history["epoch"].tolist() == list(range(7))
+
+
+def scripted(losses: list[float], *, patience: int | None, epochs: int = 20) -> tuple[pd.DataFrame, float]:
+    """A run whose validation losses are given; the weight rises by 1 an epoch, so it tells how many were trained."""
+    parameters, remaining = scalar(), iter(losses)
+    history = fit(
+        parameters,
+        lambda generator: [0],
+        lambda batch, epoch, generator: -parameters["w"],
+        recipe=Recipe(learning_rate=1.0, epochs=epochs, seed=0, patience=patience),
+        validate=lambda: {"validation_loss": next(remaining)},
+        observe=lambda epoch: {"twice": 2.0 * epoch},
+    )
+    return history, float(parameters["w"].detach())
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "epochs_run", "best"),
+    [
+        ([3, 2, 2.5, 1.9, 2, 2, 1.95, 0], 3, 7, 3),  # three epochs that are not better end it
+        ([3, 2, 2.5, 2.2, 1, 5, 5, 5, 5], 3, 8, 4),  # a better one resets the count
+        ([1, 1, 1, 1], 1, 2, 0),  # equal is not better: the first of equals is kept
+        ([4, 3, 2, 1], 9, 4, 3),  # the epochs are used up
+        ([1, 2, 3, 4], 9, 4, 0),
+    ],
+)
+def test_early_stopping_keeps_the_best(losses, patience, epochs_run, best):
+    history, weight = scripted(losses, patience=patience, epochs=min(len(losses), 20))
+    assert history["validation_loss"].tolist() == losses[:epochs_run]
+    assert weight == pytest.approx(best + 1, rel=1e-5)
+
+
+def test_without_patience_the_last_weights_are_kept():
+    history, weight = scripted([1, 2, 3, 4, 5], patience=None, epochs=5)
+    assert weight == pytest.approx(5, rel=1e-5)
+    assert history["twice"].tolist() == [0, 2, 4, 6, 8]
+    assert list(history) == ["epoch", "train_loss", "validation_loss", "twice"]
+
+
+def test_patience_without_validation_is_refused():
+    with pytest.raises(ValueError, match="patience needs validate"):
+        fit(scalar(), lambda generator: [0], lambda *_: None, recipe=RECIPE)
+
+
+# -- randomness --------------------------------------------------------------------------------------------------------
+
+
+def test_same_seed_same_bits_other_seed_other_bits(uninterrupted):
+    again, other = fresh(), fresh()
+    history = regression(again)
+    pd.testing.assert_frame_equal(history, uninterrupted[1], check_exact=True)
+    assert same(again, uninterrupted[0])
+    regression(other, recipe=Recipe(0.05, EPOCHS, seed=4, patience=EPOCHS))
+    assert not torch.equal(other["weight"], again["weight"])
+    assert torch.equal(other["never"], fresh()["never"])
+
+
+def test_epochs_are_shuffled_differently():
+    orders = []
+    fit(
+        parameters := scalar(),
+        lambda generator: orders.append(torch.randperm(30, generator=generator)) or [0],
+        lambda batch, epoch, generator: parameters["w"].square(),
+        recipe=Recipe(0.1, 3, seed=0),
+    )
+    assert not torch.equal(orders[0], orders[1]) and not torch.equal(orders[1], orders[2])
+
+
+def test_global_random_states_are_left_alone_and_have_no_influence(uninterrupted):
+    torch.manual_seed(123), np.random.seed(123), random.seed(123)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    parameters = fresh()
+    regression(parameters)
+    assert same(parameters, uninterrupted[0])
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]
+
+
+def test_generator_for_depends_on_its_parts_alone():
+    def numbers(*parts):
+        return tuple(torch.randint(2**40, (3,), generator=generator_for(*parts)).tolist())
+
+    parts = [(), (0,), (1,), ("1",), (0, 1), (1, 0), ("a", 1), ("a1",), (10,), (2**70,)]
+    assert len({numbers(*p) for p in parts}) == len(parts)
+    assert numbers("a", 1) == numbers("a", 1)
+    # This decides every stimulus and every shuffle: a change would change all results.
+    assert generator_for("evaluation", 5).initial_seed() == 2426406554658449702
+
+
+# -- resume ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [(1, 0), (2, 2), (3, 1), (5, 2)])
+def test_resume_is_bit_exact(stop, uninterrupted, every_epoch, tmp_path):
+    whole, path = tmp_path / "whole", tmp_path / "checkpoint"
+    regression(fresh(), checkpoint=whole)
+    with pytest.raises(Stopped):
+        regression(fresh(), checkpoint=path, stop=stop)
+    resumed = {name: torch.full_like(tensor, 7.0).requires_grad_() for name, tensor in fresh().items()}
+    history = regression(resumed, checkpoint=path)
+    pd.testing.assert_frame_equal(history, uninterrupted[1], check_exact=True)
+    assert same(resumed, uninterrupted[0])
+    assert same(load_tensors(path)[0], load_tensors(whole)[0])  # Adam's state and the best weights too
+
+
+def test_resume_counts_the_patience_on(every_epoch, tmp_path):
+    """A run that is interrupted after every epoch stops where an uninterrupted one does."""
+    losses = [3, 2, 2.5, 1.9, 2, 2, 2, 0, 0, 0]
+    recipe, path = Recipe(1.0, 10, seed=0, patience=3), tmp_path / "checkpoint"
+    history, interruptions = None, 0
+    while history is None:
+        parameters, done = scalar(), []
+
+        def loss(batch, epoch, generator, parameters=parameters, done=done):
+            if done:
+                raise Stopped
+            done.append(epoch)
+            return -parameters["w"]
+
+        try:
+            history = fit(
+                parameters, lambda generator: [0], loss, recipe=recipe, checkpoint=path,
+                validate=lambda done=done: {"validation_loss": losses[done[0]]},
+            )  # fmt: skip
+        except Stopped:
+            interruptions += 1
+    assert interruptions == 6 and history["validation_loss"].tolist() == losses[:7]
+    assert float(parameters["w"].detach()) == pytest.approx(4, rel=1e-5)
+
+
+def test_a_finished_run_is_not_trained_on(uninterrupted, every_epoch, tmp_path):
+    regression(fresh(), checkpoint=tmp_path / "checkpoint")
+    parameters = fresh()
+    history = regression(parameters, checkpoint=tmp_path / "checkpoint", stop=(EPOCHS, 0))
+    assert same(parameters, uninterrupted[0]) and len(history) == EPOCHS
+
+
+def test_no_checkpoint_is_written_before_its_time(tmp_path):
+    regression(fresh(), checkpoint=tmp_path / "checkpoint")
+    assert not list(tmp_path.iterdir())
+
+
+LONG = Recipe(0.01, 150, seed=1, patience=150)
+
+
+def train_and_report(path: Path, epochs: Connection) -> None:
+    """In a process of its own: train with checkpoints after every epoch, and send the number of each."""
+    training.CHECKPOINT_SECONDS = 0.0
+
+    def observe(epoch: int) -> dict[str, float]:
+        epochs.send(epoch)
+        time.sleep(0.002)
+        return {}
+
+    regression(fresh(), recipe=LONG, checkpoint=path, observe=observe)
+
+
+def test_sigkill_at_a_random_moment(every_epoch, tmp_path):
+    """Killed three times from outside, the run ends with the bits of one that was left alone."""
+    path, expected = tmp_path / "checkpoint", fresh()
+    history = regression(expected, recipe=LONG)
+    context = multiprocessing.get_context("forkserver")  # imports torch once, not for every process
+    context.set_forkserver_preload(["subnet_utils.training"])
+    started_at = []
+    for _ in range(3):
+        receiver, sender = context.Pipe(duplex=False)
+        with receiver, sender:
+            run = context.Process(target=train_and_report, args=(path, sender))
+            run.start()
+            started_at.append(receiver.recv())
+            for _ in range(random.randint(2, 40)):
+                receiver.recv()
+            run.kill()
+            run.join()
+        assert run.exitcode == -signal.SIGKILL
+    assert 0 == started_at[0] < started_at[1] < started_at[2]
+    resumed = fresh()
+    found = regression(resumed, recipe=LONG, checkpoint=path)
+    pd.testing.assert_frame_equal(found, history, check_exact=True)
+    assert same(resumed, expected)
+
+
+# -- checkpoints that must not be used ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half_way(every_epoch, tmp_path) -> Path:
+    """The checkpoint of a run that was stopped in its fourth epoch."""
+    path = tmp_path / "checkpoint"
+    with pytest.raises(Stopped):
+        regression(fresh(), checkpoint=path, stop=(3, 0))
+    return path
+
+
+def starts_over(path: Path, uninterrupted, capsys) -> None:
+    parameters = fresh()
+    history = regression(parameters, checkpoint=path, label="the run")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("the run: checkpoint not used, starting over: ")
+    pd.testing.assert_frame_equal(history, uninterrupted[1], check_exact=True)
+    assert same(parameters, uninterrupted[0])
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.3, 0.99])
+def test_truncated_checkpoint_starts_over(kept, half_way, uninterrupted, capsys):
+    content = half_way.read_bytes()
+    half_way.write_bytes(content[: int(kept * len(content))])
+    starts_over(half_way, uninterrupted, capsys)
+
+
+def test_flipped_bits_start_over(half_way, uninterrupted, capsys):
+    """Bits all over the file, header and numbers alike. Each would load without complaint or crash the loader."""
+    content = half_way.read_bytes()
+    for position in range(1, len(content), len(content) // 40):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << (position % 8)
+        half_way.write_bytes(damaged)
+        starts_over(half_way, uninterrupted, capsys)
+
+
+def test_digits_of_the_history_are_protected(half_way, uninterrupted, capsys):
+    content = half_way.read_bytes()
+    place = content.index(b'\\"epoch\\": 3,')
+    half_way.write_bytes(content[:place] + content[place:].replace(b": 3,", b": 1,", 1))
+    starts_over(half_way, uninterrupted, capsys)
+
+
+def test_foreign_file_starts_over(tmp_path, uninterrupted, capsys, every_epoch):
+    save_tensors(tmp_path / "weights", {"w": torch.ones(3)})
+    starts_over(tmp_path / "weights", uninterrupted, capsys)
+
+
+def test_checkpoint_of_another_recipe_is_not_used(half_way, capsys):
+    recipe = Recipe(learning_rate=0.01, epochs=EPOCHS, seed=3, patience=EPOCHS)
+    expected, parameters = fresh(), fresh()
+    regression(expected, recipe=recipe)
+    regression(parameters, recipe=recipe, checkpoint=half_way)
+    assert same(parameters, expected)
+    assert "its recipe or its parameters differ" in capsys.readouterr().err
+
+
+def test_checkpoint_of_other_shapes_is_not_used(half_way, capsys):
+    """copy_ would broadcast a smaller tensor silently."""
+    recipe = Recipe(RECIPE.learning_rate, 4, RECIPE.seed)
+    parameters = {"weight": torch.zeros(5, 3, 2, requires_grad=True)}
+    fit(
+        parameters, lambda generator: [0], lambda *_: parameters["weight"].square().sum(), recipe=recipe,
+        checkpoint=half_way,
+    )  # fmt: skip
+    assert "starting over" in capsys.readouterr().err
+    assert parameters["weight"].count_nonzero() == 0
+
+
+# -- what stops a run --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_loss_that_is_not_finite_stops_the_run(bad):
+    parameters = scalar(1.0)
+    with pytest.raises(TrainingDiverged) as caught:
+        fit(
+            parameters,
+            lambda generator: [0, 1, 2],
+            lambda batch, epoch, generator: parameters["w"] * (bad if (epoch, batch) == (2, 1) else 1.0),
+            recipe=Recipe(0.25, 5, seed=0),
+            label="bert_tiny anaphora seed 1",
+        )
+    message = str(caught.value)
+    assert message == "bert_tiny anaphora seed 1: the loss in epoch 2 is not finite; lower the learning rate (0.25)"
+
+
+def test_validation_loss_that_is_not_finite_stops_the_run():
+    """It would otherwise be no improvement, and the untrained weights the best."""
+    with pytest.raises(TrainingDiverged, match="validation loss in epoch 1 is not finite; lower the learning rate"):
+        scripted([1.0, float("nan"), 0.5], patience=5)
+
+
+def test_last_step_that_is_not_finite_stops_the_run():
+    """sqrt(0) is finite, its gradient is not: no later loss shows it."""
+    parameters = scalar(0.0)
+    with pytest.raises(TrainingDiverged, match="a parameter in epoch 0 is not finite"):
+        fit(parameters, lambda generator: [0], lambda *_: parameters["w"].sqrt(), recipe=Recipe(0.1, 1, seed=0))
+
+
+def test_a_run_without_data_stops():
+    with pytest.raises(TrainingDiverged, match="my run: epoch 0 has no batches; give it data"):
+        fit(scalar(), lambda generator: [], lambda *_: None, recipe=Recipe(0.1, 1, seed=0), label="my run")
+
+
+# -- progress, device, precision ---------------------------------------------------------------------------------------
+
+
+def test_a_short_run_says_nothing_without_a_terminal(capsys):
+    regression(fresh())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_run_says_a_plain_line_every_half_minute(monkeypatch, capsys):
+    clock = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    with progress_bar(6, "base", start=1) as advance:
+        for i in range(5):
+            advance({"epoch": i, "train_loss": 0.123456, "validation_accuracy": 0.5, "bin_00": 1.0})
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines() == [
+        "base: 3/6 train_loss 0.1235, validation_accuracy 0.5",
+        "base: 5/6 train_loss 0.1235, validation_accuracy 0.5",
+    ]
+
+
+def test_device_and_precision(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cpu = torch.device("cpu")
+    assert resolve_device(Compute()) == resolve_device(Compute(device="cpu")) == cpu
+    with pytest.raises(ValueError, match="compute.device is 'cuda' but torch sees no GPU"):
+        resolve_device(Compute(device="cuda"))
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+
+    def type_of_product(precision: str, *, convolutional: bool) -> torch.dtype:
+        with products(Compute(precision=precision), cpu, convolutional=convolutional):
+            return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    assert type_of_product("auto", convolutional=True) == torch.bfloat16
+    assert type_of_product("auto", convolutional=False) == torch.float32
+    assert type_of_product("bfloat16", convolutional=False) == torch.bfloat16
+    assert type_of_product("float32", convolutional=True) == torch.float32
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    assert type_of_product("auto", convolutional=True) == torch.float32
