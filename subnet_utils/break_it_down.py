@@ -4,7 +4,8 @@ Each function returns one tidy table of a study and builds whatever it needs and
 mask search, then the masks that count, then the ablations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -30,13 +31,14 @@ def train_bases(lab: Lab) -> pd.DataFrame:
     """Train every base model: one row each with accuracies and artefact key (Table 2)."""
     stimuli.render(lab.store, lab.study.pairs(), lambda task: ("base",), compute=lab.study.compute)
     wanted = networks(lab.study)
-    made = run_jobs(train_base, [(lab, network) for network in wanted], compute=lab.study.compute, label="base models")
+    made = _make(lab, "base", train_base, wanted, "base models")
     return pd.DataFrame([_base_row(*pair) for pair in zip(wanted, made, strict=True)])
 
 
 def histories(lab: Lab) -> pd.DataFrame:
     """Learning curves of every base model: identity, epoch, losses in nats, validation accuracy."""
-    tables = [train_base(lab, network).table("history").assign(**identity(network)) for network in networks(lab.study)]
+    wanted = networks(lab.study)
+    tables = [train_base(lab, network).table("history").assign(**identity(network)) for network in wanted]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -48,13 +50,12 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     sweep = lab.study.vit_search
     if sweep is None:
         return pd.DataFrame()
-    stimuli.render(lab.store, [(sweep, task) for task in sweep.tasks], lambda task: ("base",), compute=lab.study.compute)
-    points = [
-        {"layers": layers, "batch_size": size, "learning_rate": rate, "task": task}
-        for layers in sweep.layers for size in sweep.batch_sizes for rate in sweep.learning_rates for task in sweep.tasks
-    ]  # fmt: skip
-    jobs = [(lab, _swept(sweep, **point)) for point in points]
-    made = run_jobs(train_base, jobs, compute=lab.study.compute, label="ViT search")
+    pairs = [(sweep, task) for task in sweep.tasks]
+    stimuli.render(lab.store, pairs, lambda task: ("base",), compute=lab.study.compute)
+    names = ("layers", "batch_size", "learning_rate", "task")
+    values = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks)
+    points = [dict(zip(names, point, strict=True)) for point in values]
+    made = _make(lab, "base", train_base, [_swept(sweep, **point) for point in points], "ViT search")
     results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
     rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
             for point, result in zip(points, results, strict=True)]  # fmt: skip
@@ -66,21 +67,21 @@ def search_masks(lab: Lab) -> pd.DataFrame:
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
     table = _find(lab, [mask for network in networks(lab.study) for mask in _candidates(network)], "mask search")
-    table["winner"] = False
-    table.loc[table.groupby(SEARCHED, sort=False)["score"].idxmax(), "winner"] = True
-    return table
+    winners = [group.index[search.best(group)] for _, group in table.groupby(SEARCHED, sort=False)]
+    return table.assign(winner=table.index.isin(winners))
 
 
 def final_masks(lab: Lab) -> list[Mask]:
     """The masks that count: the winner of every search, with every seed."""
     table = search_masks(lab)
-    points = {tuple(row[SEARCHED]): search.select(table.loc[[i]]) for i, row in table[table["winner"]].iterrows()}
-    return [
-        Mask(network, subroutine, points[tuple((identity(network) | {"subroutine": subroutine})[c] for c in SEARCHED)], seed)
-        for network in networks(lab.study)
-        for subroutine in subroutines_of(network.task)
-        for seed in network.experiment.masks.seeds
-    ]
+    points = {searched: search.select(group) for searched, group in table.groupby(SEARCHED)}
+    masks = []
+    for network in networks(lab.study):
+        about = tuple(identity(network)[column] for column in SEARCHED[:-1])
+        for subroutine in subroutines_of(network.task):
+            point = points[(*about, subroutine)]
+            masks += [Mask(network, subroutine, point, seed) for seed in network.experiment.masks.seeds]
+    return masks
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
@@ -91,7 +92,7 @@ def find_masks(lab: Lab) -> pd.DataFrame:
 def effects(lab: Lab) -> pd.DataFrame:
     """The table behind Figure 4: one row per mask and network (subnetwork, ablated), measured on test data."""
     masks = final_masks(lab)
-    made = run_jobs(measure_effect, [(lab, mask) for mask in masks], compute=lab.study.compute, label="ablations")
+    made = _make(lab, "effect", measure_effect, masks, "ablations")
     rows = []
     for mask, artefact in zip(masks, made, strict=True):
         about = identity(mask.base) | {
@@ -145,8 +146,15 @@ def _candidates(network: Network) -> Iterator[Mask]:
 
 
 def _find(lab: Lab, masks: list[Mask], label: str) -> pd.DataFrame:
-    made = run_jobs(find_mask, [(lab, mask) for mask in masks], compute=lab.study.compute, label=label)
+    made = _make(lab, "mask", find_mask, masks, label)
     return pd.DataFrame([_mask_row(*pair) for pair in zip(masks, made, strict=True)])
+
+
+def _make(lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask], label: str) -> list[Artefact]:
+    """Take a step for everything wanted. Workers are started for what is not there yet, and only then."""
+    missing = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab)) is None]
+    run_jobs(step, missing, compute=lab.study.compute, label=label)
+    return [step(lab, one) for one in wanted]
 
 
 def _swept(sweep: BaseSearch, *, layers: int, batch_size: int, learning_rate: float, task: str) -> Network:

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from subnet_utils.tasks.odd_one_out import nearest
+from subnet_utils.names import nearest
 
 WANTED = {
     "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",

@@ -152,7 +152,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
     failed = own_task < BASE_THRESHOLD
     sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
-                linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"} if explain else None)  # fmt: skip
+                linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):
         ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **HATCHED))
     winner = points.loc[points["score"].idxmax()]

@@ -6,23 +6,24 @@ from typing import Any
 
 from subnet_utils import figures
 from subnet_utils.jobs import worker_count
+from subnet_utils.names import nearest
 from subnet_utils.report import Book
 from subnet_utils.steps import Lab
 from subnet_utils.study import StudyError
-from subnet_utils.tasks.odd_one_out import nearest
 
 
 def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> tuple[Lab, Book]:
     """Open the study of a notebook and the book that records its figures and tables.
 
-    study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a parameter
-    that the notebook does not have (papermill passes those on without a word) and for a study that is not valid.
+    study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
+    parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
+    valid.
     """
     _refuse_unknown(parameters)
     lab = Lab.open(study)
     figures.style()
-    compute = lab.study.compute
-    print(f"profile {lab.study.name}: {lab.device}, precision {compute.precision}, {worker_count(compute)} jobs at a time")
+    jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
+    print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook)
 
 

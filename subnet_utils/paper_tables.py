@@ -31,19 +31,20 @@ def bases(found: pd.DataFrame, profile: str) -> pd.DataFrame:
 
 
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Table 4: best validation accuracy of each vision transformer, the paper's settings beside ours.
+    """Table 4: best validation accuracy of each vision transformer, beside the paper's same setting and its best one.
 
-    Only the profile `paper` has the paper's networks and images; elsewhere the two are not comparable.
+    A setting agrees if it misses 90% in both or in neither. Only the profile `paper` has the paper's networks and
+    images; elsewhere the two are not comparable. Without a sweep of ours, the paper's settings alone.
     """
     keys = ["task", "layers", "batch_size", "learning_rate"]
     printed = reference.load("break_it_down_table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
+    best = printed.groupby("task")["paper"].max().rename("paper_best").reset_index()
     if found.empty:
-        return printed.assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
+        return printed.merge(best, on="task").assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
-    table = ours.merge(printed, on=keys, how="left" if profile != "paper" else "outer")
-    table = table[[*keys, "paper", "ours", "epochs"]].assign(n_runs=1)
-    fails = table[["paper", "ours"]].lt(BASE_THRESHOLD)
-    same = fails["paper"] == fails["ours"]
+    table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
+    table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
+    same = table["paper"].lt(BASE_THRESHOLD) == table["ours"].lt(BASE_THRESHOLD)
     table["verdict"] = same.map({True: AGREES, False: DIFFERS}) if profile == "paper" else NOT_COMPARABLE
     return table
 

@@ -78,7 +78,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Mask:
-    """One mask to be found in a base model: a subroutine, a point of the search, and a seed for the order of the data."""
+    """One mask to be found in a base model: a subroutine, a point of the search, a seed for the order of the data."""
 
     base: Network
     subroutine: str
@@ -86,10 +86,11 @@ class Mask:
     seed: int
 
     def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the mask depends on."""
+        """What the mask depends on; the base itself among it, so that a base rebuilt elsewhere has masks of its own."""
         experiment = self.base.experiment
         return {
             "base": self.base.spec(lab),
+            "network": train_base(lab, self.base).json("result")["network"],
             "subroutine": self.subroutine,
             "point": search.columns(self.point),
             "seed": self.seed,
@@ -274,7 +275,7 @@ def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
     return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=5)  # what one mask needs: a set to train on and four to measure on; each may fill cache_limit_gb
 def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) -> FrozenPrefix:
     """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start."""
     prefix, _ = load_base(lab, network).cut(start)

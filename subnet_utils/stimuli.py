@@ -21,12 +21,9 @@ not found."""
 
 def load(store: Store, experiment: Experiment | BaseSearch, task: str, set_name: str, split: str) -> OddOneOut:
     """One split of one of a task's five sets, at the sizes of the experiment. Raises ValueError for unknown names."""
-    data = experiment.data
-    n = size_of(data, set_name, split)
     if task in LANGUAGE_TASKS:
-        folder = experiment.architecture.pretrained
-        return _sentences(task, set_name, split, n, data.seed, data.as_printed, folder)
-    return _images(store, task, set_name, split, n, data.seed, data.resolution)
+        return _sentences(experiment.data, task, set_name, split, experiment.architecture.pretrained)
+    return _images(store, experiment.data, task, set_name, split)
 
 
 def size_of(data: Data, set_name: str, split: str) -> int:
@@ -52,7 +49,9 @@ def render(
     jobs = [
         (store, experiment, task, set_name, split)
         for experiment, task in pairs if task not in LANGUAGE_TASKS
-        for set_name in sets(task) for split in SPLITS if size_of(experiment.data, set_name, split)
+        for set_name in sets(task) for split in SPLITS
+        if size_of(experiment.data, set_name, split)
+        and store.find("stimuli", _image_spec(experiment.data, task, set_name, split)) is None
     ]  # fmt: skip
     if jobs:
         run_jobs(_render, jobs, compute=compute, label="stimuli")
@@ -63,21 +62,27 @@ def _render(*job: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _sentences(task: str, set_name: str, split: str, n: int, seed: int, as_printed: bool, folder: str | None) -> OddOneOut:
-    sample = agreement.generate(task, set_name, n, split=split, seed=seed, as_printed=as_printed)
+def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | None) -> OddOneOut:
+    n = size_of(data, set_name, split)
+    sample = agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
     return sample.encode(agreement.tokenizer(folder))
 
 
-@lru_cache(maxsize=24)
-def _images(store: Store, task: str, set_name: str, split: str, n: int, seed: int, resolution: int) -> OddOneOut:
-    sampling = {"task": task, "set": set_name, "split": split, "n": n, "seed": seed, "resolution": resolution}
+def _image_spec(data: Data, task: str, set_name: str, split: str) -> dict[str, Any]:
+    n = size_of(data, set_name, split)
+    return {"task": task, "set": set_name, "split": split, "n": n, **sampling(task, data)}
+
+
+@lru_cache(maxsize=6)  # a mask needs five sets; at the paper's size the largest of them takes 2 GB
+def _images(store: Store, data: Data, task: str, set_name: str, split: str) -> OddOneOut:
+    n = size_of(data, set_name, split)
 
     def build(folder: Path) -> None:
-        made = shapes.generate(task, set_name, n, seed=seed, split=split, resolution=resolution)
+        made = shapes.generate(task, set_name, n, seed=data.seed, split=split, resolution=data.resolution)
         tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
         save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
 
-    artefact = store.make("stimuli", {"generator": VERSIONS["vision"], **sampling}, build)
+    artefact = store.make("stimuli", _image_spec(data, task, set_name, split), build)
     tensors, _ = load_tensors(artefact.path / "stimuli.safetensors")
     items = torch.from_numpy(shapes.rgb(tensors["index"].numpy(), tensors["palette"].numpy()))
     return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), tensors["kinds"])

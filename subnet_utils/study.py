@@ -15,8 +15,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
+from subnet_utils import reference
 from subnet_utils.faults import auto_or_positive, distinct, explain, fault, not_empty
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, nearest
+from subnet_utils.names import nearest
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
@@ -202,6 +204,9 @@ class Experiment(Section):
                 raise fault("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
         if self.data.mask.train == 0:
             raise fault("data.mask.train", "0 is not enough; give at least one training example")
+        _refuse_unknown_paper_model(self.paper_model)
+        if self.masks.search == "selected":
+            _refuse_unselected(self)
         return self
 
 
@@ -241,6 +246,27 @@ def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
         least = 16 if architecture.small_stem else 32
         if data.resolution <= least:
             raise fault("data.resolution", f"{data.resolution} is too small for this ResNet; give more than {least}")
+
+
+def _refuse_unknown_paper_model(name: str) -> None:
+    """A misspelt name would find no reference numbers and compare with nothing, in silence."""
+    known = tuple(reference.load("break_it_down_effects")["model"].unique())
+    if name not in known:
+        raise fault("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
+
+
+def _refuse_unselected(experiment: Experiment) -> None:
+    """The authors' selected hyperparameters must exist for every task and base, and start at stages that exist."""
+    table = reference.load("break_it_down_selected_masks")
+    table = table[(table["condition"] == "trained") & (table["model"] == experiment.paper_model)]
+    for task in experiment.tasks:
+        chosen = table[(table["task"] + "-" + table["number"]).str.rstrip("-") == task]
+        missing = sorted(set(experiment.base.seeds) - set(chosen["base"] - 1))
+        if missing:
+            raise fault("masks.search", f"the authors selected nothing for {task}, base seed {missing[0]}; use grid")
+        unknown = sorted(set(chosen["mask_start"]) - set(experiment.architecture.stages))
+        if unknown:
+            raise fault("masks.search", f"the authors start at '{unknown[0]}', which this network lacks; use grid")
 
 
 class Study(Section):

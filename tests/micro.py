@@ -8,7 +8,8 @@ BASE = {"learning_rate": 0.001, "batch_size": 8, "epochs": 2, "patience": 2, "se
 def study(**compute) -> dict:
     """A study as a mapping, for `Study.load`; keyword arguments go to its compute section."""
     bert = {
-        "model": "bert_micro", "paper_model": "bert_small", "tasks": ["sv-agreement-singular"], "data": DATA, "base": BASE,
+        "model": "bert_micro", "paper_model": "bert_small", "tasks": ["sv-agreement-singular"],
+        "data": DATA, "base": BASE,
         "architecture": {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32},
         "masks": {"learning_rates": [0.01], "inits": [0.05, 0.0], "starts": ["layer_1", "layer_2"], "epochs": 3,
                   "seeds": [0, 1], "batch_size": 12},
@@ -24,6 +25,7 @@ def study(**compute) -> dict:
     sweep = {
         "model": "vit_micro", "data": DATA | {"resolution": 32}, "base": BASE | {"seeds": [0]}, "layers": [1],
         "tasks": ["number-contact"], "learning_rates": [0.001], "batch_sizes": [8, 16],
-        "architecture": {"family": "vit", "width": 16, "heads": 2, "mlp_width": 32, "patch": 8, "head_width": 8, "embedding": 8},
+        "architecture": {"family": "vit", "width": 16, "heads": 2, "mlp_width": 32, "patch": 8, "head_width": 8,
+                         "embedding": 8},
     }  # fmt: skip
     return {"name": "micro", "compute": {"workers": 1, **compute}, "experiments": [bert, resnet], "vit_search": sweep}

@@ -96,10 +96,12 @@ def test_effects_equal_a_plain_recomputation(lab, effects):
         data = stimuli.load(lab.store, mask.base.experiment, mask.base.task, f"probe-{mask.subroutine}", "test")
         with torch.no_grad():
             answers = similarity_logits(model(data.items)[data.examples]).argmax(dim=1)
-        about = break_it_down.identity(mask.base) | {"subroutine": mask.subroutine, "mask_seed": mask.seed, "network": "subnetwork"}
+        about = break_it_down.identity(mask.base) | {"subroutine": mask.subroutine, "mask_seed": mask.seed}
+        about["network"] = "subnetwork"
         row = effects[(effects[list(about)] == pd.Series(about)).all(axis=1)]
         # the odd one lies in column 3; ties may fall otherwise there, so allow for one example
-        assert row["target_accuracy"].item() == pytest.approx(float((answers == 3).double().mean()), abs=1 / len(data) + 1e-9)
+        expected = float((answers == 3).double().mean())
+        assert row["target_accuracy"].item() == pytest.approx(expected, abs=1 / len(data) + 1e-9)
 
 
 def test_second_call_builds_nothing(lab, effects, monkeypatch):
@@ -140,6 +142,15 @@ def test_vit_search_has_every_setting(lab):
     assert sorted(search["batch_size"]) == [8, 16]
     table = paper_tables.vit(search, "micro")
     assert (table["verdict"] == "not comparable at this profile").all()
+    assert (table["paper_best"] == 0.86).all() and table["paper"].isna().all()  # no such setting among the paper's
+
+
+def test_vit_search_is_judged_at_the_paper_profile():
+    settings = {"task": "number-contact", "layers": 6, "batch_size": 32, "learning_rate": [0.01, 0.00001], "epochs": 9}
+    found = pd.DataFrame(settings | {"validation_accuracy": [0.3, 0.95]})
+    table = paper_tables.vit(found, "paper")
+    assert list(table["paper"]) == [0.27, 0.85]
+    assert list(table["verdict"]) == ["agrees", "differs"]
 
 
 def test_paper_tables_judge_only_what_is_comparable(lab, effects):

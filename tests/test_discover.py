@@ -328,10 +328,10 @@ def test_outputs_of_another_prefix_are_refused(wrong):
 
 def test_outputs_of_another_prefix_without_weights_are_refused():
     """Two starts whose prefixes hold the same weights, none, are told apart by their stages."""
-    model = StagedModel({"double": Double(), "last": Matrix(torch.eye(4), last=True)})
+    model = StagedModel({"twice": Double(), "last": Matrix(torch.eye(4), last=True)})
     data = noisy_examples()
-    with pytest.raises(ValueError, match="another network or start .no stage; needed: double."):
-        find(model, data, start="last", items=frozen(model, data, "double"))
+    with pytest.raises(ValueError, match="another network or start .no stage; needed: twice."):
+        find(model, data, start="last", items=frozen(model, data, "twice"))
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-# -- jobs (module-level functions, because they travel to other processes by name) --------------------------------------
+# -- jobs: functions of the module, because they travel to other processes by name -------------------------------------
 
 
 def descend(seed: int, seconds: float) -> tuple[int, list[float], int]:
@@ -123,7 +123,7 @@ def test_worker_count(monkeypatch):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_exception_of_a_job_is_raised_here_and_ends_the_others(tmp_path, workers):
-    jobs = [(tmp_path, "fail"), (tmp_path, "beat"), (tmp_path, "never")]
+    jobs = [(tmp_path, "fail"), (tmp_path, "beat")]
     if workers == 1:
         (tmp_path / "beat").touch()
     with pytest.raises(BadStimulus, match=r"^no place for shape 3 in image 'x'$"):
@@ -131,7 +131,6 @@ def test_exception_of_a_job_is_raised_here_and_ends_the_others(tmp_path, workers
     before = (tmp_path / "beat").read_text()
     time.sleep(0.5)
     assert (tmp_path / "beat").read_text() == before
-    assert not (tmp_path / "never").exists()
 
 
 def test_interrupt_ends_the_jobs(tmp_path):

@@ -70,9 +70,7 @@ def masked_total(model: StagedModel, start: str) -> int:
 def random_masks(model: StagedModel, start: str) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(2)
     parameters = dict(model.named_parameters())
-    return {
-        name: torch.rand(parameters[name].shape, generator=generator) < 0.7 for name in model.maskable(start)
-    }
+    return {name: torch.rand(parameters[name].shape, generator=generator) < 0.7 for name in model.maskable(start)}
 
 
 # The totals printed in Tables 5 to 11.
@@ -95,9 +93,7 @@ def test_residual_networks_have_the_printed_masked_totals(width_factor, start, t
     assert masked_total(model, start) == total
 
 
-@pytest.mark.parametrize(
-    ("start", "total"), [("layer_1", 12_845_056), ("layer_3", 6_553_600), ("layer_4", 3_407_872)]
-)
+@pytest.mark.parametrize(("start", "total"), [("layer_1", 12_845_056), ("layer_3", 6_553_600), ("layer_4", 3_407_872)])
 def test_bert_small_has_the_printed_masked_totals(start, total):
     # Not printed: layer 4 alone is 4 x 512^2 + 2 x 512 x 2048 = 3,145,728, plus the pooler's 512^2.
     with torch.device("meta"):
@@ -163,9 +159,7 @@ def test_vision_transformer_equals_torchvision(training):
         for key, weight in theirs.state_dict().items()
     }
     missing, unexpected = ours.load_state_dict(renamed, strict=False)
-    assert not unexpected and all(
-        key.startswith(("stages.head.hidden", "stages.head.embed")) for key in missing
-    )
+    assert not unexpected and all(key.startswith(("stages.head.hidden", "stages.head.embed")) for key in missing)
     images = items("vit")
     with torch.no_grad():
         (hidden,) = ours.cut("head")[0](images)
@@ -176,9 +170,7 @@ def test_vision_transformer_equals_torchvision(training):
 def pretrained(tmp_path_factory):
     """A folder with a tiny BertModel, no weight of it at its initial value, and the network."""
     torch.manual_seed(5)
-    config = BertConfig(
-        vocab_size=30, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
-    )
+    config = BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32)
     network = BertModel(config).eval()
     with torch.no_grad():
         for weight in network.parameters():
@@ -306,9 +298,7 @@ def test_cutting_at_the_first_stage_leaves_an_empty_prefix(name):
 
 @pytest.mark.parametrize("method", ["cut", "maskable"])
 def test_unknown_stage_is_named_with_the_nearest(method):
-    with pytest.raises(
-        ValueError, match="unknown stage 'stage_9'; did you mean 'stage_.'. valid: stem, stage_1"
-    ):
+    with pytest.raises(ValueError, match="unknown stage 'stage_9'; did you mean 'stage_.'. valid: stem, stage_1"):
         getattr(small("resnet"), method)("stage_9")
 
 

@@ -292,6 +292,11 @@ def test_every_fault_has_its_line():
     ]  # fmt: skip
 
 
+def test_a_fault_is_one_line_even_where_the_value_is_not():
+    (line,) = faults(changed("experiments.0.tasks", ["inside\ncontact"]))
+    assert line.startswith("experiments.0.tasks: 'inside contact' is not a language task; ")
+
+
 @given(mantissa=st.integers(1, 9999), exponent=st.integers(-12, 12))
 def test_the_number_to_write_is_the_number_that_was_meant(mantissa, exponent):
     text = f"{mantissa}e{exponent}"

@@ -37,8 +37,16 @@ def score(own_task: float, ablated_target: float, ablated_other: float) -> float
 
 def select(search: pd.DataFrame) -> Point:
     """The winner of one search: highest score, the first on ties. `search` has Point's columns and `score`."""
-    row = search.iloc[int(search["score"].argmax())]
+    row = search.iloc[best(search)]
     return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["start"]))
+
+
+def best(search: pd.DataFrame) -> int:
+    """Position of the winner in one search: the highest score, the first on ties.
+
+    By this rule of the paper a mask that fails its own task, score 0, beats one whose ablation helps the target.
+    """
+    return int(search["score"].argmax())
 
 
 def selected_by_authors(paper_model: str, task: str, number: str, subroutine: str, base: int) -> Point:

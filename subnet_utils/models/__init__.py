@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from subnet_utils.names import nearest
+
 from .language import bert
-from .staged import StagedModel, fingerprint, nearest
+from .staged import StagedModel, fingerprint
 from .vision import require_resolution, resnet, vit
 
 __all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "resnet", "vit"]

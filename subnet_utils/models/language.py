@@ -131,9 +131,7 @@ def trim_padding(state: State) -> State:
     return tuple(tensor[:, :length] for tensor in state)
 
 
-def _config(
-    *, layers: int, width: int, heads: int, mlp_width: int, vocabulary: int, max_length: int
-) -> BertConfig:
+def _config(*, layers: int, width: int, heads: int, mlp_width: int, vocabulary: int, max_length: int) -> BertConfig:
     return BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,
@@ -164,17 +162,13 @@ def _load(pretrained: str) -> BertModel:
     return network
 
 
-def _require_fit(
-    config: BertConfig, pretrained: str, *, vocabulary: int, max_length: int, **sizes: int
-) -> None:
+def _require_fit(config: BertConfig, pretrained: str, *, vocabulary: int, max_length: int, **sizes: int) -> None:
     """Raise ValueError if the pretrained network is not the one asked for."""
     wanted = _config(**sizes, vocabulary=vocabulary, max_length=max_length)
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
         found, asked = getattr(config, name), getattr(wanted, name)
         if found != asked:
-            raise ValueError(
-                f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}"
-            )
+            raise ValueError(f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}")
     for name in ("vocab_size", "max_position_embeddings"):
         found, asked = getattr(config, name), getattr(wanted, name)
         if found < asked:

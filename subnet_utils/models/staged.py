@@ -11,12 +11,13 @@ No network is ever edited: masked weights go through
 because torch's fused kernel has no batching rule.
 """
 
-import difflib
 import hashlib
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from subnet_utils.names import nearest
 
 State = tuple[Tensor, ...]
 """What travels between stages: tensors that all have the item dimension first, [m, ...]."""
@@ -30,9 +31,7 @@ class StagedModel(nn.Module):
     trim: optional function state -> state behind `compact`; without one `compact` changes nothing.
     """
 
-    def __init__(
-        self, stages: Mapping[str, nn.Module], *, trim: Callable[[State], State] | None = None
-    ) -> None:
+    def __init__(self, stages: Mapping[str, nn.Module], *, trim: Callable[[State], State] | None = None) -> None:
         super().__init__()
         self.stages = nn.ModuleDict(stages)
         self._trim = trim
@@ -112,13 +111,6 @@ def fingerprint(model: nn.Module) -> str:
         flat = tensor.detach().cpu().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def nearest(name: str, valid: Mapping | tuple[str, ...]) -> str:
-    """The end of an error message about an unknown name: the nearest valid one, if any, then all of them."""
-    close = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"{hint}valid: {', '.join(valid)}"
 
 
 def require_positive(**sizes: int) -> None:

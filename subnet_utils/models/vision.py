@@ -17,7 +17,9 @@ from torch.nn import functional
 from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
-from .staged import StagedModel, nearest, require_multiple, require_positive
+from subnet_utils.names import nearest
+
+from .staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
 """Pixel statistics that the images are normalized with: white becomes +1, black -9."""
@@ -52,9 +54,7 @@ class Pixels(nn.Module):
 def require_resolution(resolution: int, reduction: int) -> None:
     """Raise ValueError if the last feature map would be one cell, whose instance-normalized value is 0."""
     if resolution <= reduction:
-        raise ValueError(
-            f"images of {resolution} pixels are too small for this network; use over {reduction}"
-        )
+        raise ValueError(f"images of {resolution} pixels are too small for this network; use over {reduction}")
 
 
 def resnet(
@@ -81,9 +81,7 @@ def resnet(
     if not isinstance(depths, Sequence) or len(depths) != 4:
         raise ValueError(f"depths must be four numbers, one per stage, got {depths!r}")
     sizes = {f"depths[{i}]": depth for i, depth in enumerate(depths)}
-    require_positive(
-        width=width, width_factor=width_factor, head_width=head_width, embedding=embedding, **sizes
-    )
+    require_positive(width=width, width_factor=width_factor, head_width=head_width, embedding=embedding, **sizes)
     if block == "basic" and width_factor != 1:
         raise ValueError(f"width_factor {width_factor} needs block 'bottleneck'; use 1 with basic blocks")
 
@@ -160,9 +158,7 @@ class Patches(nn.Module):
         """The first hidden state. Raises ValueError for images of another resolution than the network's."""
         if images.shape[-2:] != (self.resolution, self.resolution):
             size = "x".join(str(side) for side in images.shape[-2:])
-            raise ValueError(
-                f"images are {size} pixels, this network was built for resolution {self.resolution}"
-            )
+            raise ValueError(f"images are {size} pixels, this network was built for resolution {self.resolution}")
         patches = self.conv_proj(self.pixels(images)).flatten(2).transpose(1, 2)
         token = self.class_token.expand(len(images), -1, -1).to(patches.dtype)
         return (torch.cat([token, patches], dim=1) + self.pos_embedding,)
@@ -218,14 +214,10 @@ def vit(
     require_positive(patch=patch, resolution=resolution, head_width=head_width, embedding=embedding)
     require_multiple(width, heads)
     if resolution % patch:
-        raise ValueError(
-            f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it"
-        )
+        raise ValueError(f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it")
     transformer = VisionTransformer(resolution, patch, layers, heads, width, mlp_width)
     stages = {"patches": Patches(transformer)}
-    stages |= {
-        f"layer_{i + 1}": TransformerLayer(block) for i, block in enumerate(transformer.encoder.layers)
-    }
+    stages |= {f"layer_{i + 1}": TransformerLayer(block) for i, block in enumerate(transformer.encoder.layers)}
     head = [("ln", transformer.encoder.ln), *_mlp(width, head_width, embedding)]
     stages["head"] = TokenHead(OrderedDict(head))
     return StagedModel(stages)

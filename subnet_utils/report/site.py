@@ -16,12 +16,12 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
+from subnet_utils.names import nearest
 from subnet_utils.report.book import provenance_rows, write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
 from subnet_utils.report.pages import code_styles, is_done, notebook_body
 from subnet_utils.report.templates import NOTEBOOK_STYLE, PAGES, STYLE
 from subnet_utils.study import ROOT
-from subnet_utils.tasks.odd_one_out import nearest
 
 LONG = 24
 """Cells with more characters than this may take several lines."""

@@ -26,7 +26,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, composition, nearest, sets_of
+from subnet_utils.names import nearest
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, composition, sets_of
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def random_contours(n: int, *, inner_radius: float, gap: float, rng: np.random.G
     found: list[Outlines] = []
     missing, tried = n, 0
     for _ in range(MAX_ROUNDS):
-        batch = 8 + int(1.2 * missing * max(1.5, tried / (n - missing + 1)))
+        batch = 8 + int(1.2 * missing * np.clip(tried / (n - missing + 1), 1.5, 20))
         contours = _refined(_quadrants(batch, inner_radius, rng), inner_radius, gap, rng)
         found.append(_to_unit_box(contours, rng))
         missing, tried = missing - len(contours), tried + batch
@@ -196,11 +196,14 @@ class Placements:
         ways = (meet & self.inside, meet & self.outside, ~self.crowded & self.inside)
         return all(way.any() for way in ways)
 
-    def crosses(self, offsets: NDArray) -> NDArray:
-        """bool [...]: whether the two cross at offsets [..., 2]; beyond the table they are too far apart to."""
+    def forbidden(self, offsets: NDArray) -> NDArray:
+        """bool [...]: whether, at offsets [..., 2], the two cross, or neither touch nor keep the gap.
+
+        Beyond the tables they are too far apart for either.
+        """
         limits = np.array(self.crossing.shape[::-1]) - 1
         x, y = np.moveaxis(np.clip(offsets + self.origin, 0, limits), -1, 0)
-        return self.crossing[y, x]
+        return self.crossing[y, x] | (self.crowded[y, x] & ~self.near[y, x])
 
     def _offsets(self, where: NDArray) -> NDArray:
         return np.argwhere(where)[:, ::-1] - self.origin

@@ -7,12 +7,13 @@ rule-following items and of the odd one (`composition`). Items are embedded one 
 four embeddings is the answer (`similarity_logits`).
 """
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from subnet_utils.names import nearest
 
 SUBROUTINES: dict[str, tuple[str, str]] = {
     "inside-contact": ("inside", "contact"),
@@ -68,13 +69,6 @@ def other_subroutine(task: str, subroutine: str) -> str:
     if subroutine not in (a, b):
         raise ValueError(f"task '{task}' has no subroutine '{subroutine}'; it has '{a}' and '{b}'")
     return b if subroutine == a else a
-
-
-def nearest(name: str, valid) -> str:
-    """The end of an error message about an unknown name: the nearest valid one if there is one, then all of them."""
-    close = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"{hint}valid: {', '.join(valid)}"
 
 
 def composition(task: str, set_name: str, n: int, *, both: bool, generator: torch.Generator) -> Tensor:

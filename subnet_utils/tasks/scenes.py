@@ -190,19 +190,20 @@ def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) 
 
 
 def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> list[Offset]:
-    """Offsets of `count` copies of an outline, each touching an earlier one and crossing none.
+    """Offsets of `count` copies of an outline, each touching an earlier one; any two touch or keep the gap.
 
     A clump leaves room for one more copy on each axis, whether its cell needs it or not, so that clumps look the same
     in cells with a lone copy and without.
     """
     beside = itself.touching_outside
-    room = 0.96 * resolution - 2 - extent - least_gap(resolution)
+    slack = 0.04 * resolution  # so that a free place for both is soon found
+    room = resolution - 2 - extent - least_gap(resolution) - slack
     for _ in range(MAX_ROUNDS):
         clump = np.zeros((1, 2), dtype=int)
         while len(clump) < count:
             tried = clump[rng.integers(len(clump), size=TRIES)] + beside[rng.integers(len(beside), size=TRIES)]
             span = np.maximum(tried, clump.max(axis=0)) - np.minimum(tried, clump.min(axis=0)) + extent
-            good = (span <= room).all(axis=1) & ~itself.crosses(tried[:, None] - clump).any(axis=1)
+            good = (span <= room).all(axis=1) & ~itself.forbidden(tried[:, None] - clump).any(axis=1)
             if not good.any():
                 break
             clump = np.concatenate([clump, tried[good.argmax()][None]])
@@ -215,11 +216,10 @@ def _laid_out(
     cells: list[Cell], extents: NDArray, resolution: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Rows [m] of all shapes of all cells, their cells [m] and the top left pixels [m, 2] of their bounding boxes."""
-    group = [(i, j) for i, cell in enumerate(cells) for j, shapes in enumerate(cell) for _ in shapes]
-    cell, part = np.array(group).T
-    flat = [shape for shapes in cells for group in shapes for shape in group]
-    rows, offsets = np.array([row for row, _ in flat]), np.array([offset for _, offset in flat])
-    first = np.flatnonzero(np.diff(cell * 16 + part, prepend=-1))
+    flat = [(i, j, *shape) for i, cell in enumerate(cells) for j, group in enumerate(cell) for shape in group]
+    cell, part, rows = (np.array(column) for column in list(zip(*flat, strict=True))[:3])
+    offsets = np.array([offset for *_, offset in flat])
+    first = np.flatnonzero(np.diff(cell, prepend=-1) | np.diff(part, prepend=-1))  # of each group
     low = np.minimum.reduceat(offsets, first)
     boxes = np.zeros((len(cells), part.max() + 1, 2), dtype=int)
     boxes[cell[first], part[first]] = np.maximum.reduceat(offsets + extents[rows], first) - low

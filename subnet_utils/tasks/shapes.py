@@ -18,7 +18,8 @@ import torch
 from matplotlib.colors import hsv_to_rgb
 from numpy.typing import NDArray
 
-from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, nearest, sets_of
+from subnet_utils.names import nearest
+from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, sets_of
 from subnet_utils.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
 
 SPLITS = ("train", "validation", "test")
