@@ -356,7 +356,7 @@ def test_task_of_another_modality_or_none(where, task, what):
 
 @pytest.mark.parametrize("name", ["model", "paper_model"])
 def test_a_model_and_task_may_stand_once(name):
-    twin = LANGUAGE | {"model": "other", "paper_model": "another"} | {name: LANGUAGE[name]}
+    twin = LANGUAGE | {"model": "other", "paper_model": "bert_small_lm"} | {name: LANGUAGE[name]}
     assert faults({"name": "a", "experiments": [LANGUAGE, twin]}) == [
         f"experiments: {name} '{LANGUAGE[name]}' has task 'sv-agreement-singular' twice; each pair may stand once"
     ]
@@ -427,3 +427,25 @@ def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):
 @pytest.mark.parametrize("source", [None, 3, ["tiny"]])
 def test_source_of_another_type(source):
     assert faults(source) == [f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping"]
+
+
+def test_a_model_that_the_paper_does_not_have():
+    (line,) = faults(changed("experiments.0.paper_model", "bert_smal"))
+    assert line.startswith("experiments.0.paper_model: the paper has no model 'bert_smal'; did you mean 'bert_small'?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({}, "the authors start at 'layer_3', which this network lacks; use grid"),
+        ({"architecture": LANGUAGE["architecture"] | {"layers": 4}}, None),
+        ({"base": LANGUAGE["base"] | {"seeds": [0, 3]}}, "selected nothing for sv-agreement-singular, base seed 3"),
+    ],
+)
+def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(changes, what):
+    experiment = LANGUAGE | {"masks": {"search": "selected", "starts": ["layer_1"]}} | changes
+    study = {"name": "small", "experiments": [experiment]}
+    if what is None:
+        assert Study.load(study).experiments[0].masks.search == "selected"
+    else:
+        assert what in faults(study)[0]
