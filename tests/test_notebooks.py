@@ -1,0 +1,91 @@
+"""The notebooks as documents, and as programs that papermill runs from anywhere. nbval runs their cells on tiny."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from subnet_utils.study import ROOT
+from tests import micro
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path: Path, kind: str) -> list:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
+
+
+@by_name
+def test_the_first_cell_says_what_and_how(path):
+    first = cells(path, "markdown")[0].source
+    for part in ("**Question.**", "**Paper.**", "**Makes.**", "**Run.**", f"papermill notebooks/{path.name}"):
+        assert part in first
+    assert "COST" not in first  # a cost that nobody measured
+
+
+@by_name
+def test_one_typed_parameter_with_the_tiny_profile(path):
+    (cell,) = [cell for cell in cells(path, "code") if "parameters" in cell.metadata.get("tags", [])]
+    (statement,) = ast.parse(cell.source).body
+    assert isinstance(statement, ast.AnnAssign) and statement.target.id == "study"
+    assert ast.literal_eval(statement.value) == "params/tiny.yaml"
+    assert "#" in cell.source
+
+
+@by_name
+def test_cells_are_short_and_explained(path):
+    code = cells(path, "code")
+    assert max(len(cell.source.splitlines()) for cell in code) <= 15
+    assert len(cells(path, "markdown")) >= 0.6 * len(code)
+    for cell in code:
+        tree = ast.parse(cell.source)
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+
+@by_name
+def test_outputs_are_kept_and_checked(path):
+    code = cells(path, "code")
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert "nbval-check-output" in code[-1].metadata["tags"]
+    assert code[-1].outputs, "nbval compares nothing where nothing is kept"
+    assert "False" not in "".join(output.get("text", "") for output in code[-1].outputs)
+
+
+@pytest.fixture
+def study_file(tmp_path):
+    name = "micro-from-a-test"
+    path = tmp_path / "micro.yaml"
+    path.write_text(yaml.safe_dump({"study": micro.study() | {"name": name}}))
+    yield path
+    shutil.rmtree(ROOT / "figures" / name, ignore_errors=True)
+
+
+def papermill(notebook: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / notebook), "out.ipynb", "--no-progress-bar"]
+    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+def test_a_notebook_runs_alone_from_any_directory(study_file, tmp_path):
+    """The ablations, first of all: bases and masks are made on the way."""
+    result = papermill("03_ablations.ipynb", tmp_path, "-f", str(study_file))
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert (ROOT / "figures" / "micro-from-a-test" / "03_ablations.json").is_file()
+
+
+def test_an_unknown_parameter_is_refused(tmp_path):
+    result = papermill("02_discover_masks.ipynb", tmp_path, "-p", "studi", "params/laptop.yaml")
+    assert result.returncode != 0
+    assert "StudyError: unknown parameter 'studi'; did you mean 'study'?" in result.stderr
+
+
+def test_a_misspelt_profile_is_refused(tmp_path):
+    result = papermill("02_discover_masks.ipynb", tmp_path, "-p", "study", "params/laptopp.yaml")
+    assert result.returncode != 0
+    assert "StudyError: no profile 'params/laptopp.yaml'; did you mean 'laptop'?" in result.stderr
