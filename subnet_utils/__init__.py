@@ -4,6 +4,7 @@ Read the modules in the order of the README; each one starts with the idea and i
 """
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import torch
@@ -32,5 +33,7 @@ def _declare_missing_torchvision_operators() -> None:
 
 
 _declare_missing_torchvision_operators()
+# transformers' progress bars would like notebook widgets; ours are plain
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 __version__ = "0.1.0"

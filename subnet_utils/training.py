@@ -8,6 +8,7 @@ its last checkpoint and ends with the same bits as one that was not.
 import hashlib
 import json
 import math
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,8 +131,12 @@ def products(compute: Compute, device: torch.device, *, convolutional: bool):
 
 @contextmanager
 def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """A tqdm bar on a terminal; elsewhere a plain line every half minute, so that logs stay readable."""
-    bar = tqdm(total=total, initial=start, desc=label, disable=not sys.stderr.isatty(), leave=False)
+    """A tqdm bar on a terminal; elsewhere a plain line every half minute, so that logs stay readable.
+
+    Silent in a worker process: its parent counts the jobs.
+    """
+    worker = multiprocessing.parent_process() is not None
+    bar = tqdm(total=total, initial=start, desc=label, disable=worker or not sys.stderr.isatty(), leave=False)
     last = time.monotonic()
     done = start
 
@@ -139,7 +144,7 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         nonlocal last, done
         done += 1
         bar.update()
-        if bar.disable and time.monotonic() - last > 30:
+        if bar.disable and not worker and time.monotonic() - last > 30:
             last = time.monotonic()
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
             numbers = ", ".join(f"{name} {row[name]:.4g}" for name in shown if name in row)
