@@ -113,10 +113,12 @@ def test_second_call_builds_nothing(lab, effects, monkeypatch):
     assert_frame_equal(break_it_down.effects(lab), effects)
 
 
-def test_workers_change_nothing(lab, effects, tmp_path):
-    other = Lab.open(micro.study(precision="float32", workers=2), tmp_path)
-    assert_frame_equal(break_it_down.effects(other), effects)
-    assert _masks_on_disk(other) == _masks_on_disk(lab)
+def test_workers_change_nothing(lab, tmp_path):
+    study = micro.study(precision="float32", workers=2)
+    other = Lab.open(study | {"experiments": study["experiments"][:1]}, tmp_path)
+    break_it_down.search_masks(other)
+    masks = _masks_on_disk(other)
+    assert len(masks) == 16 and masks.items() <= _masks_on_disk(lab).items()
 
 
 def test_killed_runs_end_with_the_same_bits(lab, tmp_path):

@@ -171,10 +171,8 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "a checkout"
     for name in ("notebooks", "params", "subnet_utils"):
         (folder / name).mkdir(parents=True)
-    for name in ("Makefile", "Snakefile"):
+    for name in ("Makefile", "Snakefile", "params/tiny.yaml", "params/laptop.yaml"):
         (folder / name).write_text((ROOT / name).read_text())
-    (folder / "params/tiny.yaml").write_text("study:\n  name: tiny\n")
-    (folder / "params/laptop.yaml").write_text("study:\n  name: laptop\n")
     (folder / "subnet_utils/report.py").write_text("import sys\n\nprint('report of', *sys.argv[1:])\n")
     for name in NAMES:
         write_notebook(folder / f"notebooks/{name}.ipynb", NOTEBOOK.format(name=name))
