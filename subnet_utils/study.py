@@ -78,6 +78,7 @@ class Bert(Section):
 
     @property
     def stages(self) -> tuple[str, ...]:
+        """Stages at which masking may start."""
         return (*(f"layer_{i}" for i in range(1, self.layers + 1)), "pooler")
 
 
@@ -96,6 +97,7 @@ class ResNet(Section):
 
     @property
     def stages(self) -> tuple[str, ...]:
+        """Stages at which masking may start."""
         return ("stem", "stage_1", "stage_2", "stage_3", "stage_4", "head")
 
     @model_validator(mode="after")
@@ -121,6 +123,7 @@ class ViT(Section):
 
     @property
     def stages(self) -> tuple[str, ...]:
+        """Stages at which masking may start."""
         return ("patches", *(f"layer_{i}" for i in range(1, self.layers + 1)), "head")
 
 
@@ -193,6 +196,7 @@ class Experiment(Section):
 
     @property
     def modality(self) -> str:
+        """`language` or `vision`."""
         return "language" if self.architecture.family == "bert" else "vision"
 
     @model_validator(mode="after")
