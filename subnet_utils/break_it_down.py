@@ -13,7 +13,16 @@ import pandas as pd
 from subnet_utils import stimuli
 from subnet_utils.jobs import run_jobs
 from subnet_utils.masks import search
-from subnet_utils.steps import Lab, Mask, Network, find_mask, measure_effect, train_base
+from subnet_utils.steps import (
+    Lab,
+    Mask,
+    Network,
+    find_mask,
+    find_masks_at_once,
+    masks_at_once,
+    measure_effect,
+    train_base,
+)
 from subnet_utils.store import Artefact
 from subnet_utils.study import BaseSearch, Study
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
@@ -63,7 +72,10 @@ def search_vit(lab: Lab) -> pd.DataFrame:
 
 
 def search_masks(lab: Lab) -> pd.DataFrame:
-    """The mask search (appendix C): one row per base, subroutine and setting, on validation data, winners marked."""
+    """The mask search (appendix C): one row per base, subroutine and setting, on validation data, winners marked.
+
+    A mask whose training diverged has a row that says so under `fault`, and no scores.
+    """
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
     table = _find(lab, [mask for network in networks(lab.study) for mask in _candidates(network)], "mask search")
@@ -85,13 +97,16 @@ def final_masks(lab: Lab) -> list[Mask]:
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
-    """Find the masks that count: one row each with active and masked weights (Tables 5 to 11) and validation scores."""
+    """Find the masks that count: one row each with active and masked weights (Tables 5 to 11) and validation scores.
+
+    `fault` is empty, or says why training diverged; such a mask has no numbers, and no effect is measured with it.
+    """
     return _find(lab, final_masks(lab), "masks")
 
 
 def effects(lab: Lab) -> pd.DataFrame:
     """The table behind Figure 4: one row per mask and network (subnetwork, ablated), measured on test data."""
-    masks = final_masks(lab)
+    masks = [mask for mask in final_masks(lab) if "fault" not in find_mask(lab, mask).json("result")]
     made = _make(lab, "effect", measure_effect, masks, "ablations")
     rows = []
     for mask, artefact in zip(masks, made, strict=True):
@@ -145,16 +160,46 @@ def _candidates(network: Network) -> Iterator[Mask]:
         yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
 
 
+def attempted(masks: pd.DataFrame) -> str:
+    """How many masks of a table were attempted and are used, with the first reason why one is not."""
+    dropped = masks[masks["fault"] != ""]
+    told = f"{len(masks)} masks attempted, {len(masks) - len(dropped)} used"
+    return told if dropped.empty else f"{told}; {dropped['fault'].iloc[0]}"
+
+
 def _find(lab: Lab, masks: list[Mask], label: str) -> pd.DataFrame:
-    made = _make(lab, "mask", find_mask, masks, label)
-    return pd.DataFrame([_mask_row(*pair) for pair in zip(masks, made, strict=True)])
+    missing = _missing(lab, "mask", masks)
+    run_jobs(
+        find_masks_at_once, [(lab, group) for group in _groups(lab, missing)], compute=lab.study.compute, label=label
+    )
+    return pd.DataFrame([_mask_row(mask, find_mask(lab, mask)) for mask in masks])
+
+
+def _groups(lab: Lab, masks: list[Mask]) -> list[list[Mask]]:
+    """Masks that are trained at once: of one base, start and learning rate, as many as the study says.
+
+    Neighbours in this order share the cached outputs of one frozen prefix.
+    """
+    together = {}
+    for mask in masks:
+        together.setdefault((mask.base, mask.point.start, mask.point.learning_rate), []).append(mask)
+    sizes = {base: masks_at_once(lab, base) for base, _, _ in together}
+    return [
+        group[i : i + sizes[base]]
+        for (base, _, _), group in together.items()
+        for i in range(0, len(group), sizes[base])
+    ]
 
 
 def _make(lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask], label: str) -> list[Artefact]:
     """Take a step for everything wanted. Workers are started for what is not there yet, and only then."""
-    missing = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab)) is None]
-    run_jobs(step, missing, compute=lab.study.compute, label=label)
+    jobs = [(lab, one) for one in _missing(lab, kind, wanted)]
+    run_jobs(step, jobs, compute=lab.study.compute, label=label)
     return [step(lab, one) for one in wanted]
+
+
+def _missing(lab: Lab, kind: str, wanted: list[Network] | list[Mask]) -> list:
+    return [one for one in wanted if lab.store.find(kind, one.spec(lab)) is None]
 
 
 def _swept(sweep: BaseSearch, *, layers: int, batch_size: int, learning_rate: float, task: str) -> Network:
@@ -172,18 +217,24 @@ def _base_row(network: Network, artefact: Artefact) -> dict[str, Any]:
 
 def _mask_row(mask: Mask, artefact: Artefact) -> dict[str, Any]:
     result = artefact.json("result")
+    about = {"subroutine": mask.subroutine, **search.columns(mask.point), "mask_seed": mask.seed}
+    made = {"seconds": artefact.json("provenance")["seconds"], "key": artefact.key, "fault": result.get("fault", "")}
+    return identity(mask.base) | about | (_found(result) if "fault" not in result else dict.fromkeys(FOUND)) | made
+
+
+FOUND = "own_task_accuracy", "subnetwork_difference", "ablated_difference", "score", "active", "total", "density"
+"""Columns that a mask whose training diverged does not have."""
+
+
+def _found(result: dict[str, Any]) -> dict[str, float]:
     validation = {row["network"]: row for row in result["validation"]}
-    return identity(mask.base) | {
-        "subroutine": mask.subroutine,
-        **search.columns(mask.point),
-        "mask_seed": mask.seed,
-        "own_task_accuracy": validation["subnetwork"]["own_task_accuracy"],
-        "subnetwork_difference": validation["subnetwork"]["difference"],
-        "ablated_difference": validation["ablated"]["difference"],
-        "score": result["score"],
-        "active": result["active"],
-        "total": result["total"],
-        "density": result["active"] / result["total"],
-        "seconds": artefact.json("provenance")["seconds"],
-        "key": artefact.key,
-    }
+    numbers = (
+        validation["subnetwork"]["own_task_accuracy"],
+        validation["subnetwork"]["difference"],
+        validation["ablated"]["difference"],
+        result["score"],
+        result["active"],
+        result["total"],
+        result["active"] / result["total"],
+    )
+    return dict(zip(FOUND, numbers, strict=True))

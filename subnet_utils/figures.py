@@ -150,12 +150,12 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     rows, columns = list(points["row"].unique()), list(points["column"].unique())
     scores = points.pivot(index="row", columns="column", values="score").loc[rows, columns]
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
-    failed = own_task < BASE_THRESHOLD
+    failed = ~(own_task >= BASE_THRESHOLD)  # a mask whose training diverged has no accuracy
     sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
                 linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):
         ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **HATCHED))
-    winner = points.loc[points["score"].idxmax()]
+    winner = points.loc[points["score"].fillna(-1).idxmax()]
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **FRAMED))
     ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")

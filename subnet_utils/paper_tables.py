@@ -71,7 +71,8 @@ def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
     printed = pd.concat([_printed_sizes(model) for model in SIZE_TABLES], ignore_index=True)
     printed["density"] = printed["active"] / printed["total"]
     by = [*BY_TASK, "subroutine"]
-    return compare(_as_paper_model(masks), printed, by=by, value="density", profile=profile)
+    found = masks.dropna(subset=["density"])  # a mask whose training diverged has none
+    return compare(_as_paper_model(found), printed, by=by, value="density", profile=profile)
 
 
 def effects(found: pd.DataFrame, profile: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ A step that is finished is never computed twice; independent steps run side by s
 depends on is its specification, which names its artefact: change a parameter and exactly what depends on it is new.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,17 +17,21 @@ from torch.nn.functional import cross_entropy
 from subnet_utils import stimuli
 from subnet_utils.evaluation import Score, score_both, score_model
 from subnet_utils.masks import search
-from subnet_utils.masks.discover import discover
+from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision
 from subnet_utils.statistics import clamped_difference
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
 from subnet_utils.study import BaseSearch, BaseTraining, Experiment, Study
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, other_subroutine, similarity_logits
-from subnet_utils.training import Recipe, fit, products, resolve_device
+from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for, products, resolve_device
+
+SMALLEST_MARGIN = 0.1
+"""Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
+and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,34 @@ def load_base(lab: Lab, network: Network) -> StagedModel:
 
 
 def find_mask(lab: Lab, mask: Mask) -> Artefact:
-    """A subnetwork with its history, its annealing, and its scores on validation data."""
+    """A subnetwork with its history, its annealing, and its scores on validation data.
+
+    If its training diverged there is none of that, and the result says why under `fault`.
+    """
     return lab.store.make("mask", mask.spec(lab), partial(_build_mask, lab, mask))
+
+
+def find_masks_at_once(lab: Lab, masks: Sequence[Mask]) -> list[Artefact]:
+    """Several masks of one base, start and learning rate, trained at once; each is an artefact as from `find_mask`."""
+    missing = [mask for mask in masks if lab.store.find("mask", mask.spec(lab)) is None]
+    if len(missing) > 1:
+        lab.store.make("masks", {"masks": [mask.spec(lab) for mask in missing]}, partial(_build_masks, lab, missing))
+    return [find_mask(lab, mask) for mask in masks]
+
+
+def masks_at_once(lab: Lab, network: Network) -> int:
+    """How many masks of a base are trained at once: as the study says.
+
+    auto: on a GPU, as many as fit into half of its free memory by a rough count, up to 24, if the network is a
+    transformer; convolutions with weights of their own for every mask are slower than one mask after the other. On a
+    CPU one, where stacking saves nothing and the jobs share the cores already.
+    """
+    if lab.study.compute.masks_at_once != "auto":
+        return lab.study.compute.masks_at_once
+    if lab.device.type != "cuda" or network.experiment.architecture.family == "resnet":
+        return 1
+    free, _ = torch.cuda.mem_get_info(lab.device)
+    return max(1, min(24, int(free / 2 / _bytes_of_a_mask(lab, network))))
 
 
 def load_subnetwork(lab: Lab, mask: Mask) -> Subnetwork:
@@ -134,6 +165,7 @@ def _build_base(lab: Lab, network: Network, folder: Path) -> None:
     result = {
         "validation_accuracy": on_validation.accuracy,
         "validation_loss": on_validation.loss,
+        "validation_margin": on_validation.margin,
         "test_accuracy": on_test.accuracy,
         "test_loss": on_test.loss,
         "test_margin": on_test.margin,
@@ -147,10 +179,15 @@ def _build_base(lab: Lab, network: Network, folder: Path) -> None:
 def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, validation: OddOneOut, folder: Path):
     """Train all weights of a network; the best ones by validation loss are left in it. Returns the history."""
     training, items = network.training, _whole(lab, model, train)
-    precision = _precision(lab, network)
+    precision = _precision(lab)
 
-    def loss(batch: tuple[Tensor, Tensor], epoch: int, generator: torch.Generator) -> Tensor:
-        rows, odd = batch
+    def one_pass(epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
+        generator = generator_for(network.seed, epoch)
+        for rows, odd in batches(train, training.batch_size, generator=generator):
+            yield rows, odd, generator
+
+    def loss(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
+        rows, odd, generator = batch
         with precision():
             if training.flips:
                 embeddings = model(_flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
@@ -164,7 +201,7 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
 
     return fit(
         dict(model.named_parameters()),
-        lambda generator: batches(train, training.batch_size, generator=generator),
+        one_pass,
         loss,
         recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
         validate=validate,
@@ -182,21 +219,49 @@ def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _build_mask(lab: Lab, mask: Mask, folder: Path) -> None:
-    network, settings, point = mask.base, mask.base.experiment.masks, mask.point
-    own_task = f"mask-{mask.subroutine}"
-    train = _data(lab, network, own_task, "train")
-    found = discover(
+    (found,) = _discover(lab, [mask], folder)
+    _save_mask(lab, mask, found, folder)
+
+
+def _build_masks(lab: Lab, masks: Sequence[Mask], folder: Path) -> None:
+    """Train masks at once and file each of them; what is left of this artefact is the list of their keys."""
+    found = _discover(lab, masks, folder)
+    save = [partial(_save_mask, lab, *pair) for pair in zip(masks, found, strict=True)]
+    made = [lab.store.make("mask", mask.spec(lab), build) for mask, build in zip(masks, save, strict=True)]
+    save_json(folder / "result.json", {"masks": [artefact.key for artefact in made]})
+
+
+def _discover(lab: Lab, masks: Sequence[Mask], folder: Path) -> list[Discovery | TrainingDiverged]:
+    network, settings, point = masks[0].base, masks[0].base.experiment.masks, masks[0].point
+    subroutines = sorted({mask.subroutine for mask in masks})
+    seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
+    return discover_many(
         load_base(lab, network),
-        _outputs(lab, network, own_task, "train", point.start),
-        lambda generator: batches(train, settings.batch_size, generator=generator),
+        [_wanted(lab, mask) for mask in masks],
         lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-        method=_method(mask),
         start=point.start,
-        recipe=Recipe(point.learning_rate, settings.epochs, mask.seed),
-        products=_precision(lab, network),
+        recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
+        products=_mask_precision(lab, network),
         checkpoint=folder / "checkpoint.safetensors",
-        label=f"{network.label} {mask.subroutine}",
+        label=f"{network.label} {' and '.join(subroutines)} {seeds}",
     )
+
+
+def _wanted(lab: Lab, mask: Mask) -> Wanted:
+    own_task, batch_size = f"mask-{mask.subroutine}", mask.base.experiment.masks.batch_size
+    train = _data(lab, mask.base, own_task, "train")
+    return Wanted(
+        _outputs(lab, mask.base, own_task, "train", mask.point.start),
+        lambda generator: batches(train, batch_size, generator=generator),
+        _method(mask),
+        mask.seed,
+    )
+
+
+def _save_mask(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Path) -> None:
+    if isinstance(found, TrainingDiverged):
+        save_json(folder / "result.json", {"fault": str(found)})
+        return
     found.subnetwork.save(folder / "subnetwork.safetensors")
     save_table(folder / "history.parquet", found.history)
     save_table(folder / "annealing.parquet", found.annealing)
@@ -250,9 +315,23 @@ def _data(lab: Lab, network: Network, set_name: str, split: str) -> OddOneOut:
     return stimuli.load(lab.store, network.experiment, network.task, set_name, split)
 
 
-def _precision(lab: Lab, network: Network):
-    convolutional = network.experiment.architecture.family == "resnet"
-    return partial(products, lab.study.compute, lab.device, convolutional=convolutional)
+def _precision(lab: Lab):
+    return partial(products, lab.study.compute, lab.device)
+
+
+def _mask_precision(lab: Lab, network: Network):
+    """The study's precision, or float32 if the base tells the odd one by less than bfloat16 can be trusted with."""
+    margin = train_base(lab, network).json("result")["validation_margin"]
+    return partial(full_precision, lab.device) if margin < SMALLEST_MARGIN else _precision(lab)
+
+
+def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
+    """Rough memory of one more mask in training: ten copies of its weights, twenty of every hidden state."""
+    architecture, model = network.experiment.architecture, load_base(lab, network)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    tokens = 16 if architecture.family == "bert" else (network.experiment.data.resolution / architecture.patch) ** 2
+    states = 4 * network.experiment.masks.batch_size * tokens * architecture.layers * architecture.width
+    return 4.0 * (10 * weights + 20 * states)
 
 
 def _untrained(network: Network) -> StagedModel:

@@ -46,12 +46,14 @@ class Compute(Section):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the matrix products in training; auto = bfloat16 on GPUs and on CPUs with AVX512-BF16, for convolutions.
+    """Of the matrix products in training; auto = bfloat16 on GPUs and on CPUs with AVX512-BF16.
     Evaluation is always in float32: accuracies can ride on tiny logit gaps."""
     threads: PositiveInt = 1
     """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
     workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
+    masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
+    """Masks of one base model trained as one computation; auto = as many as fit on a GPU, 1 on a CPU."""
     cache_limit_gb: PositiveFloat = 4.0
     """Largest cache of a frozen prefix's outputs, GiB a job; beyond it they are recomputed."""
 

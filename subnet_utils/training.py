@@ -1,8 +1,11 @@
 """The one training loop, for base models and masks alike.
 
-`fit` optimizes a dictionary of tensors in place. What it draws in an epoch is a pure function of (seed, epoch), and a
+`fit` optimizes a dictionary of tensors in place. What an epoch draws must be a pure function of (seed, epoch), and a
 checkpoint holds weights, optimizer state, the best weights so far and the history: a run that was killed goes on from
 its last checkpoint and ends with the same bits as one that was not.
+
+Several runs of one recipe can be stacked and trained at once. Their loss is then a vector, one number a run, and every
+parameter has the runs as its first dimension; nothing flows from one run to another.
 """
 
 import hashlib
@@ -17,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -30,20 +34,27 @@ CHECKPOINT_SECONDS = 10.0
 
 
 class TrainingDiverged(RuntimeError):
-    """The loss is not finite; the message names the run, the epoch and what to change."""
+    """A loss or a parameter is not finite; the message names the run, the epoch and what to change.
+
+    runs: which of the stacked runs it is; (0,) if there is but one.
+    """
+
+    def __init__(self, message: str, runs: tuple[int, ...] = (0,)):
+        super().__init__(message)
+        self.runs = runs
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How to optimize: Adam without weight decay (sections 5 and B).
 
-    patience: epochs without a better validation loss before training stops; the best weights are kept. None: all epochs
-    are run and the last weights are kept, as for masks.
+    seed: one for each of the runs that are stacked. patience: epochs without a better validation loss before training
+    stops; the best weights are kept. None: all epochs are run and the last weights are kept, as for masks.
     """
 
     learning_rate: float
     epochs: int
-    seed: int
+    seed: int | tuple[int, ...]
     patience: int | None = None
 
 
@@ -54,7 +65,7 @@ class Progress:
     epoch: int = 0
     best_loss: float = math.inf
     best_epoch: int = -1
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, float | list[float]]] = field(default_factory=list)
 
     def exhausted(self, recipe: Recipe) -> bool:
         """Whether the epochs or the patience are used up."""
@@ -64,33 +75,34 @@ class Progress:
 
 def fit(
     parameters: dict[str, Tensor],
-    batches: Callable[[torch.Generator], Iterable[Any]],
-    loss: Callable[[Any, int, torch.Generator], Tensor],
+    batches: Callable[[int], Iterable[Any]],
+    loss: Callable[[Any, int], Tensor],
     *,
     recipe: Recipe,
     validate: Callable[[], Mapping[str, float]] | None = None,
-    observe: Callable[[int], Mapping[str, float]] | None = None,
+    observe: Callable[[int], Mapping[str, float | list[float]]] | None = None,
     checkpoint: Path | None = None,
     label: str = "training",
 ) -> pd.DataFrame:
     """Optimize `parameters` (leaf tensors, changed in place) and return the history, one row an epoch.
 
-    batches(generator) is one pass over the data; loss(batch, epoch, generator) a scalar; validate() what to add to the
-    history after an epoch, `validation_loss` among it when the recipe has a patience; observe(epoch) the same for what
-    only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or was written by
-    another recipe is not used, and a line says so. Raises TrainingDiverged when a loss or a parameter is not finite,
-    ValueError for a patience without `validate`.
+    batches(epoch) is one pass over the data, whose draws come from `generator_for(seed, epoch)`; loss(batch, epoch) a
+    scalar, or a vector with one number for each stacked run, which the history then holds as a list; validate() what to
+    add to the history after an epoch, `validation_loss` among it when the recipe has a patience; observe(epoch) the
+    same for what only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or
+    was written by another recipe is not used, and a line says so. Raises TrainingDiverged when a loss or a parameter is
+    not finite, ValueError for a patience without `validate`.
     """
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its validation_loss; give both or neither")
-    optimizer = torch.optim.Adam(parameters.values(), lr=recipe.learning_rate, weight_decay=0.0)
+    # fused: one pass over weights, gradients and moments instead of about ten
+    optimizer = torch.optim.Adam(parameters.values(), lr=recipe.learning_rate, weight_decay=0.0, fused=True)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
     saved = time.monotonic()
     with progress_bar(recipe.epochs, label, start=state.epoch) as advance:
         while not state.exhausted(recipe):
-            generator = generator_for(recipe.seed, state.epoch)
-            row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, generator, label)}
+            row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
             row.update(validate() if validate else {})
             row.update(observe(state.epoch) if observe else {})
             _require_finite("the validation loss", row.get("validation_loss", 0.0), state, optimizer, label)
@@ -117,13 +129,12 @@ def resolve_device(compute: Compute) -> torch.device:
     return torch.device("cuda" if compute.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def products(compute: Compute, device: torch.device, *, convolutional: bool):
-    """Context in which matrix products run at the study's precision.
+def products(compute: Compute, device: torch.device):
+    """Context in which matrix products run at the study's precision; auto: bfloat16 where the hardware multiplies it.
 
-    auto means bfloat16 on a GPU, and on a CPU with AVX512-BF16 for convolutional networks; transformers as small as
-    those of the CPU profiles gain nothing from it.
+    That is a GPU, or a CPU with AVX512-BF16, where a product takes half the time.
     """
-    has_bf16 = device.type == "cuda" or (convolutional and torch.cpu._is_avx512_bf16_supported())
+    has_bf16 = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
     if compute.precision == "float32" or (compute.precision == "auto" and not has_bf16):
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -147,7 +158,7 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         if bar.disable and not worker and time.monotonic() - last > 30:
             last = time.monotonic()
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
-            numbers = ", ".join(f"{name} {row[name]:.4g}" for name in shown if name in row)
+            numbers = ", ".join(f"{name} {np.mean(row[name]):.4g}" for name in shown if name in row)
             print(f"{label}: {done}/{total} {numbers}".rstrip(), file=sys.stderr, flush=True)
 
     try:
@@ -156,29 +167,36 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         bar.close()
 
 
-def _epoch(state: Progress, batches, loss, optimizer, generator: torch.Generator, label: str) -> float:
-    """One pass of optimization; the mean loss over its batches."""
+def _epoch(state: Progress, batches, loss, optimizer, label: str) -> float | list[float]:
+    """One pass of optimization; the mean loss over its batches, of each run if they are stacked."""
     losses = []
-    for batch in batches(generator):
+    for batch in batches(state.epoch):
         optimizer.zero_grad(set_to_none=True)
-        value = loss(batch, state.epoch, generator)
-        value.backward()
+        value = loss(batch, state.epoch)
+        value.sum().backward()
         optimizer.step()
         losses.append(value.detach())
     if not losses:
         raise TrainingDiverged(f"{label}: epoch {state.epoch} has no batches; give it data")
-    mean = torch.stack(losses).mean()
+    mean = torch.stack(losses).mean(dim=0)
     _require_finite("the loss", mean, state, optimizer, label)
+    stacked = mean.ndim == 1
     for parameter in optimizer.param_groups[0]["params"]:  # the last step has no later loss to show that it went wrong
-        _require_finite("a parameter", parameter, state, optimizer, label)
-    return float(mean)
+        values = parameter.detach() if stacked else parameter.detach()[None]
+        # a sum is finite if all its terms are, unless it overflows: then the terms are looked at one by one
+        if not values.sum().isfinite():
+            _require_finite("a parameter", values, state, optimizer, label)
+    return mean.tolist()
 
 
 def _require_finite(what: str, value: Tensor | float, state: Progress, optimizer: torch.optim.Adam, label: str) -> None:
-    """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite."""
-    if not torch.as_tensor(value).isfinite().all():
+    """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite; the runs are dimension 0."""
+    values = torch.atleast_1d(torch.as_tensor(value))
+    bad = ~values.isfinite().reshape(len(values), -1).all(dim=1)
+    if bad.any():
         remedy = f"lower the learning rate ({optimizer.param_groups[0]['lr']:g})"
-        raise TrainingDiverged(f"{label}: {what} in epoch {state.epoch} is not finite; {remedy}")
+        message = f"{label}: {what} in epoch {state.epoch} is not finite; {remedy}"
+        raise TrainingDiverged(message, tuple(bad.nonzero().flatten().tolist()))
 
 
 def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Recipe) -> None:
@@ -224,9 +242,7 @@ def _resume(
     for name, parameter in parameters.items():
         found = {k.rsplit("/", 1)[1]: v for k, v in tensors.items() if k.startswith(f"adam/{name}/")}
         if found:  # a parameter that never had a gradient has no Adam state
-            optimizer.state[parameter] = {
-                key: value.clone() if key == "step" else value.to(parameter.device) for key, value in found.items()
-            }
+            optimizer.state[parameter] = {key: value.to(parameter.device, copy=True) for key, value in found.items()}
     return progress
 
 

@@ -121,6 +121,32 @@ def test_workers_change_nothing(lab, tmp_path):
     assert len(masks) == 16 and masks.items() <= _masks_on_disk(lab).items()
 
 
+def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
+    study = micro.study(precision="float32", masks_at_once=3)
+    other = Lab.open(study | {"experiments": study["experiments"][:1]}, tmp_path)
+    break_it_down.search_masks(other)
+    masks, expected = _masks_on_disk(other), _masks_on_disk(lab)
+    assert len(masks) == 16 and masks.keys() <= expected.keys()
+    for key, mask in masks.items():
+        differing = sum(int((m != expected[key].masks[name]).sum()) for name, m in mask.masks.items())
+        assert differing <= 0.01 * mask.total
+    groups = list((tmp_path / "masks").iterdir())
+    assert len(groups) == 4 * 1  # per base and start four masks: three at once, and the one that is left alone
+
+
+def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
+    study = micro.study()
+    experiment = study["experiments"][0] | {"base": micro.BASE | {"seeds": [0]}}
+    experiment["masks"] = experiment["masks"] | {"learning_rates": [1e39], "starts": ["layer_2"]}
+    broken = Lab.open(study | {"experiments": [experiment], "vit_search": None}, tmp_path)
+    masks = break_it_down.find_masks(broken)
+    reason = "not finite; lower the learning rate (1e+39)"
+    assert masks["fault"].str.endswith(reason).all() and masks[list(break_it_down.FOUND)].isna().all(axis=None)
+    assert break_it_down.attempted(masks).startswith("4 masks attempted, 0 used; bert_micro")
+    assert break_it_down.effects(broken).empty
+    assert break_it_down.attempted(masks.assign(fault="")) == "4 masks attempted, 4 used"
+
+
 def test_killed_runs_end_with_the_same_bits(lab, tmp_path):
     """SIGKILL at random moments, five times; then let it finish. Checkpoints are written after every epoch."""
     moments, kills, finished = random.Random(0), 0, False

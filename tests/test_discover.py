@@ -1,5 +1,6 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils import training
 from subnet_utils.evaluation import score_model
-from subnet_utils.masks.discover import Discovery, discover
+from subnet_utils.masks import discover as discover_module
+from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows
@@ -155,7 +157,7 @@ def test_history_and_annealing(every_epoch, tmp_path):
     assert found.history["density"].iloc[-1] == found.subnetwork.density == np.mean(s > 0)
     assert 0 < np.mean(s > 0.05) < np.mean(s > 0) < 1  # a logit that fell, but not below 0, is in the subnetwork
     for name, mask in found.subnetwork.masks.items():
-        assert torch.equal(mask, tensors[f"now/{name}"] > 0)
+        assert torch.equal(mask, tensors[f"now/{name}"][0] > 0)
     counts, _ = np.histogram(1 / (1 + np.exp(-200 * s)), bins=50, range=(0, 1))
     np.testing.assert_allclose(found.annealing.filter(like="bin_").iloc[-1], counts / s.size)
 
@@ -368,3 +370,114 @@ def test_checkpoint_of_another_start_is_not_used(every_epoch, tmp_path: Path, ca
     find(model, data, start="middle", checkpoint=path)
     same(find(model, data, start="last", checkpoint=path), find(model, data, start="last"))
     assert capsys.readouterr().err.count("checkpoint not used, starting over") == 1
+
+
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+def wanted(family: str, count: int = 4, *, epochs: int = 3) -> list[Wanted]:
+    """Masks with two first values and data of their own, as for two subroutines, and seeds that all differ."""
+    sets = [examples_for(family), examples_for(family)]
+    longer = sets[1].items if family == "resnet" else torch.nn.functional.pad(sets[1].items, (0, 2))
+    sets[1] = replace(sets[1], items=longer, examples=sets[1].examples.flip(0, 1))
+    return [
+        Wanted(
+            sets[i % 2].items, partial(_passes, sets[i % 2]),
+            ContinuousSparsification(epochs=epochs, start_value=(0.05, -0.01)[i // 2 % 2]), seed=i,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def _passes(data: OddOneOut, generator: torch.Generator):
+    return batches(data, 4, generator=generator)
+
+
+def find_many(family: str, masks: list[Wanted], *, epochs: int = 3, **more) -> list[Discovery | TrainingDiverged]:
+    start = {"bert": "layer_1", "resnet": "stage_2"}[family]
+    model = network(family).double()  # the two ways round differently, in float64 too little to flip a mask
+    masks = [replace(one, items=one.items if family == "bert" else one.items.double() / 255) for one in masks]
+    return discover_many(model, masks, odd_one_out, start=start, recipe=Recipe(0.01, epochs, seed=99), **more)
+
+
+def test_many_at_once_are_those_found_one_by_one(family):
+    masks = wanted(family)
+    together, alone = find_many(family, masks), [find_many(family, [one])[0] for one in masks]
+    densities = {found.subnetwork.density for found in together}
+    assert len(densities) > 2 and not densities & {0.0, 1.0}
+    for found, expected in zip(together, alone, strict=True):
+        assert found.subnetwork == expected.subnetwork
+        pd.testing.assert_frame_equal(found.history, expected.history, rtol=1e-5)
+        pd.testing.assert_frame_equal(found.annealing, expected.annealing, atol=1e-3)
+
+
+def test_one_of_many_is_what_discover_finds():
+    (one,) = wanted("bert", 1)
+    (among,) = find_many("bert", [one])
+    model = network("bert").double()
+    recipe = Recipe(0.01, 3, seed=one.seed)
+    same(among, discover(model, one.items, one.batches, odd_one_out, method=one.method, start="layer_1", recipe=recipe))
+
+
+def test_many_resume_with_the_same_bits(every_epoch, tmp_path):
+    expected, calls = find_many("bert", wanted("bert")), []
+
+    def stop_late(embeddings, odd):
+        calls.append(1)
+        if len(calls) > 3:
+            raise Stopped
+        return odd_one_out(embeddings, odd)
+
+    model, masks, options = network("bert").double(), wanted("bert"), {"start": "layer_1", "recipe": Recipe(0.01, 3, 0)}
+    with pytest.raises(Stopped):
+        discover_many(model, masks, stop_late, checkpoint=tmp_path / "checkpoint", **options)
+    found = discover_many(model, masks, odd_one_out, checkpoint=tmp_path / "checkpoint", **options)
+    for ours, theirs in zip(found, expected, strict=True):
+        same(ours, theirs)
+
+
+def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
+    model, data = planted(), noisy_examples(20)
+    broken = replace(data, items=data.items.clone().index_fill_(0, torch.tensor([7]), float("nan")))
+    masks = [
+        Wanted(one.items, partial(_passes, one), ContinuousSparsification(epochs=3), seed)
+        for seed, one in enumerate([data, broken, data])
+    ]
+    options = {"start": "middle", "recipe": Recipe(0.01, 3, 0), "label": "contact"}
+    first, dropped, last = discover_many(model, masks, odd_one_out, **options)
+    assert isinstance(dropped, TrainingDiverged)
+    assert str(dropped) == "contact: the loss in epoch 0 is not finite; lower the learning rate (0.01)"
+    without = discover_many(model, [masks[0], masks[2]], odd_one_out, **options)
+    same(first, without[0])
+    same(last, without[1])
+
+
+def test_when_memory_runs_out_the_masks_are_trained_in_halves(monkeypatch, capsys):
+    expected, train, sizes = find_many("bert", wanted("bert")), discover_module._Together._train, []
+
+    def scarce(self, masks):
+        sizes.append(len(masks))
+        if len(masks) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return train(self, masks)
+
+    monkeypatch.setattr(discover_module._Together, "_train", scarce)
+    found = find_many("bert", wanted("bert"), label="bert")
+    assert sizes == [4, 2, 2]
+    assert "bert: out of memory with 4 masks at once; trying 2" in capsys.readouterr().err
+    assert [a.subnetwork for a in found] == [b.subnetwork for b in expected]
+    monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError):
+        find_many("bert", wanted("bert", 1))
+
+
+def test_masks_that_cannot_be_trained_together_are_refused():
+    first, second = wanted("bert", 2)
+    with pytest.raises(ValueError, match="may differ only in seed, data and start_value"):
+        find_many("bert", [first, replace(second, method=ContinuousSparsification(epochs=3, l0=0.1))])
+
+    class Drawn(ContinuousSparsification):
+        deterministic = False
+
+    with pytest.raises(ValueError, match="draws random numbers trains one mask at a time"):
+        find_many("bert", [replace(one, method=Drawn(epochs=3)) for one in (first, second)])

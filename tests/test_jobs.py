@@ -134,15 +134,20 @@ def test_exception_of_a_job_is_raised_here_and_ends_the_others(tmp_path, workers
 
 
 def test_interrupt_ends_the_jobs(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background may ignore interrupts
+
     def interrupt() -> None:
         await_beats(tmp_path, 2)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     user = threading.Thread(target=interrupt)
     user.start()
-    with pytest.raises(KeyboardInterrupt):
-        run_jobs(beat, [(tmp_path, "a"), (tmp_path, "b")], compute=Compute(workers=2), label="jobs")
-    user.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_jobs(beat, [(tmp_path, "a"), (tmp_path, "b")], compute=Compute(workers=2), label="jobs")
+        user.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not still_beating(tmp_path, within=1)
 
 

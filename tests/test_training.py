@@ -40,10 +40,12 @@ def regression(
     x, y = torch.randn(20, 3, generator=generator_for("x")), torch.randn(20, 2, generator=generator_for("y"))
     position = {"epoch": -1, "batch": 0}
 
-    def batches(generator):
-        return torch.randperm(20, generator=generator).split(8)
+    def batches(epoch):
+        generator = generator_for(recipe.seed, epoch)
+        return [(rows, generator) for rows in torch.randperm(20, generator=generator).split(8)]
 
-    def loss(rows, epoch, generator):
+    def loss(batch, epoch):
+        rows, generator = batch
         position.update(epoch=epoch, batch=position["batch"] + 1 if position["epoch"] == epoch else 0)
         if (position["epoch"], position["batch"]) == stop:
             raise Stopped
@@ -88,8 +90,8 @@ def test_fit_is_adam_without_weight_decay():
     parameters = {"w": torch.tensor(start, requires_grad=True)}
     history = fit(
         parameters,
-        lambda generator: [1.0, 2.0],
-        lambda batch, epoch, generator: batch * (parameters["w"] - torch.tensor(target)).pow(2).sum(),
+        lambda epoch: [1.0, 2.0],
+        lambda batch, epoch: batch * (parameters["w"] - torch.tensor(target)).pow(2).sum(),
         recipe=Recipe(learning_rate=rate, epochs=7, seed=0),
     )
     w, first, second, step, expected = start.copy(), 0.0, 0.0, 0, []
@@ -112,8 +114,8 @@ def scripted(losses: list[float], *, patience: int | None, epochs: int = 20) -> 
     parameters, remaining = scalar(), iter(losses)
     history = fit(
         parameters,
-        lambda generator: [0],
-        lambda batch, epoch, generator: -parameters["w"],
+        lambda epoch: [0],
+        lambda batch, epoch: -parameters["w"],
         recipe=Recipe(learning_rate=1.0, epochs=epochs, seed=0, patience=patience),
         validate=lambda: {"validation_loss": next(remaining)},
         observe=lambda epoch: {"twice": 2.0 * epoch},
@@ -146,7 +148,7 @@ def test_without_patience_the_last_weights_are_kept():
 
 def test_patience_without_validation_is_refused():
     with pytest.raises(ValueError, match="patience needs validate"):
-        fit(scalar(), lambda generator: [0], lambda *_: None, recipe=RECIPE)
+        fit(scalar(), lambda epoch: [0], lambda *_: None, recipe=RECIPE)
 
 
 # -- randomness --------------------------------------------------------------------------------------------------------
@@ -166,8 +168,8 @@ def test_epochs_are_shuffled_differently():
     orders = []
     fit(
         parameters := scalar(),
-        lambda generator: orders.append(torch.randperm(30, generator=generator)) or [0],
-        lambda batch, epoch, generator: parameters["w"].square(),
+        lambda epoch: orders.append(torch.randperm(30, generator=generator_for(0, epoch))) or [0],
+        lambda batch, epoch: parameters["w"].square(),
         recipe=Recipe(0.1, 3, seed=0),
     )
     assert not torch.equal(orders[0], orders[1]) and not torch.equal(orders[1], orders[2])
@@ -218,7 +220,7 @@ def test_resume_counts_the_patience_on(every_epoch, tmp_path):
     while history is None:
         parameters, done = scalar(), []
 
-        def loss(batch, epoch, generator, parameters=parameters, done=done):
+        def loss(batch, epoch, parameters=parameters, done=done):
             if done:
                 raise Stopped
             done.append(epoch)
@@ -226,7 +228,7 @@ def test_resume_counts_the_patience_on(every_epoch, tmp_path):
 
         try:
             history = fit(
-                parameters, lambda generator: [0], loss, recipe=recipe, checkpoint=path,
+                parameters, lambda epoch: [0], loss, recipe=recipe, checkpoint=path,
                 validate=lambda done=done: {"validation_loss": losses[done[0]]},
             )  # fmt: skip
         except Stopped:
@@ -351,7 +353,7 @@ def test_checkpoint_of_other_shapes_is_not_used(half_way, capsys):
     recipe = Recipe(RECIPE.learning_rate, 4, RECIPE.seed)
     parameters = {"weight": torch.zeros(5, 3, 2, requires_grad=True)}
     fit(
-        parameters, lambda generator: [0], lambda *_: parameters["weight"].square().sum(), recipe=recipe,
+        parameters, lambda epoch: [0], lambda *_: parameters["weight"].square().sum(), recipe=recipe,
         checkpoint=half_way,
     )  # fmt: skip
     assert "starting over" in capsys.readouterr().err
@@ -367,8 +369,8 @@ def test_loss_that_is_not_finite_stops_the_run(bad):
     with pytest.raises(TrainingDiverged) as caught:
         fit(
             parameters,
-            lambda generator: [0, 1, 2],
-            lambda batch, epoch, generator: parameters["w"] * (bad if (epoch, batch) == (2, 1) else 1.0),
+            lambda epoch: [0, 1, 2],
+            lambda batch, epoch: parameters["w"] * (bad if (epoch, batch) == (2, 1) else 1.0),
             recipe=Recipe(0.25, 5, seed=0),
             label="bert_tiny anaphora seed 1",
         )
@@ -386,12 +388,12 @@ def test_last_step_that_is_not_finite_stops_the_run():
     """sqrt(0) is finite, its gradient is not: no later loss shows it."""
     parameters = scalar(0.0)
     with pytest.raises(TrainingDiverged, match="a parameter in epoch 0 is not finite"):
-        fit(parameters, lambda generator: [0], lambda *_: parameters["w"].sqrt(), recipe=Recipe(0.1, 1, seed=0))
+        fit(parameters, lambda epoch: [0], lambda *_: parameters["w"].sqrt(), recipe=Recipe(0.1, 1, seed=0))
 
 
 def test_a_run_without_data_stops():
     with pytest.raises(TrainingDiverged, match="my run: epoch 0 has no batches; give it data"):
-        fit(scalar(), lambda generator: [], lambda *_: None, recipe=Recipe(0.1, 1, seed=0), label="my run")
+        fit(scalar(), lambda epoch: [], lambda *_: None, recipe=Recipe(0.1, 1, seed=0), label="my run")
 
 
 # -- progress, device, precision ---------------------------------------------------------------------------------------
@@ -423,13 +425,11 @@ def test_device_and_precision(monkeypatch):
         resolve_device(Compute(device="cuda"))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
 
-    def type_of_product(precision: str, *, convolutional: bool) -> torch.dtype:
-        with products(Compute(precision=precision), cpu, convolutional=convolutional):
+    def type_of_product(precision: str) -> torch.dtype:
+        with products(Compute(precision=precision), cpu):
             return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
 
-    assert type_of_product("auto", convolutional=True) == torch.bfloat16
-    assert type_of_product("auto", convolutional=False) == torch.float32
-    assert type_of_product("bfloat16", convolutional=False) == torch.bfloat16
-    assert type_of_product("float32", convolutional=True) == torch.float32
+    assert type_of_product("auto") == type_of_product("bfloat16") == torch.bfloat16
+    assert type_of_product("float32") == torch.float32
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    assert type_of_product("auto", convolutional=True) == torch.float32
+    assert type_of_product("auto") == torch.float32

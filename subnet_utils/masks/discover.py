@@ -1,25 +1,43 @@
-"""Mask discovery: train a mask over a frozen network.
+"""Mask discovery: train masks over a frozen network, one or many at once.
 
 The network is never edited. Its prefix, before the first masked stage, is run once; the suffix runs with weights w * m
-passed through `torch.func.functional_call`, so gradients reach the mask's logits alone and any module will do.
+passed through `torch.func.functional_call`, so gradients reach the mask's logits alone and any module will do. Many
+masks of one network are one computation, vectorized over the masks (`torch.func.vmap`): what keeps a GPU busy that a
+single small mask would leave idle.
 """
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.models.frozen import FrozenPrefix, State
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.training import Recipe, fit
+from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for
 
 HISTOGRAM_BINS = 50
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A mask to be found.
+
+    items: the table that rows index, or the prefix's outputs for it; batches(generator): one pass, pairs of rows (any
+    shape) and targets; seed: of all that training draws.
+    """
+
+    items: Tensor | FrozenPrefix
+    batches: Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
+    method: MaskMethod
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -50,45 +68,158 @@ def discover(
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
-    items: the table that rows index, or the prefix's outputs for it; batches(generator): one pass, pairs of rows (any
-    shape) and targets; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage; products:
-    context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit. Raises
-    ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a schedule
-    of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss that is
-    not finite.
+    items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
+    products: context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit.
+    Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
+    schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
+    that is not finite.
     """
+    wanted = Wanted(items, batches, method, recipe.seed)
+    (found,) = discover_many(
+        model, [wanted], loss, start=start, recipe=recipe, products=products, checkpoint=checkpoint, label=label
+    )
+    if isinstance(found, TrainingDiverged):
+        raise found
+    return found
+
+
+def discover_many(
+    model: StagedModel,
+    wanted: Sequence[Wanted],
+    loss: Callable[[Tensor, Tensor], Tensor],
+    *,
+    start: str,
+    recipe: Recipe,
+    products: Callable[[], AbstractContextManager] = nullcontext,
+    checkpoint: Path | None = None,
+    label: str = "masks",
+) -> list[Discovery | TrainingDiverged]:
+    """Find several subnetworks of one network at once: those that `discover` finds one by one, up to rounding.
+
+    The masks have the start, learning rate and epochs in common, and methods that differ in nothing but the first value
+    of the logits; each has its data, its seed and its optimizer state. recipe: its seed is not used, each mask has its
+    own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others are trained
+    without it. When memory runs out, the masks are trained in two halves, and a line says so. Raises ValueError as
+    `discover` does, and for masks that cannot be trained together.
+    """
+    _require_alike(wanted, recipe)
     names = model.maskable(start)
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier")
-    anneals = getattr(method, "epochs", recipe.epochs)
-    if anneals != recipe.epochs:
-        raise ValueError(
-            f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
-        )
     network = fingerprint(model)
     prefix, suffix = model.cut(start)
-    items = _outputs(prefix, items, next(model.parameters()).device)
-    weights = {name: parameter.detach() for name, parameter in suffix.named_parameters()}
-    logits = {name: method.init(weights[name].shape).to(items.device).requires_grad_() for name in names}
-
-    def masked_loss(batch: tuple[Tensor, Tensor], epoch: int, generator: torch.Generator) -> Tensor:
-        rows, targets = batch
-        soft = method.soft(logits, epoch, generator)
-        with products():
-            masked = weights | {name: weights[name] * mask for name, mask in soft.items()}
-            embeddings = embed_rows(suffix, masked, items, rows)
-        return loss(embeddings.float(), targets.to(items.device)) + method.penalty(soft)
-
-    history = fit(
-        logits, batches, masked_loss, recipe=recipe, observe=lambda epoch: _observe(method, logits, epoch),
-        checkpoint=checkpoint, label=label,
-    )  # fmt: skip
-    annealing = history.filter(regex="^(epoch|bin_)")
-    masks = {name: method.hard(tensor.detach()) for name, tensor in logits.items()}
-    history = history[[column for column in history if not column.startswith("bin_")]]
+    device = next(model.parameters()).device
+    ready = [replace(one, items=_outputs(prefix, one.items, device)) for one in wanted]
+    train = _Together(suffix, names, network, loss, recipe, products, checkpoint, label)
+    found = train.all(ready)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
-    return Discovery(Subnetwork(masks, network), history, annealing)
+    return found
+
+
+@dataclass(frozen=True)
+class _Together:
+    """What the masks that are trained at once share."""
+
+    suffix: StagedModel
+    names: tuple[str, ...]
+    network: str
+    loss: Callable[[Tensor, Tensor], Tensor]
+    recipe: Recipe
+    products: Callable[[], AbstractContextManager]
+    checkpoint: Path | None
+    label: str
+
+    def all(self, wanted: Sequence[Wanted]) -> list[Discovery | TrainingDiverged]:
+        """Train; if some masks diverge, train the others without them; if memory runs out, one half after the other."""
+        try:
+            return self._train(wanted)
+        except TrainingDiverged as error:
+            kept = [one for i, one in enumerate(wanted) if i not in error.runs]
+            found = iter(self.all(kept) if kept else [])
+            return [error if i in error.runs else next(found) for i in range(len(wanted))]
+        except RuntimeError as error:
+            if len(wanted) == 1 or not _out_of_memory(error):
+                raise
+        half = len(wanted) // 2
+        print(
+            f"{self.label}: out of memory with {len(wanted)} masks at once; trying {half}", file=sys.stderr, flush=True
+        )
+        return self.all(wanted[:half]) + self.all(wanted[half:])
+
+    def _train(self, wanted: Sequence[Wanted]) -> list[Discovery]:
+        weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
+        method, device = wanted[0].method, wanted[0].items.device
+        logits = {
+            name: torch.stack([one.method.init(weights[name].shape) for one in wanted]).to(device).requires_grad_()
+            for name in self.names
+        }
+
+        def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
+            soft = method.soft(own, *draws)
+            with self.products():
+                masked = weights | {name: weights[name] * mask for name, mask in soft.items()}
+                embeddings = torch.func.functional_call(self.suffix, masked, state)[places]
+            return self.loss(embeddings.float(), targets) + method.penalty(soft)
+
+        def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
+            state, places, targets, generator = batch
+            if len(wanted) == 1:
+                own, state = {name: s.squeeze(0) for name, s in logits.items()}, tuple(t.squeeze(0) for t in state)
+                return one_loss(own, state, places.squeeze(0), targets.squeeze(0), epoch, generator)[None]
+            with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+                return torch.vmap(lambda *one: one_loss(*one, epoch, generator))(logits, state, places, targets)
+
+        history = fit(
+            logits,
+            lambda epoch: self._batches(wanted, epoch),
+            losses,
+            recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
+            observe=lambda epoch: _observe(method, logits, epoch),
+            checkpoint=self.checkpoint,
+            label=self.label,
+        )
+        return [self._discovery(method, logits, history, i) for i in range(len(wanted))]
+
+    def _batches(self, wanted: Sequence[Wanted], epoch: int) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
+        """One pass over all masks' data at once: states entering the suffix, places of the rows in them, targets.
+
+        With them the first mask's generator, for a method that draws; such masks are trained one by one.
+        """
+        device = wanted[0].items.device
+        generators = [generator_for(one.seed, epoch) for one in wanted]
+        passes = [one.batches(generator) for one, generator in zip(wanted, generators, strict=True)]
+        for parts in zip(*passes, strict=True):
+            rows, places = _distinct([rows for rows, _ in parts])
+            states = [one.items(row) for one, row in zip(wanted, rows, strict=True)]
+            together = self.suffix.compact(tuple(_joined(tensors) for tensors in zip(*states, strict=True)))
+            yield (
+                tuple(tensor.unflatten(0, (len(wanted), -1)) for tensor in together),
+                places.to(device),
+                torch.stack([targets for _, targets in parts]).to(device),
+                generators[0],
+            )
+
+    def _discovery(self, method: MaskMethod, logits: dict[str, Tensor], history: pd.DataFrame, i: int) -> Discovery:
+        own = history.map(lambda value: value[i] if isinstance(value, list) else value)
+        masks = {name: method.hard(tensor.detach()[i]) for name, tensor in logits.items()}
+        bins = [column for column in own if column.startswith("bin_")]
+        return Discovery(Subnetwork(masks, self.network), own.drop(columns=bins), own[["epoch", *bins]])
+
+
+def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:
+    """Raise ValueError for masks that cannot be trained together, or for a schedule of another length."""
+    method = wanted[0].method
+    for one in wanted:
+        anneals = getattr(one.method, "epochs", recipe.epochs)
+        if anneals != recipe.epochs:
+            raise ValueError(
+                f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
+            )
+        if one.method != method and replace(one.method, start_value=method.start_value) != method:
+            raise ValueError("masks trained at once may differ only in seed, data and start_value; train them apart")
+    if len(wanted) > 1 and not method.deterministic:
+        raise ValueError("a method that draws random numbers trains one mask at a time; train them apart")
 
 
 def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device) -> FrozenPrefix:
@@ -99,13 +230,39 @@ def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.de
     return items
 
 
+def _distinct(rows: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Distinct rows of each batch, as many for each (the first repeated), and where each entry is: [k, *rows.shape]."""
+    found = [row.unique(return_inverse=True) for row in rows]
+    most = max(len(distinct) for distinct, _ in found)
+    padded = [torch.cat([distinct, distinct[:1].expand(most - len(distinct))]) for distinct, _ in found]
+    return padded, torch.stack([places for _, places in found])
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenation over items; shorter sentences than those of another set get padding, which is 0 in every state."""
+    if len(tensors) > 1 and tensors[0].ndim > 1:
+        longest = max(tensor.shape[1] for tensor in tensors)
+        missing = [[0, 0] * (tensor.ndim - 2) + [0, longest - tensor.shape[1]] for tensor in tensors]
+        tensors = [torch.nn.functional.pad(tensor, sides) for tensor, sides in zip(tensors, missing, strict=True)]
+    return torch.cat(list(tensors))
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+
+
 @torch.no_grad()
-def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[str, float]:
-    """Temperature, density of the hard mask and histogram of the soft one after an epoch."""
-    total = sum(tensor.numel() for tensor in logits.values())
-    active = sum(int(method.hard(tensor).sum()) for tensor in logits.values())
+def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[str, float | list[float]]:
+    """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks."""
+    count = len(next(iter(logits.values())))
+    total = sum(tensor[0].numel() for tensor in logits.values())
+    active = sum(method.hard(tensor).flatten(1).sum(dim=1) for tensor in logits.values())
     soft = method.soft(logits, epoch, torch.Generator())
-    counts = sum(torch.histc(mask.float(), HISTOGRAM_BINS, 0.0, 1.0).cpu() for mask in soft.values())
+    bins = [
+        sum(torch.histc(mask[i].float(), HISTOGRAM_BINS, 0.0, 1.0).double().cpu() for mask in soft.values()) / total
+        for i in range(count)
+    ]
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
-    row |= {"density": active / total}
-    return row | {f"bin_{i:02d}": float(count) / total for i, count in enumerate(counts)}
+    row |= {"density": [int(number) / total for number in active]}
+    return row | {f"bin_{j:02d}": [float(shares[j]) for shares in bins] for j in range(HISTOGRAM_BINS)}

@@ -6,7 +6,7 @@ mask at the end. Everything else (`discover`, the search, the evaluation) works 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch import Tensor
 
 class MaskMethod(Protocol):
     """What `discover` asks of a method."""
+
+    deterministic: bool
+    """Whether `soft` draws nothing; only then can masks be trained at once."""
 
     def init(self, shape: torch.Size) -> Tensor:
         """Logits before training."""
@@ -42,6 +45,8 @@ class ContinuousSparsification:
     start_value: float = 0.05
     l0: float = 1e-8
     unannealed: tuple[str, ...] = ()
+
+    deterministic: ClassVar[bool] = True
 
     def beta(self, epoch: int) -> float:
         """Inverse temperature in an epoch (from 0)."""

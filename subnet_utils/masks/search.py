@@ -1,5 +1,6 @@
 """The search over mask hyperparameters, and the rule that picks a winner (appendix C)."""
 
+import math
 from dataclasses import asdict, dataclass
 from itertools import product
 
@@ -44,9 +45,10 @@ def select(search: pd.DataFrame) -> Point:
 def best(search: pd.DataFrame) -> int:
     """Position of the winner in one search: the highest score, the first on ties.
 
-    By this rule of the paper a mask that fails its own task, score 0, beats one whose ablation helps the target.
+    By this rule of the paper a mask that fails its own task, score 0, beats one whose ablation helps the target. One
+    whose training diverged, score NaN, comes last.
     """
-    return int(search["score"].argmax())
+    return int(search["score"].fillna(-math.inf).argmax())
 
 
 def selected_by_authors(paper_model: str, task: str, number: str, subroutine: str, base: int) -> Point:

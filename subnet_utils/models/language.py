@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
+from .attention import attend
 from .staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
@@ -71,8 +71,7 @@ class Layer(nn.Module):
                 (projections.value, hidden),
             )
         )
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keep[:, None, None, :])
-        return mixed.transpose(1, 2).flatten(2)
+        return attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
 
 
 class Pooler(nn.Module):

@@ -19,6 +19,7 @@ from torchvision.models.vision_transformer import EncoderBlock, VisionTransforme
 
 from subnet_utils.names import nearest
 
+from .attention import attend
 from .staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
@@ -34,6 +35,16 @@ class Stage(nn.Sequential):
         return (super().forward(x),)
 
 
+class InstanceNorm(nn.GroupNorm):
+    """Instance normalization without parameters, as group normalization with one channel a group.
+
+    The same numbers as nn.InstanceNorm2d, two to four times faster on a CPU.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, channels, affine=False)
+
+
 class Pixels(nn.Module):
     """Images [m, 3, H, W], uint8 or floats in [0, 1] -> normalized floats.
 
@@ -47,8 +58,9 @@ class Pixels(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Normalized images. Raises ValueError for images too small for instance normalization."""
         require_resolution(min(images.shape[-2:]), self.reduction)
-        scaled = images.float() / 255 if images.dtype == torch.uint8 else images
-        return (scaled - MEAN) / STD
+        if images.dtype == torch.uint8:
+            return images.float().mul_(1 / (255 * STD)).sub_(MEAN / STD)  # in place: one copy of the images, not three
+        return (images - MEAN) / STD
 
 
 def require_resolution(resolution: int, reduction: int) -> None:
@@ -103,7 +115,7 @@ def _stem(width: int, small: bool) -> Stage:
     modules = OrderedDict(
         pixels=Pixels(reduction=16 if small else 32),
         conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
-        bn1=nn.InstanceNorm2d(width),
+        bn1=InstanceNorm(width),
         relu=nn.ReLU(),
     )
     if not small:
@@ -124,8 +136,8 @@ def _blocks(
     out = planes * block.expansion
     downsample = None
     if stride != 1 or channels != out:
-        downsample = nn.Sequential(conv1x1(channels, out, stride), nn.InstanceNorm2d(out))
-    options = {"base_width": 64 * width_factor, "norm_layer": nn.InstanceNorm2d}
+        downsample = nn.Sequential(conv1x1(channels, out, stride), InstanceNorm(out))
+    options = {"base_width": 64 * width_factor, "norm_layer": InstanceNorm}
     first = block(channels, planes, stride, downsample, **options)
     return Stage(first, *(block(out, planes, **options) for _ in range(1, depth))), out
 
@@ -181,7 +193,7 @@ class TransformerLayer(nn.Module):
         attention = self.self_attention
         projected = functional.linear(self.ln_1(hidden), attention.in_proj_weight, attention.in_proj_bias)
         heads = projected.unflatten(-1, (3, attention.num_heads, attention.head_dim)).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(*heads.unbind(0)).transpose(1, 2).flatten(2)
+        mixed = attend(*heads.unbind(0)).transpose(1, 2).flatten(2)
         hidden = hidden + attention.out_proj(mixed)
         return (hidden + self.mlp(self.ln_2(hidden)),)
 
