@@ -186,15 +186,21 @@ def provenance(**more: Any) -> dict[str, Any]:
 
 @cache
 def _commit() -> str:
-    """The checkout's commit, with `+changes` if tracked files differ from it, or `unknown` outside git."""
+    """The checkout's commit, with `+changes` if tracked files differ from it, or `unknown` outside git.
+
+    Committed figures do not count: a run replaces them, and nothing is computed from them.
+    """
+
+    def git(*arguments: str) -> str:
+        options = {"cwd": ROOT, "capture_output": True, "text": True, "check": True, "timeout": 10}
+        return subprocess.run(["git", *arguments], **options).stdout.strip()
+
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+changes", "--abbrev=12", "--exclude=*"],
-            cwd=ROOT, capture_output=True, text=True, check=True, timeout=10,
-        )  # fmt: skip
+        commit = git("rev-parse", "--short=12", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)figures")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return described.stdout.strip()
+    return f"{commit}+changes" if changed else commit
 
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:
