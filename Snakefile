@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-NOTEBOOKS = "01_train_bases", "02_discover_masks", "03_ablations"
+NOTEBOOKS = "01_train_bases", "02_discover_masks", "03_ablations", "11_cost_of_a_study"
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
@@ -28,6 +28,12 @@ PROFILES = sorted(path.stem for path in Path("params").glob("*.yaml"))
 if PROFILE not in PROFILES:
     close = [f"did you mean '{name}'? " for name in difflib.get_close_matches(PROFILE, PROFILES, n=1, cutoff=0.5)]
     raise SystemExit(f"no profile '{PROFILE}'; {''.join(close)}valid: {', '.join(PROFILES)}")
+
+PARTS = []
+if int(config.get("parts", 0)):  # one job for every base model with its masks, before the notebooks
+    from subnet_utils.study import Study
+
+    PARTS = Study.load(PROFILE).parts()
 
 # Snakemake's own lock outlives a SIGKILL; this one is the operating system's and dies with its process. Without it, a
 # second `make reproduce` could replace files under the hands of a first one that lost its terminal.
@@ -53,9 +59,21 @@ rule all:
         expand("runs/{profile}/{notebook}.done", profile=PROFILE, notebook=NOTEBOOKS),
 
 
+rule part:
+    message: "{wildcards.part}, {wildcards.profile} profile"
+    input:
+        study="params/{profile}.yaml",
+    output:
+        touch("runs/{profile}/parts/{part}.done"),
+    log: "runs/{profile}/parts/{part}.log"
+    threads: workflow.cores
+    shell: "{sys.executable:q} -m subnet_utils.parts {wildcards.profile} {wildcards.part} > {log} 2>&1"
+
+
 rule train_bases:
     message: "01_train_bases, {wildcards.profile} profile"
     input:
+        expand("runs/{profile}/parts/{part}.done", profile=PROFILE, part=PARTS),
         notebook="notebooks/01_train_bases.ipynb",
         study="params/{profile}.yaml",
         package=PACKAGE,
@@ -93,5 +111,20 @@ rule ablations:
         "figures/{profile}/03_ablations.json",
         touch("runs/{profile}/03_ablations.done"),
     log: "runs/{profile}/03_ablations.ipynb"
+    threads: workflow.cores
+    shell: PAPERMILL
+
+
+rule cost_of_a_study:
+    message: "11_cost_of_a_study, {wildcards.profile} profile"
+    input:
+        "runs/{profile}/03_ablations.done",
+        notebook="notebooks/11_cost_of_a_study.ipynb",
+        study="params/{profile}.yaml",
+        package=PACKAGE,
+    output:
+        "figures/{profile}/11_cost_of_a_study.json",
+        touch("runs/{profile}/11_cost_of_a_study.done"),
+    log: "runs/{profile}/11_cost_of_a_study.ipynb"
     threads: workflow.cores
     shell: PAPERMILL

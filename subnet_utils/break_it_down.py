@@ -36,6 +36,12 @@ def networks(study: Study) -> list[Network]:
     return [Network(e, task, e.base, seed) for e, task in study.pairs() for seed in e.base.seeds]
 
 
+def swept(study: Study) -> list[Network]:
+    """Every network of the sweep over vision transformers; none if the study has no sweep."""
+    sweep = study.vit_search
+    return [] if sweep is None else [_swept(sweep, **point) for point in _sweep_points(sweep)]
+
+
 def train_bases(lab: Lab) -> pd.DataFrame:
     """Train every base model: one row each with accuracies and artefact key (Table 2)."""
     stimuli.render(lab.store, lab.study.pairs(), lambda task: ("base",), compute=lab.study.compute)
@@ -61,10 +67,8 @@ def search_vit(lab: Lab) -> pd.DataFrame:
         return pd.DataFrame()
     pairs = [(sweep, task) for task in sweep.tasks]
     stimuli.render(lab.store, pairs, lambda task: ("base",), compute=lab.study.compute)
-    names = ("layers", "batch_size", "learning_rate", "task")
-    values = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks)
-    points = [dict(zip(names, point, strict=True)) for point in values]
-    made = _make(lab, "base", train_base, [_swept(sweep, **point) for point in points], "ViT search")
+    points = _sweep_points(sweep)
+    made = _make(lab, "base", train_base, swept(lab.study), "ViT search")
     results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
     rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
             for point, result in zip(points, results, strict=True)]  # fmt: skip
@@ -78,9 +82,20 @@ def search_masks(lab: Lab) -> pd.DataFrame:
     """
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
-    table = _find(lab, [mask for network in networks(lab.study) for mask in _candidates(network)], "mask search")
+    table = _find(lab, [mask for network in networks(lab.study) for mask in candidates(network)], "mask search")
     winners = [group.index[search.best(group)] for _, group in table.groupby(SEARCHED, sort=False)]
     return table.assign(winner=table.index.isin(winners))
+
+
+def candidates(network: Network) -> Iterator[Mask]:
+    """The masks that the search tries in a base model, or the one setting that the authors' search picked."""
+    settings = network.experiment.masks
+    for subroutine in subroutines_of(network.task):
+        points = search.grid(settings)
+        if settings.search == "selected":
+            about = (network.experiment.paper_model, *split_task(network.task), subroutine, network.seed + 1)
+            points = [search.selected_by_authors(*about)]
+        yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
 
 
 def final_masks(lab: Lab) -> list[Mask]:
@@ -149,17 +164,6 @@ def identity(network: Network) -> dict[str, Any]:
     }
 
 
-def _candidates(network: Network) -> Iterator[Mask]:
-    """The masks that the search tries in a base model, or the one setting that the authors' search picked."""
-    settings = network.experiment.masks
-    for subroutine in subroutines_of(network.task):
-        points = search.grid(settings)
-        if settings.search == "selected":
-            about = (network.experiment.paper_model, *split_task(network.task), subroutine, network.seed + 1)
-            points = [search.selected_by_authors(*about)]
-        yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
-
-
 def attempted(masks: pd.DataFrame) -> str:
     """How many masks of a table were attempted and are used, with the first reason why one is not."""
     dropped = masks[masks["fault"] != ""]
@@ -200,6 +204,12 @@ def _make(lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask
 
 def _missing(lab: Lab, kind: str, wanted: list[Network] | list[Mask]) -> list:
     return [one for one in wanted if lab.store.find(kind, one.spec(lab)) is None]
+
+
+def _sweep_points(sweep: BaseSearch) -> list[dict[str, Any]]:
+    names = ("layers", "batch_size", "learning_rate", "task")
+    values = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks)
+    return [dict(zip(names, point, strict=True)) for point in values]
 
 
 def _swept(sweep: BaseSearch, *, layers: int, batch_size: int, learning_rate: float, task: str) -> Network:

@@ -286,6 +286,21 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
     return ax
 
 
+def step_times(ax: Axes, times: pd.DataFrame) -> Axes:
+    """Milliseconds of a step in one model: a bar for each precision, grouped by what is trained."""
+    precisions = list(times["precision"].unique())
+    colors = dict(zip(precisions, ["#9a9a9a", "#0069a8", "#111111"], strict=False))
+    sns.barplot(times, x="ms", y="trained", hue="precision", palette=colors, ax=ax, legend=False, width=0.7)
+    for container, precision in zip(ax.containers, precisions, strict=True):
+        container.set_label(precision)
+        ax.bar_label(container, fmt="%.0f", padding=2, fontsize=7)
+    ax.set_yticks(ax.get_yticks(), [_readable(label.get_text()) for label in ax.get_yticklabels()])
+    ax.set(xlabel="ms a step, median", ylabel="")
+    ax.margins(x=0.14)
+    ax.tick_params(axis="y", length=0)
+    return ax
+
+
 def legend(figure: Figure, *, probes: bool = False) -> Figure:
     """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure."""
     handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, "below")]

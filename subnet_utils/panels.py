@@ -72,6 +72,21 @@ def accuracies(effects: pd.DataFrame) -> Figure:
     return _panels(effects, None)
 
 
+def step_times(times: pd.DataFrame) -> Figure:
+    """Milliseconds of a training step, a panel per model: without masks and with masks from each start.
+
+    times: from `cost.compare`, columns model, precision, trained and ms.
+    """
+    models = list(times.groupby("model", sort=False))
+    figure, axes = _grid(len(models), width=3.0, height=2.2, across=3)
+    for ax, (model, rows) in zip(axes, models, strict=True):
+        figures.step_times(ax, rows)
+        ax.set_title(model)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
 def _panels(effects: pd.DataFrame, stars: pd.DataFrame | None) -> Figure:
     paper = reference.load("break_it_down_effects").query("condition == 'trained'")
     groups = list(effects.groupby(["paper_model", "task", "number"], sort=False))

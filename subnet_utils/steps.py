@@ -4,6 +4,7 @@ A step that is finished is never computed twice; independent steps run side by s
 depends on is its specification, which names its artefact: change a parameter and exactly what depends on it is new.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -109,6 +110,14 @@ def train_base(lab: Lab, network: Network) -> Artefact:
     return lab.store.make("base", network.spec(lab), partial(_build_base, lab, network))
 
 
+def untrained(network: Network) -> StagedModel:
+    """The network before training: its architecture with the weights that its seed draws."""
+    architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
+    if architecture.family == "bert":
+        sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
+    return build(architecture.model_dump(), seed=network.seed, **sizes)
+
+
 def load_base(lab: Lab, network: Network) -> StagedModel:
     """The trained network itself, frozen, on the study's device. One copy serves all: do not change it."""
     return _loaded(lab, network, train_base(lab, network).key)
@@ -156,7 +165,7 @@ def measure_effect(lab: Lab, mask: Mask) -> Artefact:
 
 
 def _build_base(lab: Lab, network: Network, folder: Path) -> None:
-    model = _untrained(network).to(lab.device)
+    model = untrained(network).to(lab.device)
     train, validation, test = (_data(lab, network, "base", split) for split in stimuli.SPLITS)
     history = _fit_base(lab, network, model, train, validation, folder)
     save_table(folder / "history.parquet", history)
@@ -334,16 +343,9 @@ def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
     return 4.0 * (10 * weights + 20 * states)
 
 
-def _untrained(network: Network) -> StagedModel:
-    architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
-    if architecture.family == "bert":
-        sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
-    return build(architecture.model_dump(), seed=network.seed, **sizes)
-
-
 @lru_cache(maxsize=4)
 def _loaded(lab: Lab, network: Network, key: str) -> StagedModel:
-    model = _untrained(network)
+    model = untrained(network)
     model.load_state_dict(train_base(lab, network).tensors("weights"))
     return model.to(lab.device).eval().requires_grad_(False)
 
@@ -354,9 +356,21 @@ def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
     return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
 
 
-@lru_cache(maxsize=5)  # what one mask needs: a set to train on and four to measure on; each may fill cache_limit_gb
 def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) -> FrozenPrefix:
-    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start."""
-    prefix, _ = load_base(lab, network).cut(start)
-    items = _data(lab, network, set_name, split).items
-    return FrozenPrefix(prefix, items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
+    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start.
+
+    Those that were not used for longest are dropped when all together exceed the study's `cache_limit_gb`.
+    """
+    key, limit = (lab, network, set_name, split, start), lab.study.compute.cache_limit_gb
+    if key not in _KEPT:
+        prefix, _ = load_base(lab, network).cut(start)
+        items = _data(lab, network, set_name, split).items
+        _KEPT[key] = FrozenPrefix(prefix, items, device=lab.device, limit_gb=limit)
+    _KEPT.move_to_end(key)
+    while len(_KEPT) > 1 and sum(outputs.gb for outputs in _KEPT.values()) > limit:
+        _KEPT.popitem(last=False)
+    return _KEPT[key]
+
+
+_KEPT: OrderedDict[tuple, FrozenPrefix] = OrderedDict()
+"""Cached outputs of this process, the least recently used first."""

@@ -55,7 +55,7 @@ class Compute(Section):
     masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Masks of one base model trained as one computation; auto = as many as fit on a GPU, 1 on a CPU."""
     cache_limit_gb: PositiveFloat = 4.0
-    """Largest cache of a frozen prefix's outputs, GiB a job; beyond it they are recomputed."""
+    """Largest cache of frozen prefixes' outputs, GiB a job; what does not fit is recomputed."""
 
 
 def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":
@@ -322,6 +322,20 @@ class Study(Section):
     def pairs(self) -> list[tuple[Experiment, str]]:
         """Every (experiment, task) of the study, in order."""
         return [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
+
+    def parts(self) -> list[str]:
+        """Names of the parts into which a study can be cut, `model/task/seed`: all that hangs on one base model."""
+        return [f"{e.model}/{task}/{seed}" for e, task in self.pairs() for seed in e.base.seeds]
+
+    def part(self, name: str) -> "Study":
+        """The study of one base model: its artefacts are those of the whole. Raises StudyError for an unknown part."""
+        if name not in self.parts():
+            raise StudyError(f"no part '{name}' of profile '{self.name}'; {nearest(name, self.parts())}")
+        model, task, seed = name.split("/")
+        (experiment,) = [e for e, its_task in self.pairs() if (e.model, its_task) == (model, task)]
+        base = experiment.base.model_copy(update={"seeds": (int(seed),)})
+        only = experiment.model_copy(update={"tasks": (task,), "base": base})
+        return self.model_copy(update={"experiments": (only,), "vit_search": None})
 
 
 def _read(source: str | Path) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ The workflow is tested in a checkout of its own, with notebooks that only leave 
 import ast
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import subnet_utils
+from subnet_utils.study import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -115,7 +117,7 @@ def test_one_version_everywhere():
 )
 def test_every_import_is_declared(folder: str, requirements: list[Requirement]):
     owners = metadata.packages_distributions()
-    own = {"subnet_utils", "tests"}
+    own = {"subnet_utils", "tests", "NeuroSurgeon"}  # the last runs in an environment of its own
     declared = {canonicalize_name(requirement.name) for requirement in requirements}
     foreign = imported(folder) - sys.stdlib_module_names - own
     assert {name for name in foreign if not declared & {canonicalize_name(o) for o in owners.get(name, [])}} == set()
@@ -162,7 +164,7 @@ folder = pathlib.Path("figures") / study["name"]
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "{name}.json").write_text("[]")
 """
-NAMES = ["01_train_bases", "02_discover_masks", "03_ablations"]
+NAMES = ["01_train_bases", "02_discover_masks", "03_ablations", "11_cost_of_a_study"]
 
 
 @pytest.fixture
@@ -235,10 +237,10 @@ def test_reproduce_goes_on_after_a_kill_and_does_nothing_twice(checkout: Path):
     (checkout / "hold-02_discover_masks").unlink()
     code, output = finish(reproduce(checkout))
     assert (code, output.splitlines()[-1]) == (0, "report of tiny")
-    assert ran(checkout) == ["01_train_bases", "02_discover_masks", "02_discover_masks", "03_ablations"]
+    assert ran(checkout) == [NAMES[0], NAMES[1], *NAMES[1:]]
 
     code, output = finish(reproduce(checkout))
-    assert (code, len(ran(checkout))) == (0, 4), output
+    assert (code, len(ran(checkout))) == (0, len(NAMES) + 1), output
     assert output.splitlines()[-1] == "report of tiny"
 
 
@@ -249,7 +251,27 @@ def test_a_committed_manifest_does_not_count_as_a_run(checkout: Path):
     dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=laptop", folder=checkout)
     code, output = finish(dry_run)
     assert code == 0
-    assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[:3] == NAMES
+    assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(NAMES)] == NAMES
+
+
+def test_parts_run_before_the_notebooks(checkout: Path):
+    parts = ["--config", "profile=tiny", "parts=1"]
+    code, output = finish(start(sys.executable, "-m", "snakemake", "-n", "--cores", "2", *parts, folder=checkout))
+    assert code == 0
+    jobs = re.findall(r"^Job \d+: (.*), tiny profile", output, re.MULTILINE)
+    assert sorted(jobs[:4]) == sorted(Study.load("tiny").parts()) and jobs[4:8] == NAMES
+
+
+def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
+    shutil.copy(ROOT / "params/paper.yaml", checkout / "params/paper.yaml")
+    options = ["--workflow-profile", str(ROOT / "params/slurm"), "--config", "profile=paper", "parts=1"]
+    code, output = finish(start(sys.executable, "-m", "snakemake", "-n", *options, folder=checkout))
+    assert code == 0, output
+    assert re.search(r"^part +30$", output, re.MULTILINE)
+    profile = yaml.safe_load((ROOT / "params/slurm/config.yaml").read_text())
+    assert profile["executor"] == "slurm" and "part:gpu=1" in profile["set-resources"]
+    rules = {name.partition("=")[0] for name in profile["set-threads"]}
+    assert rules <= set(re.findall(r"^rule (\w+):", (ROOT / "Snakefile").read_text(), re.MULTILINE))
 
 
 def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):

@@ -31,6 +31,11 @@ class FrozenPrefix:
         if self._cache is None and len(items):
             self._fill(limit_gb)
 
+    @property
+    def gb(self) -> float:
+        """Size of the cache, GiB."""
+        return sum(tensor.nbytes for tensor in self._cache or ()) / 2**30
+
     def __call__(self, rows: Tensor) -> State:
         """The state [k, ...] that enters the suffix for the given rows [k]."""
         if self._cache is None:

@@ -1,0 +1,94 @@
+"""Which steps are raced: masks against the same network trained without them, and against NeuroSurgeon."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils.cost.neurosurgeon import neurosurgeon
+from subnet_utils.cost.timing import PACE, masked_step, plain_step, race
+from subnet_utils.models import StagedModel, build
+from subnet_utils.steps import Lab, Network, untrained
+from subnet_utils.study import Compute
+from subnet_utils.training import products
+
+PLAIN = "all weights, no mask"
+BERT_SMALL = {"layers": 4, "width": 512, "heads": 8, "mlp_width": 2048, "vocabulary": 30522}
+TOKENS = 12
+EXAMPLES = 64
+
+
+def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor], *, steps: int = 10) -> pd.DataFrame:
+    """Milliseconds of a step in every network, with masks from each start and without: a row per contender.
+
+    Times are medians over `steps` rounds; `times_plain` is the median over rounds of the step's time relative to the
+    plain step of the same precision, in which all weights are trained. networks: one for each model; items(network):
+    the table from which batches are drawn.
+    """
+    tables = [
+        _against_plain(_contenders(lab, network, items(network)), steps).assign(model=network.experiment.model)
+        for network in networks
+    ]
+    return pd.concat(tables, ignore_index=True)[["model", "precision", "trained", "ms", "times_plain"]]
+
+
+def bert_small(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
+    """The same for BERT-small, 64 examples a batch and 12 tokens a sentence, beside NeuroSurgeon if there is one.
+
+    python: interpreter of an environment with NeuroSurgeon. Columns as in `compare`, and `times_faster`: how many times
+    the time of our step NeuroSurgeon takes for the same mask.
+    """
+    items = torch.randint(1, BERT_SMALL["vocabulary"], (1024, TOKENS), generator=torch.Generator().manual_seed(0))
+    contenders = _of_model(partial(_bert_small, device), items, ("layer_1", "layer_3", "layer_4"), EXAMPLES, device)
+    for start in ("layer_1", "layer_3", "layer_4") if python else ():
+        setting = {"start": start, "examples": EXAMPLES, "tokens": TOKENS, "threads": torch.get_num_threads()}
+        contenders["NeuroSurgeon, float32", start] = neurosurgeon(python, **BERT_SMALL, **setting)
+    return _against_plain(contenders, steps).assign(model="bert_small")
+
+
+def _contenders(lab: Lab, network: Network, items: Tensor) -> dict[tuple[str, str], Callable[[PACE], None]]:
+    masks = getattr(network.experiment, "masks", None)
+    starts, examples = (masks.starts, masks.batch_size) if masks else ((), network.training.batch_size)
+    return _of_model(lambda: untrained(network).to(lab.device).eval(), items, starts, examples, lab.device)
+
+
+def _of_model(
+    make: Callable[[], StagedModel], items: Tensor, starts: tuple[str, ...], examples: int, device: torch.device
+) -> dict[tuple[str, str], Callable[[PACE], None]]:
+    """Contenders by (precision, what is trained), each with a network of its own."""
+    contenders = {}
+    for precision in ("float32", "bfloat16"):
+        options = {"examples": examples, "products": partial(products, Compute(precision=precision), device)}
+        contenders[precision, PLAIN] = plain_step(make(), items, **options)
+        for start in starts:
+            contenders[precision, start] = masked_step(make().requires_grad_(False), items, start, **options)
+    return contenders
+
+
+def _against_plain(contenders: dict[tuple[str, str], Callable[[PACE], None]], steps: int) -> pd.DataFrame:
+    times = race({f"{precision}|{trained}": run for (precision, trained), run in contenders.items()}, steps=steps)
+    return relative(times)
+
+
+def relative(times: pd.DataFrame) -> pd.DataFrame:
+    """Medians and median ratios of the times of a race whose contenders are called `precision|trained`."""
+    rounds = times.pivot(index="step", columns="contender", values="seconds")
+    rows = []
+    for contender in times["contender"].unique():
+        precision, trained = contender.split("|")
+        seconds, plain = rounds[contender], rounds.get(f"{precision}|{PLAIN}", rounds[f"float32|{PLAIN}"])
+        row = {"precision": precision, "trained": trained, "ms": 1e3 * seconds.median()}
+        row["times_plain"] = (seconds / plain).median()
+        rival = rounds.get(f"NeuroSurgeon, float32|{trained}")
+        if rival is not None:
+            row["times_faster"] = (rival / seconds).median()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _bert_small(device: torch.device) -> StagedModel:
+    sizes = {name: size for name, size in BERT_SMALL.items() if name != "vocabulary"}
+    return build({"family": "bert", **sizes}, seed=0, vocabulary=BERT_SMALL["vocabulary"]).to(device).eval()

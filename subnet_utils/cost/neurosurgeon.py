@@ -1,0 +1,61 @@
+"""NeuroSurgeon as a contender: it wants another version of transformers, so it runs in an environment of its own."""
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from subnet_utils.cost.timing import PACE
+from subnet_utils.study import ROOT
+
+WORKER = Path(__file__).with_name("neurosurgeon_worker.py")
+INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"
+
+
+def installed() -> Path | None:
+    """The interpreter that `INSTALL`, run in the checkout, makes; None if it was not."""
+    python = ROOT / ".neurosurgeon" / "bin" / "python"
+    return python if python.exists() else None
+
+
+class NeuroSurgeonMissing(RuntimeError):
+    """The Python that was named has no NeuroSurgeon, or does not exist; the message says how to install it."""
+
+
+def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
+    """A contender that trains a mask in NeuroSurgeon.
+
+    python: interpreter of an environment that has it; setting: layers, width, heads, mlp_width, vocabulary, start (a
+    stage, `layer_1` and so on), examples (of four sentences, a batch), tokens (a sentence), threads. Raises
+    NeuroSurgeonMissing when it is run and does not start.
+    """
+    first = int(setting["start"].removeprefix("layer_"))
+    arguments = [str(python), str(WORKER), json.dumps(setting | {"start": first})]
+
+    def run(pace: PACE) -> None:
+        try:
+            process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": ""},
+            )  # fmt: skip
+        except OSError as error:
+            raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
+        with process:
+            for _ in pace(itertools.count()):
+                process.stdin.write("\n" if _ready(process) else "")
+                process.stdin.flush()
+                process.stdout.readline()
+            process.stdin.close()
+
+    def _ready(process: subprocess.Popen) -> bool:
+        if not hasattr(process, "ready"):
+            process.ready = process.stdout.readline().strip() == "ready"
+        if not process.ready:
+            reason = (process.stderr.read().strip().splitlines() or ["it said nothing"])[-1]
+            raise NeuroSurgeonMissing(f"NeuroSurgeon did not start in {python}: {reason}; install it: {INSTALL}")
+        return True
+
+    return run

@@ -1,0 +1,195 @@
+"""What a profile costs on this machine: its steps are counted, a few of each kind are timed, and the two multiplied.
+
+The unit is the job-second, the time of one job while the others run beside it as they will in the study. Divided by the
+number of jobs at a time it is the time one waits, up to the ends, where a job has no neighbour.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils import break_it_down
+from subnet_utils.cost.timing import masked_step, plain_step, race
+from subnet_utils.jobs import run_jobs, worker_count
+from subnet_utils.masks import search
+from subnet_utils.models.frozen import FrozenPrefix, embed_all
+from subnet_utils.models.staged import StagedModel
+from subnet_utils.steps import Lab, Mask, Network, untrained
+from subnet_utils.store import Artefact
+from subnet_utils.tasks import agreement
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, subroutines_of
+from subnet_utils.training import products
+
+STEPS, WARM_UP = 6, 2
+EXAMPLES_ON_A_CPU = 16
+"""On a CPU, where time is in proportion, a step of more examples is timed with so many; on a GPU with all of them."""
+ITEMS = 512
+"""Different items in a timing, and at most this many sentences or images."""
+BY = ["kind", "model", "start"]
+COUNTS = ["jobs", "steps", "items", "frozen_items"]
+
+
+def plan(lab: Lab) -> pd.DataFrame:
+    """Every job of a study, a row for each sort: kind, model, start, number of jobs, and over all of them steps, items
+    embedded by what is trained, and items that pass through the frozen prefix before it.
+
+    Bases count all their epochs, or those that they took if they are trained already; the mask search all of its
+    settings; the masks that count as if every search was won from its first start.
+    """
+    rows = [row for network in _bases(lab) for row in _base_jobs(lab, network)]
+    rows += [row for network in break_it_down.networks(lab.study) for row in _mask_jobs(network)]
+    table = pd.DataFrame(rows).groupby(BY, sort=False, as_index=False)[COUNTS].sum()
+    return table
+
+
+def predict(lab: Lab) -> pd.DataFrame:
+    """`plan` with the milliseconds of a step, the microseconds of an item, and the job-seconds that follow."""
+    table = plan(lab).merge(pd.DataFrame(_timed(lab)), on=["model", "start"], how="left")
+    microseconds = table["items"] * table["item_us"] + table["frozen_items"] * table["frozen_item_us"]
+    return table.assign(predicted_s=table["steps"] * table["step_ms"] / 1e3 + microseconds / 1e6)
+
+
+def measured(lab: Lab) -> pd.DataFrame:
+    """What the jobs of a finished study took, in job-seconds, by kind, model and start.
+
+    Raises ValueError if the study is not finished. A job counts with the time that was noted when it was made, whatever
+    else the machine did then; one that was interrupted, with the time of its last part.
+    """
+    rows = [
+        {"kind": artefact.kind, "model": model, "start": start, "measured_s": artefact.json("provenance")["seconds"]}
+        for model, start, artefact in _artefacts(lab)
+    ]
+    return pd.DataFrame(rows).groupby(BY, sort=False, as_index=False).sum()
+
+
+def waiting(job_seconds: float, lab: Lab) -> float:
+    """Seconds that one waits for so many job-seconds."""
+    return job_seconds / worker_count(lab.study.compute)
+
+
+def kinds(lab: Lab) -> list[Network]:
+    """One base model of every model of a study."""
+    return list({network.experiment.model: network for network in reversed(_bases(lab))}.values())[::-1]
+
+
+def check(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Predicted and measured job-seconds by kind of job, and in all, with the measured relative to the predicted."""
+    table = predicted.groupby("kind", sort=False)[["predicted_s"]].sum()
+    table["measured_s"] = measured.groupby("kind")["measured_s"].sum()
+    table.loc["all"] = table.sum()
+    return table.assign(ratio=table["measured_s"] / table["predicted_s"]).reset_index()
+
+
+def _bases(lab: Lab) -> list[Network]:
+    return [*break_it_down.networks(lab.study), *break_it_down.swept(lab.study)]
+
+
+def _base_jobs(lab: Lab, network: Network) -> Iterator[dict[str, Any]]:
+    sizes, training = network.experiment.data.base, network.training
+    made = lab.store.find("base", network.spec(lab))
+    epochs = made.json("result")["epochs"] if made else training.epochs
+    steps = epochs * -(-sizes.train // training.batch_size)
+    items = 4 * (epochs * sizes.validation + sizes.validation + sizes.test)
+    yield {"kind": "base", "model": network.experiment.model, "start": "", "jobs": 1, "steps": steps, "items": items,
+           "frozen_items": 0}  # fmt: skip
+
+
+def _mask_jobs(network: Network) -> Iterator[dict[str, Any]]:
+    settings, data, model = network.experiment.masks, network.experiment.data, network.experiment.model
+    steps = settings.epochs * -(-data.mask.train // settings.batch_size)
+    sets = (data.mask, data.probe, data.probe, data.base)
+    on_validation, on_test = (4 * sum(getattr(sizes, split) for sizes in sets) for split in ("validation", "test"))
+    frozen = 4 * data.mask.train + on_validation
+
+    def jobs(kind: str, start: str, number: int, steps: int, items: int, frozen: int) -> dict[str, Any]:
+        counts = {"jobs": number, "steps": number * steps, "items": number * items, "frozen_items": number * frozen}
+        return {"kind": kind, "model": model, "start": start, **counts}
+
+    for _ in subroutines_of(network.task):
+        starts = [point.start for point in search.grid(settings)] if settings.search == "grid" else [settings.starts[0]]
+        again = len(settings.seeds) - (settings.search_seed in settings.seeds)
+        for start, number in [*((start, 1) for start in starts), (starts[0], again)]:
+            yield jobs("mask", start, number, steps, 2 * on_validation, frozen)
+        yield jobs("effect", starts[0], len(settings.seeds), 0, 2 * on_test, on_test)
+
+
+def _timed(lab: Lab) -> list[dict[str, Any]]:
+    """Times of a step and of an item for every model and start, measured by as many jobs at a time as the study has."""
+    sorts = {}
+    for network in _bases(lab):
+        starts = ("", *network.experiment.masks.starts) if hasattr(network.experiment, "masks") else ("",)
+        for start in starts:
+            sorts.setdefault((network.experiment.model, start), (lab, network, start))
+    jobs = list(sorts.values())
+    company = jobs[: -len(jobs) % worker_count(lab.study.compute)]  # so that the last ones, too, have neighbours
+    return run_jobs(_time, jobs + company, compute=lab.study.compute, label="timing steps")[: len(jobs)]
+
+
+def _time(lab: Lab, network: Network, start: str) -> dict[str, Any]:
+    experiment = network.experiment
+    batch_size = experiment.masks.batch_size if start else network.training.batch_size
+    examples = batch_size if lab.device.type == "cuda" else min(batch_size, EXAMPLES_ON_A_CPU)
+    model, items = untrained(network).to(lab.device).eval(), sample_items(network)
+    precision = partial(products, lab.study.compute, lab.device)
+    frozen_us, item_us = _microseconds_an_item(model, items, start or model.stage_names[0], lab)
+    if start:
+        model.requires_grad_(False)
+        contender = masked_step(model, items, start, examples=examples, products=precision)
+    else:
+        contender = plain_step(model, items, examples=examples, products=precision)
+    step = race({"step": contender}, steps=STEPS, warm_up=WARM_UP)["seconds"].median()
+    step_ms = 1e3 * step * batch_size / examples
+    times = {"step_ms": step_ms, "item_us": item_us, "frozen_item_us": frozen_us}
+    return {"model": experiment.model, "start": start, **times}
+
+
+def _microseconds_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> tuple[float, float]:
+    """Of one item, without gradients, through the frozen prefix before a stage and through the rest."""
+    prefix, suffix = model.cut(start)
+    rounds = []
+    for _ in range(3):
+        before = time.perf_counter()
+        table = FrozenPrefix(prefix, items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
+        between = time.perf_counter()
+        embed_all(suffix, {}, table).sum().item()
+        rounds.append((between - before, time.perf_counter() - between))
+    frozen, rest = (1e6 * statistics.median(seconds) / len(items) for seconds in zip(*rounds, strict=True))
+    return frozen, rest
+
+
+def sample_items(network: Network) -> Tensor:
+    """Items to time steps with: sentences of the network's task, or images of its resolution that are noise."""
+    data = network.experiment.data
+    if network.task in LANGUAGE_TASKS:
+        sample = agreement.generate(network.task, "base", ITEMS // 4, split="train", seed=data.seed)
+        return sample.encode(agreement.tokenizer(network.experiment.architecture.pretrained)).items
+    shape = (ITEMS, 3, data.resolution, data.resolution)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def _artefacts(lab: Lab) -> Iterator[tuple[str, str, Artefact]]:
+    """Model, start and artefact of every job of a finished study. Raises ValueError if one is not there."""
+    networks = break_it_down.networks(lab.study)
+    for network in _bases(lab):
+        yield network.experiment.model, "", _finished(lab, "base", network)
+    searched = [mask for network in networks for mask in break_it_down.candidates(network)]
+    for mask in searched:
+        yield mask.base.experiment.model, mask.point.start, _finished(lab, "mask", mask)
+    final = break_it_down.final_masks(lab)  # computes nothing, since the search is finished
+    for mask in final:
+        if mask not in searched:
+            yield mask.base.experiment.model, mask.point.start, _finished(lab, "mask", mask)
+        yield mask.base.experiment.model, mask.point.start, _finished(lab, "effect", mask)
+
+
+def _finished(lab: Lab, kind: str, job: Network | Mask) -> Artefact:
+    artefact = lab.store.find(kind, job.spec(lab))
+    if artefact is None:
+        raise ValueError(f"profile '{lab.study.name}' is not finished; run: make reproduce PROFILE={lab.study.name}")
+    return artefact

@@ -1,0 +1,158 @@
+"""Steps of training, timed side by side.
+
+On a machine that others use too, two timings can be compared only if they were taken in turns. Here every contender
+runs in a thread of its own and waits for its turn before each step, so what is timed is the engine itself (`fit`,
+`discover`) and not a copy of its loop.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from subnet_utils.masks.discover import Wanted, discover_many
+from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.models.staged import StagedModel
+from subnet_utils.tasks.odd_one_out import similarity_logits
+from subnet_utils.training import Recipe, fit
+
+PACE = Callable[[Iterable[Any]], Iterator[Any]]
+"""Hands on what it is given, one item a turn."""
+PATIENCE = 600.0
+"""Seconds that a step may take before a race is given up."""
+
+
+@dataclass
+class _Runner:
+    """One contender: a thread that makes a step when it is told to."""
+
+    name: str
+    run: Callable[[PACE], None]
+    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    seconds: list[float] = field(default_factory=list)
+    fault: BaseException | None = None
+    stopped: bool = False
+
+    def pace(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self.go.acquire()
+            if self.stopped:
+                return
+            started = _now()
+            yield batch
+            self.seconds.append(_now() - started)
+            self.done.release()
+
+    def main(self) -> None:
+        try:
+            self.run(self.pace)
+        except BaseException as error:  # of any kind: it is raised again where the race is run
+            self.fault = error
+        self.done.release()
+
+    def step(self) -> None:
+        self.go.release()
+        if not self.done.acquire(timeout=PATIENCE):
+            raise TimeoutError(f"{self.name}: a step took more than {PATIENCE:.0f} seconds")
+        if self.fault is not None:
+            raise self.fault
+
+
+def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, warm_up: int = 2) -> pd.DataFrame:
+    """Seconds of every step of every contender, one step each in turns: columns contender, step, seconds.
+
+    contenders: name -> function that trains, taking at least steps + warm_up batches through the `pace` that it is
+    given. The first warm_up rounds are not counted. An exception in a contender is raised here.
+    """
+    runners = [_Runner(name, run) for name, run in contenders.items()]
+    threads = [threading.Thread(target=runner.main, daemon=True) for runner in runners]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(warm_up + steps):
+            for runner in runners:
+                runner.step()
+    finally:
+        for runner in runners:
+            runner.stopped = True
+            runner.go.release()
+        for thread in threads:
+            thread.join(timeout=PATIENCE)
+    rows = [
+        {"contender": runner.name, "step": i, "seconds": seconds}
+        for runner in runners
+        for i, seconds in enumerate(runner.seconds[warm_up : warm_up + steps])
+    ]
+    return pd.DataFrame(rows)
+
+
+def plain_step(model: StagedModel, items: Tensor, *, examples: int, products=nullcontext) -> Callable[[PACE], None]:
+    """A contender that trains all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
+
+    def run(pace: PACE) -> None:
+        device = next(model.parameters()).device
+        prefix, _ = model.cut(model.stage_names[0])
+        table = FrozenPrefix(prefix, items, device=device, limit_gb=64.0)
+
+        def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
+            rows, odd = batch
+            with products():
+                embeddings = embed_rows(model, {}, table, rows)
+            return cross_entropy(similarity_logits(embeddings.float()), odd.to(device))
+
+        model.requires_grad_(True)
+        parameters = dict(model.named_parameters())
+        fit(parameters, lambda epoch: pace(_batches(items, examples)), loss, recipe=Recipe(1e-5, 1, 0), label="plain")
+
+    return run
+
+
+def masked_step(
+    model: StagedModel, items: Tensor, start: str, *, examples: int, masks: int = 1, products=nullcontext
+) -> Callable[[PACE], None]:
+    """A contender that trains masks from a stage on, `masks` of them at once."""
+
+    def run(pace: PACE) -> None:
+        method = ContinuousSparsification(epochs=1)
+        paced = partial(_paced, pace, items, examples)
+        free = partial(_unpaced, items, examples)
+        wanted = [Wanted(items, paced if i == 0 else free, method, i) for i in range(masks)]
+        discover_many(
+            model, wanted, lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+            start=start, recipe=Recipe(1e-5, 1, 0), products=products,
+        )  # fmt: skip
+
+    return run
+
+
+def _paced(pace: PACE, items: Tensor, examples: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    return pace(_batches(items, examples))
+
+
+def _unpaced(items: Tensor, examples: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    return _batches(items, examples)
+
+
+def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless batches (rows [examples, 4], odd [examples]) without an item that occurs twice, if there are enough."""
+    draw = torch.Generator().manual_seed(0)
+    while True:
+        rows = torch.randperm(len(items), generator=draw)
+        rows = rows.repeat(-(-4 * examples // len(items)))[: 4 * examples]
+        yield rows.view(examples, 4), torch.randint(4, (examples,), generator=draw)
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,99 @@
+"""A study in parts, side by side: everything that hangs on one base model is a job of its own.
+
+`python -m subnet_utils.parts paper bert_small/sv-agreement-singular/0` makes the base, its masks and their effects in
+the artefact store; the notebooks then find them there. On a machine with several GPUs every such process takes one that
+no other has. The Snakefile starts them all (`parts=1`), here or through an executor such as SLURM.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from filelock import FileLock, Timeout
+
+from subnet_utils.study import Study, StudyError
+
+SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def main(arguments: list[str]) -> int:
+    """Make one part of a profile; 2 and one line on stderr for a profile or a part that does not exist."""
+    parser = argparse.ArgumentParser(prog="python -m subnet_utils.parts", description="Make one part of a study.")
+    parser.add_argument("profile", help="tiny, laptop, paper, or a YAML file")
+    parser.add_argument("part", nargs="?", help="model/task/seed; without one, the parts are listed")
+    chosen = parser.parse_args(arguments)
+    try:
+        study = Study.load(chosen.profile)
+        if chosen.part is None:
+            print(*study.parts(), sep="\n")
+            return 0
+        part = study.part(chosen.part)
+    except StudyError as error:
+        print(error, file=sys.stderr)
+        return 2
+    with own_gpu() as gpu:
+        print(f"{chosen.part}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
+        make(part)
+    return 0
+
+
+def make(study: Study) -> None:
+    """Bases, masks and effects of a study, into the artefact store."""
+    from subnet_utils import break_it_down  # torch must not see the GPUs before one is chosen
+    from subnet_utils.steps import Lab
+
+    lab = Lab.open(study)
+    masks = break_it_down.find_masks(lab)
+    print(break_it_down.attempted(masks), flush=True)
+    break_it_down.effects(lab)
+
+
+@contextmanager
+def own_gpu() -> Iterator[str | None]:
+    """Make one GPU of this machine the only visible one until the block is left; None if there is no GPU.
+
+    Waits for one to become free. Which are taken is known from file locks, which end with their process.
+    """
+    gpus = _gpus()
+    if not gpus:
+        yield None
+        return
+    lock, gpu = _first_free(gpus)
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        yield gpu
+    finally:
+        lock.release()
+
+
+def _gpus() -> list[str]:
+    """GPUs that this process may use: those that the environment names (a batch system's), or all."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [gpu for gpu in named.split(",") if gpu]
+    import torch
+
+    return [str(i) for i in range(torch.cuda.device_count())]  # counts without touching them
+
+
+def _first_free(gpus: list[str]) -> tuple[FileLock, str]:
+    from subnet_utils.store import Store
+
+    folder = Store().root / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        for gpu in gpus:
+            lock = FileLock(folder / f"gpu-{os.uname().nodename}-{gpu}.lock")
+            try:
+                lock.acquire(timeout=0)
+                return lock, gpu
+            except Timeout:
+                continue
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
