@@ -4,6 +4,7 @@ Each function returns one tidy table of a study and builds whatever it needs and
 mask search, then the masks that count, then the ablations.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -17,6 +18,7 @@ from subnet_utils.steps import (
     Lab,
     Mask,
     Network,
+    find_half,
     find_mask,
     find_masks_at_once,
     masks_at_once,
@@ -82,7 +84,7 @@ def search_masks(lab: Lab) -> pd.DataFrame:
     """
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
-    table = _find(lab, [mask for network in networks(lab.study) for mask in candidates(network)], "mask search")
+    table = _find(lab, _tried(lab), "mask search")
     winners = [group.index[search.best(group)] for _, group in table.groupby(SEARCHED, sort=False)]
     return table.assign(winner=table.index.isin(winners))
 
@@ -96,6 +98,43 @@ def candidates(network: Network) -> Iterator[Mask]:
             about = (network.experiment.paper_model, *split_task(network.task), subroutine, network.seed + 1)
             points = [search.selected_by_authors(*about)]
         yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
+
+
+def halved(lab: Lab, network: Network) -> list[Mask]:
+    """The settings of one base's search that go on after half of their epochs: per subroutine the better half.
+
+    They are ranked by score, then by own-task accuracy, both as they are at that time, then by their order in the grid.
+    """
+    kept = []
+    for subroutine in subroutines_of(network.task):
+        masks = [mask for mask in candidates(network) if mask.subroutine == subroutine]
+        results = [find_half(lab, mask).json("result") for mask in masks]
+        merits = [(result.get("score", -math.inf), result.get("own_task_accuracy", 0.0)) for result in results]
+        order = sorted(range(len(masks)), key=lambda i: merits[i], reverse=True)  # stable: the first of equals stays
+        kept += [masks[i] for i in sorted(order[: -(-len(masks) // 2)])]
+    return kept
+
+
+def halving(lab: Lab) -> pd.DataFrame:
+    """What halving a finished search would have done: a row per search, with the winner's score by either way.
+
+    `same`: whether the full search's winner is among the settings that go on, and so wins again; `epochs_saved`: share
+    of the epochs that are not trained. Trains every setting to its half, if that is not done.
+    """
+    full = search_masks(lab)
+    _make(lab, "half", find_half, [m for n in networks(lab.study) for m in candidates(n)], "half of the mask search")
+    rows = []
+    for network in networks(lab.study):
+        kept = {find_mask(lab, mask).key for mask in halved(lab, network)}
+        about = identity(network)
+        mine = full[(full[list(about)] == pd.Series(about)).all(axis=1)]
+        for subroutine, group in mine.groupby("subroutine", sort=False):
+            going_on = group[group["key"].isin(kept)]
+            scores = {"score": group["score"].max(), "score_halved": going_on["score"].max()}
+            same = bool(group.loc[group["winner"], "key"].isin(kept).all())
+            saved = (len(group) - len(going_on)) / len(group) / 2
+            rows.append(about | {"subroutine": subroutine, **scores, "same": same, "epochs_saved": saved})
+    return pd.DataFrame(rows)
 
 
 def final_masks(lab: Lab) -> list[Mask]:
@@ -169,6 +208,15 @@ def attempted(masks: pd.DataFrame) -> str:
     dropped = masks[masks["fault"] != ""]
     told = f"{len(masks)} masks attempted, {len(masks) - len(dropped)} used"
     return told if dropped.empty else f"{told}; {dropped['fault'].iloc[0]}"
+
+
+def _tried(lab: Lab) -> list[Mask]:
+    """The masks of the search that are trained to their end."""
+    masks = {network: list(candidates(network)) for network in networks(lab.study)}
+    halving = [network for network in masks if network.experiment.masks.search == "halving"]
+    _make(lab, "half", find_half, [mask for network in halving for mask in masks[network]], "half of the mask search")
+    masks |= {network: halved(lab, network) for network in halving}
+    return [mask for tried in masks.values() for mask in tried]
 
 
 def _find(lab: Lab, masks: list[Mask], label: str) -> pd.DataFrame:

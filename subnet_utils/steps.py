@@ -4,6 +4,7 @@ A step that is finished is never computed twice; independent steps run side by s
 depends on is its specification, which names its artefact: change a parameter and exactly what depends on it is new.
 """
 
+import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, other_subroutine, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for, products, resolve_device
 
+CHECKPOINT = "checkpoint.safetensors"
+HALF_STATE = "state.safetensors"
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
@@ -131,6 +134,11 @@ def find_mask(lab: Lab, mask: Mask) -> Artefact:
     return lab.store.make("mask", mask.spec(lab), partial(_build_mask, lab, mask))
 
 
+def find_half(lab: Lab, mask: Mask) -> Artefact:
+    """A mask after half of its epochs: scores on validation data, and the state from which `find_mask` goes on."""
+    return lab.store.make("half", mask.spec(lab), partial(_build_half, lab, mask))
+
+
 def find_masks_at_once(lab: Lab, masks: Sequence[Mask]) -> list[Artefact]:
     """Several masks of one base, start and learning rate, trained at once; each is an artefact as from `find_mask`."""
     missing = [mask for mask in masks if lab.store.find("mask", mask.spec(lab)) is None]
@@ -214,7 +222,7 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
         loss,
         recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
         validate=validate,
-        checkpoint=folder / "checkpoint.safetensors",
+        checkpoint=folder / CHECKPOINT,
         label=network.label,
     )
 
@@ -227,20 +235,36 @@ def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     return images
 
 
+def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
+    state, epochs = folder / HALF_STATE, mask.base.experiment.masks.epochs
+    (found,) = _discover(lab, [mask], state, stop_after=epochs // 2)
+    if isinstance(found, TrainingDiverged):
+        save_json(folder / "result.json", {"fault": str(found)})
+        return
+    rows = _rows(lab, mask, found.subnetwork, "validation")
+    own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
+    save_json(folder / "result.json", {"score": _search_score(rows), "own_task_accuracy": own_task})
+
+
 def _build_mask(lab: Lab, mask: Mask, folder: Path) -> None:
-    (found,) = _discover(lab, [mask], folder)
+    checkpoint, half = folder / CHECKPOINT, lab.store.find("half", mask.spec(lab))
+    if half is not None and not checkpoint.exists() and (half.path / HALF_STATE).exists():
+        shutil.copy(half.path / HALF_STATE, checkpoint)
+    (found,) = _discover(lab, [mask], checkpoint)
     _save_mask(lab, mask, found, folder)
 
 
 def _build_masks(lab: Lab, masks: Sequence[Mask], folder: Path) -> None:
     """Train masks at once and file each of them; what is left of this artefact is the list of their keys."""
-    found = _discover(lab, masks, folder)
+    found = _discover(lab, masks, folder / CHECKPOINT)
     save = [partial(_save_mask, lab, *pair) for pair in zip(masks, found, strict=True)]
     made = [lab.store.make("mask", mask.spec(lab), build) for mask, build in zip(masks, save, strict=True)]
     save_json(folder / "result.json", {"masks": [artefact.key for artefact in made]})
 
 
-def _discover(lab: Lab, masks: Sequence[Mask], folder: Path) -> list[Discovery | TrainingDiverged]:
+def _discover(
+    lab: Lab, masks: Sequence[Mask], checkpoint: Path, *, stop_after: int | None = None
+) -> list[Discovery | TrainingDiverged]:
     network, settings, point = masks[0].base, masks[0].base.experiment.masks, masks[0].point
     subroutines = sorted({mask.subroutine for mask in masks})
     seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
@@ -251,7 +275,8 @@ def _discover(lab: Lab, masks: Sequence[Mask], folder: Path) -> list[Discovery |
         start=point.start,
         recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
         products=_mask_precision(lab, network),
-        checkpoint=folder / "checkpoint.safetensors",
+        checkpoint=checkpoint,
+        stop_after=stop_after,
         label=f"{network.label} {' and '.join(subroutines)} {seeds}",
     )
 

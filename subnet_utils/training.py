@@ -82,6 +82,7 @@ def fit(
     validate: Callable[[], Mapping[str, float]] | None = None,
     observe: Callable[[int], Mapping[str, float | list[float]]] | None = None,
     checkpoint: Path | None = None,
+    stop_after: int | None = None,
     label: str = "training",
 ) -> pd.DataFrame:
     """Optimize `parameters` (leaf tensors, changed in place) and return the history, one row an epoch.
@@ -90,8 +91,9 @@ def fit(
     scalar, or a vector with one number for each stacked run, which the history then holds as a list; validate() what to
     add to the history after an epoch, `validation_loss` among it when the recipe has a patience; observe(epoch) the
     same for what only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or
-    was written by another recipe is not used, and a line says so. Raises TrainingDiverged when a loss or a parameter is
-    not finite, ValueError for a patience without `validate`.
+    was written by another recipe is not used, and a line says so. stop_after: epochs after which to pause, with a
+    checkpoint from which a call without it goes on as if there had been no pause. Raises TrainingDiverged when a loss
+    or a parameter is not finite, ValueError for a patience without `validate`.
     """
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its validation_loss; give both or neither")
@@ -100,8 +102,9 @@ def fit(
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
     saved = time.monotonic()
-    with progress_bar(recipe.epochs, label, start=state.epoch) as advance:
-        while not state.exhausted(recipe):
+    last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
+    with progress_bar(last, label, start=min(state.epoch, last)) as advance:
+        while not state.exhausted(recipe) and state.epoch < last:
             row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
             row.update(validate() if validate else {})
             row.update(observe(state.epoch) if observe else {})
@@ -111,6 +114,8 @@ def fit(
                 _save(checkpoint, state, parameters, best, optimizer, recipe)
                 saved = time.monotonic()
             advance(row)
+    if stop_after is not None and checkpoint is not None:
+        _save(checkpoint, state, parameters, best, optimizer, recipe)
     if recipe.patience is not None:
         _copy(best, parameters)
     return pd.DataFrame(state.history)

@@ -134,6 +134,34 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
     assert len(groups) == 4 * 1  # per base and start four masks: three at once, and the one that is left alone
 
 
+def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path):
+    study = micro.study(precision="float32")
+    experiment = study["experiments"][0] | {"masks": study["experiments"][0]["masks"] | {"search": "halving"}}
+    halving = Lab.open(study | {"experiments": [experiment], "vit_search": None}, tmp_path)
+    search = break_it_down.search_masks(halving)
+    assert (search.groupby(break_it_down.SEARCHED).size() == 2).all()  # of four settings
+    masks = _masks_on_disk(halving)
+    assert len(masks) == 8 and masks.items() <= _masks_on_disk(lab).items()
+    for network in break_it_down.networks(halving.study):
+        for subroutine in ("subject", "verb"):
+            tried = [mask for mask in break_it_down.candidates(network) if mask.subroutine == subroutine]
+            halves = [steps.find_half(halving, mask).json("result") for mask in tried]
+            merits = [(half["score"], half["own_task_accuracy"]) for half in halves]
+            going_on = [mask in break_it_down.halved(halving, network) for mask in tried]
+            assert min(m for m, on in zip(merits, going_on, strict=True) if on) >= max(
+                m for m, on in zip(merits, going_on, strict=True) if not on
+            )
+
+
+def test_what_halving_would_have_done(lab):
+    table, full = break_it_down.halving(lab), break_it_down.search_masks(lab)
+    assert len(table) == full.groupby(break_it_down.SEARCHED).ngroups
+    # four settings in language and two in vision: half of them are spared half of their epochs
+    assert (table["epochs_saved"] == 0.25).all()
+    assert (table["score_halved"] <= table["score"]).all()
+    assert (table.loc[table["same"], "score_halved"] == table.loc[table["same"], "score"]).all()
+
+
 def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
     study = micro.study()
     experiment = study["experiments"][0] | {"base": micro.BASE | {"seeds": [0]}}

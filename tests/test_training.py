@@ -237,6 +237,16 @@ def test_resume_counts_the_patience_on(every_epoch, tmp_path):
     assert float(parameters["w"].detach()) == pytest.approx(4, rel=1e-5)
 
 
+def test_a_pause_changes_nothing(uninterrupted, tmp_path):
+    path, parameters, again = tmp_path / "checkpoint", fresh(), fresh()
+    paused = regression(parameters, checkpoint=path, stop_after=2)
+    assert len(paused) == 2
+    history = regression(again, checkpoint=path)
+    pd.testing.assert_frame_equal(history, uninterrupted[1], check_exact=True)
+    assert same(again, uninterrupted[0])
+    assert len(regression(fresh(), checkpoint=path, stop_after=2)) == 2  # there already: nothing is trained
+
+
 def test_a_finished_run_is_not_trained_on(uninterrupted, every_epoch, tmp_path):
     regression(fresh(), checkpoint=tmp_path / "checkpoint")
     parameters = fresh()

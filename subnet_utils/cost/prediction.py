@@ -112,7 +112,8 @@ def _mask_jobs(network: Network) -> Iterator[dict[str, Any]]:
         return {"kind": kind, "model": model, "start": start, **counts}
 
     for _ in subroutines_of(network.task):
-        starts = [point.start for point in search.grid(settings)] if settings.search == "grid" else [settings.starts[0]]
+        selected = settings.search == "selected"
+        starts = settings.starts[:1] if selected else [point.start for point in search.grid(settings)]
         again = len(settings.seeds) - (settings.search_seed in settings.seeds)
         for start, number in [*((start, 1) for start in starts), (starts[0], again)]:
             yield jobs("mask", start, number, steps, 2 * on_validation, frozen)

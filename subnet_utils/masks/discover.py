@@ -92,6 +92,7 @@ def discover_many(
     recipe: Recipe,
     products: Callable[[], AbstractContextManager] = nullcontext,
     checkpoint: Path | None = None,
+    stop_after: int | None = None,
     label: str = "masks",
 ) -> list[Discovery | TrainingDiverged]:
     """Find several subnetworks of one network at once: those that `discover` finds one by one, up to rounding.
@@ -99,8 +100,9 @@ def discover_many(
     The masks have the start, learning rate and epochs in common, and methods that differ in nothing but the first value
     of the logits; each has its data, its seed and its optimizer state. recipe: its seed is not used, each mask has its
     own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others are trained
-    without it. When memory runs out, the masks are trained in two halves, and a line says so. Raises ValueError as
-    `discover` does, and for masks that cannot be trained together.
+    without it. stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
+    later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and a line says
+    so. Raises ValueError as `discover` does, and for masks that cannot be trained together.
     """
     _require_alike(wanted, recipe)
     names = model.maskable(start)
@@ -110,7 +112,7 @@ def discover_many(
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
     ready = [replace(one, items=_outputs(prefix, one.items, device)) for one in wanted]
-    train = _Together(suffix, names, network, loss, recipe, products, checkpoint, label)
+    train = _Together(suffix, names, network, loss, recipe, products, checkpoint, stop_after, label)
     found = train.all(ready)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
@@ -128,6 +130,7 @@ class _Together:
     recipe: Recipe
     products: Callable[[], AbstractContextManager]
     checkpoint: Path | None
+    stop_after: int | None
     label: str
 
     def all(self, wanted: Sequence[Wanted]) -> list[Discovery | TrainingDiverged]:
@@ -177,6 +180,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
             observe=lambda epoch: _observe(method, logits, epoch),
             checkpoint=self.checkpoint,
+            stop_after=self.stop_after,
             label=self.label,
         )
         return [self._discovery(method, logits, history, i) for i in range(len(wanted))]
