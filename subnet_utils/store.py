@@ -184,23 +184,29 @@ def provenance(**more: Any) -> dict[str, Any]:
     }
 
 
+def checkout_state(root: Path) -> dict[str, Any] | None:
+    """Commit of a checkout, and whether anything but figures/, which runs replace, differs from it; None outside git."""
+    commit = _git_says(root, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", ":(exclude)figures"))}
+
+
 @cache
 def _commit() -> str:
-    """The checkout's commit, with `+changes` if tracked files differ from it, or `unknown` outside git.
-
-    Committed figures do not count: a run replaces them, and nothing is computed from them.
-    """
-
-    def git(*arguments: str) -> str:
-        options = {"cwd": ROOT, "capture_output": True, "text": True, "check": True, "timeout": 10}
-        return subprocess.run(["git", *arguments], **options).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--short=12", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)figures")
-    except (OSError, subprocess.SubprocessError):
+    """This checkout's commit, with `+changes` if it differs from it, or `unknown` outside git."""
+    state = checkout_state(ROOT)
+    if state is None:
         return "unknown"
-    return f"{commit}+changes" if changed else commit
+    return state["commit"][:12] + ("+changes" if state["dirty"] else "")
+
+
+def _git_says(root: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
 
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:

@@ -134,6 +134,23 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
     assert len(groups) == 4 * 1  # per base and start four masks: three at once, and the one that is left alone
 
 
+def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, capsys):
+    monkeypatch.setattr(steps, "_KEPT", type(steps._KEPT)())
+    network = break_it_down.networks(lab.study)[0]
+    wanted = [(name, split) for name in ("base", "mask-subject", "mask-verb") for split in ("validation", "test")]
+    sizes = [steps._outputs(lab, network, *which, "layer_2").gb for which in wanted]
+    assert len(steps._KEPT) == 6 and min(sizes) > 0
+    limit = 2.5 * max(sizes)
+    scarce = Lab(lab.study.model_copy(update={"compute": lab.study.compute.model_copy(
+        update={"cache_limit_gb": limit})}), lab.store)  # fmt: skip
+    steps._KEPT.clear()
+    for which in wanted:
+        steps._outputs(scarce, network, *which, "layer_2")
+        assert sum(outputs.gb for outputs in steps._KEPT.values()) <= limit
+    assert len(steps._KEPT) >= 2 and next(reversed(steps._KEPT))[2:4] == wanted[-1]
+    assert capsys.readouterr().err == ""
+
+
 def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path):
     study = micro.study(precision="float32")
     experiment = study["experiments"][0] | {"masks": study["experiments"][0]["masks"] | {"search": "halving"}}

@@ -9,7 +9,6 @@ import io
 import os
 import platform
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from subnet_utils.store import provenance, save_json
+from subnet_utils.store import checkout_state, provenance, save_json
 from subnet_utils.study import ROOT
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -100,7 +99,7 @@ class Book:
             "profile": self.profile,
             "notebook": self.notebook,
             "items": self.items,
-            "git": _git(self.root),
+            "git": checkout_state(self.root),
             "versions": provenance()["versions"],
             "device": _device(),
             "seconds": round(time.monotonic() - self._started, 1),
@@ -173,22 +172,6 @@ def _commit_text(git: dict[str, Any] | None) -> str:
     if git is None:
         return "not in git"
     return git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
-
-
-def _git(root: Path) -> dict[str, Any] | None:
-    """Commit of the checkout, and whether anything but figures/ (which runs write) differs from it."""
-    commit = _git_says(root, "rev-parse", "--verify", "HEAD")
-    if commit is None:
-        return None
-    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", ":(exclude)figures"))}
-
-
-def _git_says(root: Path, *arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
 
 
 def _device() -> str:
