@@ -5,7 +5,7 @@ mask search, then the masks that count, then the ablations.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -23,6 +23,7 @@ from subnet_utils.steps import (
     find_masks_at_once,
     masks_at_once,
     measure_effect,
+    seconds_of,
     train_base,
 )
 from subnet_utils.store import Artefact
@@ -80,7 +81,8 @@ def search_vit(lab: Lab) -> pd.DataFrame:
 def search_masks(lab: Lab) -> pd.DataFrame:
     """The mask search (appendix C): one row per base, subroutine and setting, on validation data, winners marked.
 
-    A mask whose training diverged has a row that says so under `fault`, and no scores.
+    A halved search has rows for the settings that went on. A mask whose training diverged has a row that says so under
+    `fault`, and no scores.
     """
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
@@ -119,8 +121,11 @@ def halving(lab: Lab) -> pd.DataFrame:
     """What halving a finished search would have done: a row per search, with the winner's score by either way.
 
     `same`: whether the full search's winner is among the settings that go on, and so wins again; `epochs_saved`: share
-    of the epochs that are not trained. Trains every setting to its half, if that is not done.
+    of the epochs that are not trained. Trains every setting to its half, if that is not done. Raises ValueError for a
+    study whose search is not a grid: there is nothing to compare with.
     """
+    if any(experiment.masks.search != "grid" for experiment in lab.study.experiments):
+        raise ValueError(f"profile '{lab.study.name}' has no full search to compare with; set masks.search to grid")
     full = search_masks(lab)
     _make(lab, "half", find_half, [m for n in networks(lab.study) for m in candidates(n)], "half of the mask search")
     rows = []
@@ -150,17 +155,26 @@ def final_masks(lab: Lab) -> list[Mask]:
     return masks
 
 
+def used_masks(lab: Lab) -> list[Mask]:
+    """The masks that count and whose training did not diverge. Raises ValueError if there is none."""
+    table = find_masks(lab)
+    used = [mask for mask, fault in zip(final_masks(lab), table["fault"], strict=True) if not fault]
+    if not used:
+        raise ValueError(f"no mask is left to measure: {attempted(table)}")
+    return used
+
+
 def find_masks(lab: Lab) -> pd.DataFrame:
     """Find the masks that count: one row each with active and masked weights (Tables 5 to 11) and validation scores.
 
     `fault` is empty, or says why training diverged; such a mask has no numbers, and no effect is measured with it.
     """
-    return _find(lab, final_masks(lab), "masks")
+    return _find(lab, final_masks(lab), "masks", found=_tried(lab))
 
 
 def effects(lab: Lab) -> pd.DataFrame:
     """The table behind Figure 4: one row per mask and network (subnetwork, ablated), measured on test data."""
-    masks = [mask for mask in final_masks(lab) if "fault" not in find_mask(lab, mask).json("result")]
+    masks = used_masks(lab)
     made = _make(lab, "effect", measure_effect, masks, "ablations")
     rows = []
     for mask, artefact in zip(masks, made, strict=True):
@@ -219,11 +233,13 @@ def _tried(lab: Lab) -> list[Mask]:
     return [mask for tried in masks.values() for mask in tried]
 
 
-def _find(lab: Lab, masks: list[Mask], label: str) -> pd.DataFrame:
-    missing = _missing(lab, "mask", masks)
-    run_jobs(
-        find_masks_at_once, [(lab, group) for group in _groups(lab, missing)], compute=lab.study.compute, label=label
-    )
+def _find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ()) -> pd.DataFrame:
+    """Find masks, but for those `found` before; a row each. Masks are grouped before it is looked which are missing:
+    the same ones must be together in a run that goes on after a kill."""
+    before = set(found)
+    groups = _groups(lab, [mask for mask in masks if mask not in before])
+    jobs = [(lab, group) for group in groups if _missing(lab, "mask", group)]
+    run_jobs(find_masks_at_once, jobs, compute=lab.study.compute, label=label)
     return pd.DataFrame([_mask_row(mask, find_mask(lab, mask)) for mask in masks])
 
 
@@ -276,7 +292,7 @@ def _base_row(network: Network, artefact: Artefact) -> dict[str, Any]:
 def _mask_row(mask: Mask, artefact: Artefact) -> dict[str, Any]:
     result = artefact.json("result")
     about = {"subroutine": mask.subroutine, **search.columns(mask.point), "mask_seed": mask.seed}
-    made = {"seconds": artefact.json("provenance")["seconds"], "key": artefact.key, "fault": result.get("fault", "")}
+    made = {"seconds": seconds_of(artefact), "key": artefact.key, "fault": result.get("fault", "")}
     return identity(mask.base) | about | (_found(result) if "fault" not in result else dict.fromkeys(FOUND)) | made
 
 

@@ -91,7 +91,7 @@ def cell(ax: Axes, image: np.ndarray, *, framed: bool) -> None:
 
 
 def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "run") -> Sequence[Axes]:
-    """Loss (left: training dashed, validation solid) and validation accuracy (right) of each run.
+    """Loss (first axes: training dashed, validation solid) and validation accuracy (second) of each run.
 
     axes: two; history: one row per run and epoch with columns `run`, `epoch` (from 0), `train_loss`,
     `validation_loss` (nats), `validation_accuracy`. Dotted: the smallest loss possible, and chance and 90% accuracy.
@@ -111,10 +111,8 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     losses.set(xlabel="epoch", ylabel="loss (nats)", yscale="log")
     losses.yaxis.set_major_formatter("{x:g}")
     losses.yaxis.set_minor_formatter("")
-    losses.legend(handles=[Line2D([], [], color="0.3", label="validation"),
-                           Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training")])  # fmt: skip
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
-    accuracies.legend(title="base model", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    accuracies.legend(loc="lower right", handlelength=1.2, labelspacing=0.2)
     return axes
 
 
@@ -128,6 +126,14 @@ FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
 def search_legend(figure: Figure) -> Figure:
     """The legend of `search_heatmap`, once for all panels, below the figure."""
     figure.legend(handles=_search_handles(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def learning_legend(figure: Figure) -> Figure:
+    """The legend of the line styles of `learning_curves`, once for all panels, below the figure."""
+    handles = [Line2D([], [], color="0.3", label="validation"),
+               Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training")]  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -150,7 +156,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     rows, columns = list(points["row"].unique()), list(points["column"].unique())
     scores = points.pivot(index="row", columns="column", values="score").loc[rows, columns]
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
-    failed = ~(own_task >= BASE_THRESHOLD)  # a mask whose training diverged has no accuracy
+    failed = own_task < BASE_THRESHOLD  # no accuracy, because training diverged or was stopped, stays blank
     sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
                 linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):

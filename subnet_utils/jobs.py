@@ -8,6 +8,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
@@ -89,10 +90,10 @@ def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 def _context() -> multiprocessing.context.BaseContext:
     """How worker processes begin: copies of a server that has imported the package once, or afresh where none exists.
 
-    Importing takes seconds, and a study starts workers many times. The server has no threads and has touched no GPU, so
-    copying it is safe, unlike copying this process.
+    Importing takes seconds, and a study starts workers many times. The server has computed nothing and touched no GPU,
+    so copying it is safe, unlike copying this process; except on macOS, whose system libraries do not allow it.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["subnet_utils.steps"])
@@ -109,8 +110,9 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or none to be had
         return
-    mallopt(M_MMAP_THRESHOLD, 2**30)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    # 32 MiB is the documented limit; above it old versions refuse, and then the trim threshold must stay as it is too
+    if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _start_worker(threads: int, watched: Connection) -> None:

@@ -48,6 +48,30 @@ def sentence_counts() -> pd.DataFrame:
     return _by_task(agreement.counts)
 
 
+def learning_curves(history: pd.DataFrame) -> Figure:
+    """Loss and validation accuracy of every base model, a column of two panels for each task.
+
+    history: from `break_it_down.histories`.
+    """
+    groups = list(history.groupby(["model", "task", "number"], sort=False))
+    columns = min(4, len(groups))
+    rows = math.ceil(len(groups) / columns)
+    figure, axes = plt.subplots(2 * rows, columns, figsize=(max(4.6, 2.1 * columns), 3.4 * rows), squeeze=False)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for i, ((_, task, number), runs) in enumerate(groups):
+        row, column = divmod(i, columns)
+        pair = axes[2 * row : 2 * row + 2, column]
+        for ax in pair:
+            ax.set_axis_on()
+        figures.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
+        pair[0].set(title=f"{task} {number}".strip(), xlabel="")
+        if column:
+            pair[0].set_ylabel("")
+            pair[1].set_ylabel("")
+    return figures.learning_legend(figure)
+
+
 def heatmaps(search: pd.DataFrame) -> Figure:
     """The mask search of one base model per task, a panel for each subroutine: scores on validation data."""
     groups = list(search.groupby(["model", "task", "number", "subroutine"], sort=False))

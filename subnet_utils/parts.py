@@ -55,11 +55,12 @@ def make(study: Study) -> None:
 def own_gpu() -> Iterator[str | None]:
     """Make one GPU of this machine the only visible one until the block is left; None if there is no GPU.
 
-    Waits for one to become free. Which are taken is known from file locks, which end with their process.
+    Waits for one to become free. Which are taken is known from file locks, which end with their process. A batch system
+    such as SLURM has chosen already, and its choice stays.
     """
     gpus = _gpus()
-    if not gpus:
-        yield None
+    if not gpus or "SLURM_JOB_ID" in os.environ:
+        yield ",".join(gpus) or None
         return
     lock, gpu = _first_free(gpus)
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -73,7 +74,7 @@ def _gpus() -> list[str]:
     """GPUs that this process may use: those that the environment names (a batch system's), or all."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return [gpu for gpu in named.split(",") if gpu]
+        return [gpu for gpu in named.split(",") if gpu and not gpu.startswith("-")]  # -1 stands for none
     import torch
 
     return [str(i) for i in range(torch.cuda.device_count())]  # counts without touching them

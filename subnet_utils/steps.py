@@ -5,6 +5,7 @@ depends on is its specification, which names its artefact: change a parameter an
 """
 
 import shutil
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils import stimuli
 from subnet_utils.evaluation import Score, score_both, score_model
+from subnet_utils.jobs import worker_count
 from subnet_utils.masks import search
 from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
@@ -140,31 +142,49 @@ def find_half(lab: Lab, mask: Mask) -> Artefact:
 
 
 def find_masks_at_once(lab: Lab, masks: Sequence[Mask]) -> list[Artefact]:
-    """Several masks of one base, start and learning rate, trained at once; each is an artefact as from `find_mask`."""
-    missing = [mask for mask in masks if lab.store.find("mask", mask.spec(lab)) is None]
-    if len(missing) > 1:
-        lab.store.make("masks", {"masks": [mask.spec(lab) for mask in missing]}, partial(_build_masks, lab, missing))
+    """Several masks of one base, start and learning rate, trained at once; each is an artefact as from `find_mask`.
+
+    What was trained together is an artefact too, so that filing the masks one by one can be interrupted.
+    """
+    if len(masks) > 1 and any(lab.store.find("mask", mask.spec(lab)) is None for mask in masks):
+        together = lab.store.make("masks", _group_spec(lab, masks), partial(_build_masks, lab, masks))
+        for i, mask in enumerate(masks):
+            lab.store.make("mask", mask.spec(lab), partial(_file_mask, lab, mask, together, f"{i:02d}"))
     return [find_mask(lab, mask) for mask in masks]
 
 
 def masks_at_once(lab: Lab, network: Network) -> int:
     """How many masks of a base are trained at once: as the study says.
 
-    auto: on a GPU, as many as fit into half of its free memory by a rough count, up to 24, if the network is a
-    transformer; convolutions with weights of their own for every mask are slower than one mask after the other. On a
-    CPU one, where stacking saves nothing and the jobs share the cores already.
+    auto: on a GPU, as many as fit into half of its memory by a rough count, up to 24, if the network is a transformer;
+    convolutions with weights of their own for every mask are slower than one mask after the other. On a CPU one, where
+    stacking saves nothing and the jobs share the cores already. One as well in a halved search, which pauses each mask.
     """
+    if network.experiment.masks.search == "halving":
+        return 1
     if lab.study.compute.masks_at_once != "auto":
         return lab.study.compute.masks_at_once
     if lab.device.type != "cuda" or network.experiment.architecture.family == "resnet":
         return 1
-    free, _ = torch.cuda.mem_get_info(lab.device)
-    return max(1, min(24, int(free / 2 / _bytes_of_a_mask(lab, network))))
+    # of the whole memory, not of what is free at the moment: the same masks must be together in a run that goes on
+    memory = torch.cuda.get_device_properties(lab.device).total_memory / 2 / worker_count(lab.study.compute)
+    return max(1, min(24, int(memory / _bytes_of_a_mask(lab, network))))
 
 
 def load_subnetwork(lab: Lab, mask: Mask) -> Subnetwork:
-    """The subnetwork of a mask, found if need be."""
-    return Subnetwork.load(find_mask(lab, mask).path / "subnetwork.safetensors")
+    """The subnetwork of a mask, found if need be. Raises TrainingDiverged if its training ended without one."""
+    artefact = find_mask(lab, mask)
+    fault = artefact.json("result").get("fault")
+    if fault:
+        raise TrainingDiverged(fault)
+    return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+
+def seconds_of(artefact: Artefact) -> float:
+    """What a base, mask or effect took, with its share of the time of masks trained at once."""
+    result = artefact.json("result")
+    share = result.get("training_seconds", 0.0) if isinstance(result, dict) else 0.0
+    return artefact.json("provenance")["seconds"] + share
 
 
 def measure_effect(lab: Lab, mask: Mask) -> Artefact:
@@ -237,7 +257,7 @@ def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
     state, epochs = folder / HALF_STATE, mask.base.experiment.masks.epochs
-    (found,) = _discover(lab, [mask], state, stop_after=epochs // 2)
+    (found,) = _discover(lab, [mask], state, stop_after=max(1, epochs // 2))
     if isinstance(found, TrainingDiverged):
         save_json(folder / "result.json", {"fault": str(found)})
         return
@@ -249,17 +269,42 @@ def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
 def _build_mask(lab: Lab, mask: Mask, folder: Path) -> None:
     checkpoint, half = folder / CHECKPOINT, lab.store.find("half", mask.spec(lab))
     if half is not None and not checkpoint.exists() and (half.path / HALF_STATE).exists():
-        shutil.copy(half.path / HALF_STATE, checkpoint)
+        beside = folder / ".half"  # whole or not at all, like all that is written
+        shutil.copy(half.path / HALF_STATE, beside)
+        beside.replace(checkpoint)
     (found,) = _discover(lab, [mask], checkpoint)
     _save_mask(lab, mask, found, folder)
 
 
+def _group_spec(lab: Lab, masks: Sequence[Mask]) -> dict[str, Any]:
+    return {"masks": [mask.spec(lab) for mask in masks]}
+
+
 def _build_masks(lab: Lab, masks: Sequence[Mask], folder: Path) -> None:
-    """Train masks at once and file each of them; what is left of this artefact is the list of their keys."""
+    """Train masks at once and keep what was found, numbered in order, to be scored and filed one by one."""
+    started = time.monotonic()
     found = _discover(lab, masks, folder / CHECKPOINT)
-    save = [partial(_save_mask, lab, *pair) for pair in zip(masks, found, strict=True)]
-    made = [lab.store.make("mask", mask.spec(lab), build) for mask, build in zip(masks, save, strict=True)]
-    save_json(folder / "result.json", {"masks": [artefact.key for artefact in made]})
+    faults = {}
+    for i, discovery in enumerate(found):
+        if isinstance(discovery, TrainingDiverged):
+            faults[f"{i:02d}"] = str(discovery)
+        else:
+            _save_discovery(discovery, folder, f"_{i:02d}")
+    share = (time.monotonic() - started) / len(masks)
+    save_json(folder / "result.json", {"faults": faults, "training_seconds": round(share, 2)})
+
+
+def _file_mask(lab: Lab, mask: Mask, together: Artefact, number: str, folder: Path) -> None:
+    """Score one of the masks that were trained at once."""
+    result = together.json("result")
+    seconds = {"training_seconds": result["training_seconds"]}
+    if number in result["faults"]:
+        save_json(folder / "result.json", {"fault": result["faults"][number], **seconds})
+        return
+    subnetwork = Subnetwork.load(together.path / f"subnetwork_{number}.safetensors")
+    tables = (together.table(f"{name}_{number}") for name in ("history", "annealing"))
+    _save_discovery(Discovery(subnetwork, *tables), folder)
+    save_json(folder / "result.json", _mask_result(lab, mask, subnetwork) | seconds)
 
 
 def _discover(
@@ -296,12 +341,21 @@ def _save_mask(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder
     if isinstance(found, TrainingDiverged):
         save_json(folder / "result.json", {"fault": str(found)})
         return
-    found.subnetwork.save(folder / "subnetwork.safetensors")
-    save_table(folder / "history.parquet", found.history)
-    save_table(folder / "annealing.parquet", found.annealing)
-    rows = _rows(lab, mask, found.subnetwork, "validation")
-    counts = {"active": found.subnetwork.active, "total": found.subnetwork.total}
-    save_json(folder / "result.json", {"validation": rows, "score": _search_score(rows), **counts})
+    _save_discovery(found, folder)
+    save_json(folder / "result.json", _mask_result(lab, mask, found.subnetwork))
+
+
+def _save_discovery(found: Discovery, folder: Path, suffix: str = "") -> None:
+    found.subnetwork.save(folder / f"subnetwork{suffix}.safetensors")
+    save_table(folder / f"history{suffix}.parquet", found.history)
+    save_table(folder / f"annealing{suffix}.parquet", found.annealing)
+
+
+def _mask_result(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> dict[str, Any]:
+    """Scores on validation data, the search's score, and the mask's size."""
+    rows = _rows(lab, mask, subnetwork, "validation")
+    counts = {"active": subnetwork.active, "total": subnetwork.total}
+    return {"validation": rows, "score": _search_score(rows), **counts}
 
 
 def _method(mask: Mask) -> ContinuousSparsification:
@@ -361,8 +415,8 @@ def _mask_precision(lab: Lab, network: Network):
 
 def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
     """Rough memory of one more mask in training: ten copies of its weights, twenty of every hidden state."""
-    architecture, model = network.experiment.architecture, load_base(lab, network)
-    weights = sum(parameter.numel() for parameter in model.parameters())
+    architecture = network.experiment.architecture
+    weights = sum(parameter.numel() for parameter in untrained(network).parameters())
     tokens = 16 if architecture.family == "bert" else (network.experiment.data.resolution / architecture.patch) ** 2
     states = 4 * network.experiment.masks.batch_size * tokens * architecture.layers * architecture.width
     return 4.0 * (10 * weights + 20 * states)

@@ -185,7 +185,7 @@ def provenance(**more: Any) -> dict[str, Any]:
 
 
 def checkout_state(root: Path) -> dict[str, Any] | None:
-    """Commit of a checkout, and whether anything but figures/, which runs replace, differs from it; None outside git."""
+    """Commit of a checkout and whether anything but figures/, which runs replace, differs from it; None outside git."""
     commit = _git_says(root, "rev-parse", "--verify", "HEAD")
     if commit is None:
         return None

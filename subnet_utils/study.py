@@ -284,6 +284,8 @@ class Study(Section):
     compute: Compute = Compute()
     experiments: Several[Experiment]
     vit_search: BaseSearch | None = None
+    check_halving: bool = False
+    """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
 
     @model_validator(mode="after")
     def _no_pair_twice(self):

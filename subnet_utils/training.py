@@ -30,7 +30,7 @@ from subnet_utils.store import StoreError, load_tensors, save_tensors
 from subnet_utils.study import Compute
 
 CHECKPOINT_SECONDS = 10.0
-"""A checkpoint is written at the end of an epoch if the last one is at least this old."""
+"""A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
 
 
 class TrainingDiverged(RuntimeError):
@@ -101,7 +101,7 @@ def fit(
     optimizer = torch.optim.Adam(parameters.values(), lr=recipe.learning_rate, weight_decay=0.0, fused=True)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
-    saved = time.monotonic()
+    saved, pause = time.monotonic(), CHECKPOINT_SECONDS
     last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
@@ -110,9 +110,13 @@ def fit(
             row.update(observe(state.epoch) if observe else {})
             _require_finite("the validation loss", row.get("validation_loss", 0.0), state, optimizer, label)
             _note(state, row, parameters, best, recipe)
-            if checkpoint is not None and time.monotonic() - saved >= CHECKPOINT_SECONDS:
+            if checkpoint is not None and time.monotonic() - saved >= pause:
+                before = time.monotonic()
                 _save(checkpoint, state, parameters, best, optimizer, recipe)
                 saved = time.monotonic()
+                pause = CHECKPOINT_SECONDS * max(
+                    1.0, 2 * (saved - before)
+                )  # saving takes a twentieth of the time at most
             advance(row)
     if stop_after is not None and checkpoint is not None:
         _save(checkpoint, state, parameters, best, optimizer, recipe)

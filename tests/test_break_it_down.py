@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.steps import Lab
 from subnet_utils.tasks.odd_one_out import similarity_logits
+from subnet_utils.training import TrainingDiverged
 from tests import micro
 
 RUN = """
@@ -121,7 +123,7 @@ def test_workers_change_nothing(lab, tmp_path):
     assert len(masks) == 16 and masks.items() <= _masks_on_disk(lab).items()
 
 
-def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
+def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path, monkeypatch):
     study = micro.study(precision="float32", masks_at_once=3)
     other = Lab.open(study | {"experiments": study["experiments"][:1]}, tmp_path)
     break_it_down.search_masks(other)
@@ -131,7 +133,14 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
         differing = sum(int((m != expected[key].masks[name]).sum()) for name, m in mask.masks.items())
         assert differing <= 0.01 * mask.total
     groups = list((tmp_path / "masks").iterdir())
-    assert len(groups) == 4 * 1  # per base and start four masks: three at once, and the one that is left alone
+    assert len(groups) == 4  # per base and start four masks: three at once, and the one that is left alone
+    for path in (tmp_path / "mask").iterdir():  # filed masks that get lost are filed again, not trained
+        shutil.rmtree(path)
+    monkeypatch.setattr(steps, "discover_many", lambda *_, **__: pytest.fail("trained again"))
+    (group,) = break_it_down._groups(other, list(break_it_down.candidates(break_it_down.networks(other.study)[0])))[:1]
+    again = steps.find_masks_at_once(other, group)
+    assert len(again) == 3 and all(Subnetwork.load(a.path / "subnetwork.safetensors") == masks[a.key] for a in again)
+    assert all(steps.seconds_of(artefact) > artefact.json("provenance")["seconds"] for artefact in again)
 
 
 def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, capsys):
@@ -188,7 +197,10 @@ def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
     reason = "not finite; lower the learning rate (1e+39)"
     assert masks["fault"].str.endswith(reason).all() and masks[list(break_it_down.FOUND)].isna().all(axis=None)
     assert break_it_down.attempted(masks).startswith("4 masks attempted, 0 used; bert_micro")
-    assert break_it_down.effects(broken).empty
+    with pytest.raises(ValueError, match="no mask is left to measure: 4 masks attempted, 0 used; bert_micro"):
+        break_it_down.effects(broken)
+    with pytest.raises(TrainingDiverged, match="lower the learning rate"):
+        steps.load_subnetwork(broken, break_it_down.final_masks(broken)[0])
     assert break_it_down.attempted(masks.assign(fault="")) == "4 masks attempted, 4 used"
 
 

@@ -452,18 +452,20 @@ def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     same(last, without[1])
 
 
-def test_when_memory_runs_out_the_masks_are_trained_in_halves(monkeypatch, capsys):
-    expected, train, sizes = find_many("bert", wanted("bert")), discover_module._Together._train, []
+def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monkeypatch, capsys, tmp_path):
+    masks = [replace(one, seed=7) for one in wanted("bert")]  # as in a search: nothing else tells the halves apart
+    expected, train, sizes = find_many("bert", masks), discover_module._Together._train, []
 
-    def scarce(self, masks):
-        sizes.append(len(masks))
+    def scarce(self, masks, checkpoint):
+        sizes.append((len(masks), checkpoint.name))
         if len(masks) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return train(self, masks)
+        return train(self, masks, checkpoint)
 
     monkeypatch.setattr(discover_module._Together, "_train", scarce)
-    found = find_many("bert", wanted("bert"), label="bert")
-    assert sizes == [4, 2, 2]
+    found = find_many("bert", masks, label="bert", checkpoint=tmp_path / "checkpoint.safetensors")
+    names = ["checkpoint.safetensors", "checkpoint-0-1.safetensors", "checkpoint-2-3.safetensors"]
+    assert sizes == list(zip([4, 2, 2], names, strict=True))
     assert "bert: out of memory with 4 masks at once; trying 2" in capsys.readouterr().err
     assert [a.subnetwork for a in found] == [b.subnetwork for b in expected]
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))

@@ -47,15 +47,21 @@ def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
             for _ in pace(itertools.count()):
                 process.stdin.write("\n" if _ready(process) else "")
                 process.stdin.flush()
-                process.stdout.readline()
+                if not process.stdout.readline():
+                    raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process)}")
             process.stdin.close()
 
     def _ready(process: subprocess.Popen) -> bool:
         if not hasattr(process, "ready"):
             process.ready = process.stdout.readline().strip() == "ready"
         if not process.ready:
-            reason = (process.stderr.read().strip().splitlines() or ["it said nothing"])[-1]
-            raise NeuroSurgeonMissing(f"NeuroSurgeon did not start in {python}: {reason}; install it: {INSTALL}")
+            raise NeuroSurgeonMissing(
+                f"NeuroSurgeon did not start in {python}: {_last_line(process)}; install it: {INSTALL}"
+            )
         return True
 
     return run
+
+
+def _last_line(process: subprocess.Popen) -> str:
+    return (process.stderr.read().strip().splitlines() or ["it said nothing"])[-1]

@@ -48,9 +48,9 @@ class _Runner:
             self.go.acquire()
             if self.stopped:
                 return
-            started = _now()
+            started = now()
             yield batch
-            self.seconds.append(_now() - started)
+            self.seconds.append(now() - started)
             self.done.release()
 
     def main(self) -> None:
@@ -152,7 +152,8 @@ def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield rows.view(examples, 4), torch.randint(4, (examples,), generator=draw)
 
 
-def _now() -> float:
+def now() -> float:
+    """A clock that has waited for the GPU."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()

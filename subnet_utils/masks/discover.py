@@ -133,24 +133,36 @@ class _Together:
     stop_after: int | None
     label: str
 
-    def all(self, wanted: Sequence[Wanted]) -> list[Discovery | TrainingDiverged]:
-        """Train; if some masks diverge, train the others without them; if memory runs out, one half after the other."""
+    def all(self, wanted: Sequence[Wanted], places: tuple[int, ...] = ()) -> list[Discovery | TrainingDiverged]:
+        """Train; if some masks diverge, train the others without them; if memory runs out, one half after the other.
+
+        places: those of the masks among all, if these are not all; each subset has a checkpoint of its own.
+        """
+        own = places or tuple(range(len(wanted)))
+        diverged = None
         try:
-            return self._train(wanted)
+            return self._train(wanted, self._file(places))
         except TrainingDiverged as error:
-            kept = [one for i, one in enumerate(wanted) if i not in error.runs]
-            found = iter(self.all(kept) if kept else [])
-            return [error if i in error.runs else next(found) for i in range(len(wanted))]
+            diverged = error.with_traceback(None)  # it would keep the tensors of this attempt alive
         except RuntimeError as error:
             if len(wanted) == 1 or not _out_of_memory(error):
                 raise
+        if diverged is not None:
+            kept = [i for i in range(len(wanted)) if i not in diverged.runs]
+            found = iter(self.all([wanted[i] for i in kept], tuple(own[i] for i in kept)) if kept else [])
+            return [next(found) if i in kept else diverged for i in range(len(wanted))]
         half = len(wanted) // 2
         print(
             f"{self.label}: out of memory with {len(wanted)} masks at once; trying {half}", file=sys.stderr, flush=True
         )
-        return self.all(wanted[:half]) + self.all(wanted[half:])
+        return self.all(wanted[:half], own[:half]) + self.all(wanted[half:], own[half:])
 
-    def _train(self, wanted: Sequence[Wanted]) -> list[Discovery]:
+    def _file(self, places: tuple[int, ...]) -> Path | None:
+        if self.checkpoint is None or not places:
+            return self.checkpoint
+        return self.checkpoint.with_name(f"checkpoint-{'-'.join(map(str, places))}.safetensors")
+
+    def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
         method, device = wanted[0].method, wanted[0].items.device
         logits = {
@@ -179,7 +191,7 @@ class _Together:
             losses,
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
             observe=lambda epoch: _observe(method, logits, epoch),
-            checkpoint=self.checkpoint,
+            checkpoint=checkpoint,
             stop_after=self.stop_after,
             label=self.label,
         )
@@ -253,7 +265,8 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 def _out_of_memory(error: RuntimeError) -> bool:
     """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+    texts = ("can't allocate memory", "not enough memory")  # of torch's allocator on Linux, and elsewhere
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 
 @torch.no_grad()

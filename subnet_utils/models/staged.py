@@ -6,9 +6,8 @@ once and cached, and a suffix, whose weights are masked. Both share the modules 
 their parameters too, so a mask found in the suffix is a mask of the whole network.
 
 No network is ever edited: masked weights go through
-`torch.func.functional_call(suffix, {name: weight * mask}, state)`. It can be vectorized over masks with
-`torch.func.vmap`; on a CPU, attention must then run under `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`,
-because torch's fused kernel has no batching rule.
+`torch.func.functional_call(suffix, {name: weight * mask}, state)`, which can be vectorized over masks with
+`torch.func.vmap`.
 """
 
 import hashlib
