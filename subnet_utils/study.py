@@ -53,9 +53,10 @@ class Compute(Section):
     workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
     masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
-    """Masks of one base model trained as one computation; auto = as many as fit on a GPU, 1 on a CPU."""
+    """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of the
+    GPU's memory holds by a rough count, at most 24."""
     cache_limit_gb: PositiveFloat = 4.0
-    """Largest cache of frozen prefixes' outputs, GiB a job; what does not fit is recomputed."""
+    """Largest cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
 
 
 def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":
@@ -168,7 +169,7 @@ class MaskTraining(Section):
 
     search: Literal["grid", "halving", "selected"] = "grid"
     """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
-    the settings goes on; selected: the hyperparameters that the authors' search selected."""
+    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors' search selected."""
     learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
     inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
     starts: Distinct[str]

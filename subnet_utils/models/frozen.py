@@ -21,8 +21,8 @@ CHUNK = 256
 class FrozenPrefix:
     """Outputs of a prefix for a table of items, by row.
 
-    items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. An
-    empty prefix costs nothing and is never cached.
+    items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. Of
+    an empty prefix the outputs are the items themselves, moved to the device whatever their size.
     """
 
     def __init__(self, prefix: StagedModel, items: Tensor, *, device: torch.device, limit_gb: float):
