@@ -53,10 +53,10 @@ class Compute(Section):
     workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
     masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
-    """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of the
-    GPU's memory holds by a rough count, at most 24."""
+    """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
+    the GPU's memory holds by a rough count, at most 24."""
     cache_limit_gb: PositiveFloat = 4.0
-    """Largest cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
+    """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
 
 
 def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":

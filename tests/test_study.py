@@ -258,7 +258,7 @@ WRONG = [
     ("compute.workers", 0, "0 is not valid; give 'auto' or a whole number above 0"),
     ("compute.workers", True, "True is not valid; give 'auto' or a whole number above 0"),
     ("compute.threads", 0, "0 is not valid; give more than 0"),
-    (f"{E}.masks.search", "gird", "'gird' is not valid; give 'grid' or 'selected'"),
+    (f"{E}.masks.search", "gird", "'gird' is not valid; give 'grid', 'halving' or 'selected'"),
     ("name", "My Study", "'My Study' is not valid; give lower-case letters, digits and underscores"),
     ("name", 3, "3 is not valid; give text"),
     ("experiments.1.architecture.depths", [1, 1, 1, 1, 1], None),
