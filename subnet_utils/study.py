@@ -168,8 +168,8 @@ class MaskTraining(Section):
     """Continuous sparsification (appendices B and C)."""
 
     search: Literal["grid", "halving", "selected"] = "grid"
-    """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of the
-    settings goes on (successive halving, one rung); selected: the hyperparameters that the authors' search selected."""
+    """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
+    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors' search chose."""
     learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
     inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
     starts: Distinct[str]
