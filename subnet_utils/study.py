@@ -169,7 +169,7 @@ class MaskTraining(Section):
 
     search: Literal["grid", "halving", "selected"] = "grid"
     """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
-    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors' search chose."""
+    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors chose."""
     learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
     inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
     starts: Distinct[str]
