@@ -14,6 +14,9 @@ from subnet_utils.study import ROOT
 WORKER = Path(__file__).with_name("neurosurgeon_worker.py")
 INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"
 
+NOT_INHERITED = ("PYTHONPATH", "MPLBACKEND")
+"""Of a notebook's environment: they point to modules of this one."""
+
 
 def installed() -> Path | None:
     """The interpreter that `INSTALL`, run in the checkout, makes; None if it was not."""
@@ -36,10 +39,11 @@ def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
     arguments = [str(python), str(WORKER), json.dumps(setting | {"start": first})]
 
     def run(pace: PACE) -> None:
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         try:
             process = subprocess.Popen(
                 arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": ""},
+                env=environment | {"OMP_WAIT_POLICY": "PASSIVE"},
             )  # fmt: skip
         except OSError as error:
             raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None

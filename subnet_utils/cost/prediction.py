@@ -28,8 +28,9 @@ from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, subroutines_of
 from subnet_utils.training import products
 
 STEPS, WARM_UP = 6, 2
-EXAMPLES_ON_A_CPU = 16
-"""On a CPU, where time is in proportion, a step of more examples is timed with so many; on a GPU with all of them."""
+FEW_EXAMPLES = 4
+LONG_STEP = 2.0
+"""Seconds: a step that would take longer is timed with few examples instead, and its time taken in proportion."""
 ITEMS = 512
 """Different items in a timing, and at most this many sentences or images."""
 SORT = ["model", "layers", "examples", "start"]
@@ -151,19 +152,22 @@ def _timed(lab: Lab) -> list[dict[str, Any]]:
 
 def _time(lab: Lab, network: Network, start: str) -> dict[str, Any]:
     batch_size = _sort(network, start)["examples"]
-    examples = batch_size if lab.device.type == "cuda" else min(batch_size, EXAMPLES_ON_A_CPU)
     model, items = untrained(network).to(lab.device).eval(), sample_items(network)
-    precision = partial(products, lab.study.compute, lab.device)
     times = _of_an_item(model, items, start or model.stage_names[0], lab)
-    at_once = 1
-    if start:
-        at_once = masks_at_once(lab, network)
-        model.requires_grad_(False)
-        contender = masked_step(model, items, start, examples=examples, masks=at_once, products=precision)
-    else:
-        contender = plain_step(model, items, examples=examples, products=precision)
-    step = race({"step": contender}, steps=STEPS, warm_up=WARM_UP)["seconds"].median() / at_once
-    return {**_sort(network, start), "step_ms": 1e3 * step * batch_size / examples, **times}
+    at_once = masks_at_once(lab, network) if start else 1
+
+    def seconds(examples: int, steps: int) -> float:
+        options = {"examples": examples, "products": partial(products, lab.study.compute, lab.device)}
+        if start:
+            contender = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
+        else:
+            contender = plain_step(model, items, **options)
+        return race({"step": contender}, steps=steps, warm_up=WARM_UP)["seconds"].median() / at_once
+
+    step = seconds(FEW_EXAMPLES, 2) * batch_size / FEW_EXAMPLES
+    if step <= LONG_STEP:
+        step = seconds(batch_size, STEPS)
+    return {**_sort(network, start), "step_ms": 1e3 * step, **times}
 
 
 def _of_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> dict[str, float]:
