@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from subnet_utils.statistics import t_interval
 from subnet_utils.tasks.odd_one_out import CHANCE
@@ -112,7 +113,9 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     losses.yaxis.set_major_formatter("{x:g}")
     losses.yaxis.set_minor_formatter("")
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
-    accuracies.legend(loc="lower right", handlelength=1.2, labelspacing=0.2)
+    accuracies.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12), handlelength=1.2, labelspacing=0.2)
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     return axes
 
 

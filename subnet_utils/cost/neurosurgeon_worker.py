@@ -37,6 +37,7 @@ def circuit(setting):
 
 
 def main():
+    """Build the network, say so, and make a step for every line of the input."""
     setting = json.loads(sys.argv[1])
     torch.set_num_threads(setting["threads"])
     torch.manual_seed(0)
