@@ -13,19 +13,9 @@ import pandas as pd
 
 from subnet_utils import stimuli
 from subnet_utils.jobs import run_jobs
+from subnet_utils.lab import Lab, Network, train_base
 from subnet_utils.masks import search
-from subnet_utils.steps import (
-    Lab,
-    Mask,
-    Network,
-    find_half,
-    find_mask,
-    find_masks_at_once,
-    masks_at_once,
-    measure_effect,
-    seconds_of,
-    train_base,
-)
+from subnet_utils.steps import Mask, find_half, find_mask, find_masks_at_once, masks_at_once, measure_effect, seconds_of
 from subnet_utils.store import Artefact
 from subnet_utils.study import BaseSearch, Study
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of

@@ -6,9 +6,9 @@ from typing import Any
 
 from subnet_utils import figures
 from subnet_utils.jobs import worker_count
+from subnet_utils.lab import Lab
 from subnet_utils.names import nearest
 from subnet_utils.report import Book
-from subnet_utils.steps import Lab
 from subnet_utils.study import StudyError
 
 

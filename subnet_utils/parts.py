@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 def make(study: Study) -> None:
     """Bases, masks and effects of a study, into the artefact store."""
     from subnet_utils import break_it_down  # torch must not see the GPUs before one is chosen
-    from subnet_utils.steps import Lab
+    from subnet_utils.lab import Lab
 
     lab = Lab.open(study)
     masks = break_it_down.find_masks(lab)

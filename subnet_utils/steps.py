@@ -1,90 +1,38 @@
-"""The steps of a study, from stimuli to effects. Each step is a job that makes one artefact from the ones before it.
+"""From a base model to its effects: masks are found in it, and it is measured with and without what they cover.
 
-A step that is finished is never computed twice; independent steps run side by side (`jobs.run_jobs`). What a step
-depends on is its specification, which names its artefact: change a parameter and exactly what depends on it is new.
+A step that is finished is never computed twice; independent steps run side by side (`jobs.run_jobs`). A mask's
+specification holds that of its base model and the fingerprint of its weights.
 """
 
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils import stimuli
-from subnet_utils.evaluation import Score, score_both, score_model
+from subnet_utils.evaluation import Score, score_both
 from subnet_utils.jobs import worker_count
+from subnet_utils.lab import CHECKPOINT, Lab, Network, data_of, load_base, precision_of, train_base, untrained
 from subnet_utils.masks import search
 from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision
+from subnet_utils.models.frozen import FrozenPrefix, full_precision
 from subnet_utils.statistics import clamped_difference
-from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
-from subnet_utils.study import BaseSearch, BaseTraining, Experiment, Study
-from subnet_utils.tasks import agreement
-from subnet_utils.tasks.odd_one_out import OddOneOut, batches, other_subroutine, similarity_logits
-from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for, products, resolve_device
+from subnet_utils.store import Artefact, save_json, save_table
+from subnet_utils.tasks.odd_one_out import batches, other_subroutine, similarity_logits
+from subnet_utils.training import Recipe, TrainingDiverged
 
-CHECKPOINT = "checkpoint.safetensors"
 HALF_STATE = "state.safetensors"
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
-
-
-@dataclass(frozen=True)
-class Lab:
-    """A study and the store in which its artefacts are: all that a step needs."""
-
-    study: Study
-    store: Store
-
-    @classmethod
-    def open(cls, study: Any, store: Path | str | None = None) -> "Lab":
-        """A lab for anything that `Study.load` takes. Raises StudyError if the study is not valid."""
-        lab = cls(Study.load(study), Store(store))
-        resolve_device(lab.study.compute)
-        return lab
-
-    @property
-    def device(self) -> torch.device:
-        """Where the networks are trained and run."""
-        return resolve_device(self.study.compute)
-
-
-@dataclass(frozen=True)
-class Network:
-    """One base model to be: an architecture on a task, with a recipe and a seed."""
-
-    experiment: Experiment | BaseSearch
-    task: str
-    training: BaseTraining
-    seed: int
-
-    @property
-    def label(self) -> str:
-        """A name for progress lines."""
-        return f"{self.experiment.model} {self.task} seed {self.seed}"
-
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the trained weights depend on."""
-        return {
-            "architecture": self.experiment.architecture.model_dump(),
-            "task": self.task,
-            "seed": self.seed,
-            "training": self.training.model_dump(exclude={"seeds"}),
-            "precision": lab.study.compute.precision,
-            "sizes": self.experiment.data.base.model_dump(),
-            **stimuli.sampling(self.task, self.experiment.data),
-        }
 
 
 @dataclass(frozen=True)
@@ -108,24 +56,6 @@ class Mask:
             "settings": experiment.masks.model_dump(include={"epochs", "batch_size", "beta_max", "l0", "as_printed"}),
             "sizes": {"mask": experiment.data.mask.model_dump(), "probe": experiment.data.probe.model_dump()},
         }
-
-
-def train_base(lab: Lab, network: Network) -> Artefact:
-    """A trained base model: weights, history, and accuracy on its own task's validation and test sets."""
-    return lab.store.make("base", network.spec(lab), partial(_build_base, lab, network))
-
-
-def untrained(network: Network) -> StagedModel:
-    """The network before training: its architecture with the weights that its seed draws."""
-    architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
-    if architecture.family == "bert":
-        sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
-    return build(architecture.model_dump(), seed=network.seed, **sizes)
-
-
-def load_base(lab: Lab, network: Network) -> StagedModel:
-    """The trained network itself, frozen, on the study's device. One copy serves all: do not change it."""
-    return _loaded(lab, network, train_base(lab, network).key)
 
 
 def find_mask(lab: Lab, mask: Mask) -> Artefact:
@@ -192,69 +122,6 @@ def measure_effect(lab: Lab, mask: Mask) -> Artefact:
     return lab.store.make("effect", mask.spec(lab), partial(_build_effect, lab, mask))
 
 
-def _build_base(lab: Lab, network: Network, folder: Path) -> None:
-    model = untrained(network).to(lab.device)
-    train, validation, test = (_data(lab, network, "base", split) for split in stimuli.SPLITS)
-    history = _fit_base(lab, network, model, train, validation, folder)
-    save_table(folder / "history.parquet", history)
-    save_tensors(folder / "weights.safetensors", model.state_dict())
-    on_validation, on_test = score_model(model, validation), score_model(model, test)
-    result = {
-        "validation_accuracy": on_validation.accuracy,
-        "validation_loss": on_validation.loss,
-        "validation_margin": on_validation.margin,
-        "test_accuracy": on_test.accuracy,
-        "test_loss": on_test.loss,
-        "test_margin": on_test.margin,
-        "epochs": len(history),
-        "best_epoch": int(history["validation_loss"].idxmin()),
-        "network": fingerprint(model),
-    }
-    save_json(folder / "result.json", result)
-
-
-def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, validation: OddOneOut, folder: Path):
-    """Train all weights of a network; the best ones by validation loss are left in it. Returns the history."""
-    training, items = network.training, _whole(lab, model, train)
-    precision = _precision(lab)
-
-    def one_pass(epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
-        generator = generator_for(network.seed, epoch)
-        for rows, odd in batches(train, training.batch_size, generator=generator):
-            yield rows, odd, generator
-
-    def loss(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
-        rows, odd, generator = batch
-        with precision():
-            if training.flips:
-                embeddings = model(_flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
-            else:
-                embeddings = embed_rows(model, {}, items, rows)
-        return cross_entropy(similarity_logits(embeddings.float()), odd.to(lab.device))
-
-    def validate() -> dict[str, float]:
-        found = score_model(model, validation)
-        return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
-
-    return fit(
-        dict(model.named_parameters()),
-        one_pass,
-        loss,
-        recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
-        validate=validate,
-        checkpoint=folder / CHECKPOINT,
-        label=network.label,
-    )
-
-
-def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
-    for dimension in (2, 3):
-        chosen = torch.rand(len(images), generator=generator).lt(0.5).to(images.device)
-        images = torch.where(chosen[:, None, None, None], images.flip(dimension), images)
-    return images
-
-
 def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
     state, epochs = folder / HALF_STATE, mask.base.experiment.masks.epochs
     (found,) = _discover(lab, [mask], state, stop_after=max(1, epochs // 2))
@@ -319,7 +186,7 @@ def _discover(
         lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
         start=point.start,
         recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
-        products=_mask_precision(lab, network),
+        autocast=_mask_precision(lab, network),
         checkpoint=checkpoint,
         stop_after=stop_after,
         label=f"{network.label} {' and '.join(subroutines)} {seeds}",
@@ -328,7 +195,7 @@ def _discover(
 
 def _wanted(lab: Lab, mask: Mask) -> Wanted:
     own_task, batch_size = f"mask-{mask.subroutine}", mask.base.experiment.masks.batch_size
-    train = _data(lab, mask.base, own_task, "train")
+    train = data_of(lab, mask.base, own_task, "train")
     return Wanted(
         _outputs(lab, mask.base, own_task, "train", mask.point.start),
         lambda generator: batches(train, batch_size, generator=generator),
@@ -378,7 +245,7 @@ def _rows(lab: Lab, mask: Mask, subnetwork: Subnetwork, split: str) -> list[dict
         "compositional": "base",
     }
     measured = {
-        role: (_outputs(lab, network, name, split, start), _data(lab, network, name, split))
+        role: (_outputs(lab, network, name, split, start), data_of(lab, network, name, split))
         for role, name in sets.items()
     }
     scores = score_both(load_base(lab, network), subnetwork, start, measured)
@@ -399,18 +266,10 @@ def _search_score(rows: list[dict[str, Any]]) -> float:
     return search.score(subnetwork["own_task_accuracy"], ablated["target_accuracy"], ablated["other_accuracy"])
 
 
-def _data(lab: Lab, network: Network, set_name: str, split: str) -> OddOneOut:
-    return stimuli.load(lab.store, network.experiment, network.task, set_name, split)
-
-
-def _precision(lab: Lab):
-    return partial(products, lab.study.compute, lab.device)
-
-
 def _mask_precision(lab: Lab, network: Network):
     """The study's precision, or float32 if the base tells the odd one by less than bfloat16 can be trusted with."""
     margin = train_base(lab, network).json("result")["validation_margin"]
-    return partial(full_precision, lab.device) if margin < SMALLEST_MARGIN else _precision(lab)
+    return partial(full_precision, lab.device) if margin < SMALLEST_MARGIN else precision_of(lab)
 
 
 def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
@@ -422,19 +281,6 @@ def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
     return 4.0 * (10 * weights + 20 * states)
 
 
-@lru_cache(maxsize=4)
-def _loaded(lab: Lab, network: Network, key: str) -> StagedModel:
-    model = untrained(network)
-    model.load_state_dict(train_base(lab, network).tensors("weights"))
-    return model.to(lab.device).eval().requires_grad_(False)
-
-
-def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
-    """The items themselves, as the outputs of an empty prefix."""
-    prefix, _ = model.cut(model.stage_names[0])
-    return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
-
-
 def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) -> FrozenPrefix:
     """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start.
 
@@ -443,7 +289,7 @@ def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) 
     key, limit = (lab, network, set_name, split, start), lab.study.compute.cache_limit_gb
     if key not in _KEPT:
         prefix, _ = load_base(lab, network).cut(start)
-        items = _data(lab, network, set_name, split).items
+        items = data_of(lab, network, set_name, split).items
         _KEPT[key] = FrozenPrefix(prefix, items, device=lab.device, limit_gb=limit)
     _KEPT.move_to_end(key)
     while len(_KEPT) > 1 and sum(outputs.gb for outputs in _KEPT.values()) > limit:

@@ -138,7 +138,7 @@ def resolve_device(compute: Compute) -> torch.device:
     return torch.device("cuda" if compute.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def products(compute: Compute, device: torch.device):
+def autocast(compute: Compute, device: torch.device):
     """Context in which matrix products run at the study's precision; auto: bfloat16 where the hardware multiplies it.
 
     That is a GPU, or a CPU with AVX512-BF16, where a product takes half the time. On a GPU, float32 leaves torch's own

@@ -16,9 +16,10 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from subnet_utils import break_it_down, paper_tables, steps
+from subnet_utils import lab as lab_module
+from subnet_utils.lab import Lab, load_base, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
-from subnet_utils.steps import Lab
 from subnet_utils.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import TrainingDiverged
 from tests import micro
@@ -26,7 +27,7 @@ from tests import micro
 RUN = """
 import sys
 from subnet_utils import break_it_down, training
-from subnet_utils.steps import Lab
+from subnet_utils.lab import Lab
 from tests import micro
 training.CHECKPOINT_SECONDS = 0.0
 study = micro.study(precision="float32")
@@ -78,8 +79,8 @@ def test_winners_are_found_again_with_every_seed(lab):
 
 def test_mask_and_complement_partition_the_weights_of_an_untouched_base(lab):
     for mask in break_it_down.final_masks(lab):
-        base, subnetwork = steps.load_base(lab, mask.base), steps.load_subnetwork(lab, mask)
-        assert fingerprint(base) == steps.train_base(lab, mask.base).json("result")["network"] == subnetwork.network
+        base, subnetwork = load_base(lab, mask.base), steps.load_subnetwork(lab, mask)
+        assert fingerprint(base) == train_base(lab, mask.base).json("result")["network"] == subnetwork.network
         assert tuple(subnetwork.masks) == tuple(sorted(base.maskable(mask.point.start)))
         original = dict(base.named_parameters())
         kept, rest = dict(subnetwork.apply(base).named_parameters()), dict(subnetwork.ablate(base).named_parameters())
@@ -96,7 +97,7 @@ def test_effects_equal_a_plain_recomputation(lab, effects):
     from subnet_utils import stimuli
 
     for mask in break_it_down.final_masks(lab)[::5]:
-        model = steps.load_subnetwork(lab, mask).apply(steps.load_base(lab, mask.base))
+        model = steps.load_subnetwork(lab, mask).apply(load_base(lab, mask.base))
         data = stimuli.load(lab.store, mask.base.experiment, mask.base.task, f"probe-{mask.subroutine}", "test")
         with torch.no_grad():
             answers = similarity_logits(model(data.items)[data.examples]).argmax(dim=1)
@@ -112,8 +113,8 @@ def test_second_call_builds_nothing(lab, effects, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("built again")
 
-    for build in ("_build_base", "_build_mask", "_build_effect"):
-        monkeypatch.setattr(steps, build, refuse)
+    for module, build in ((lab_module, "_build_base"), (steps, "_build_mask"), (steps, "_build_effect")):
+        monkeypatch.setattr(module, build, refuse)
     assert_frame_equal(break_it_down.effects(lab), effects)
 
 
@@ -267,7 +268,7 @@ def test_annealing_has_a_row_per_epoch(lab):
 def test_a_mask_of_one_base_is_refused_by_another(lab):
     first, second = (m for m in break_it_down.final_masks(lab) if m.seed == 0 and m.subroutine == "subject")
     with pytest.raises(ValueError, match="belongs to network"):
-        steps.load_subnetwork(lab, first).apply(steps.load_base(lab, second.base))
+        steps.load_subnetwork(lab, first).apply(load_base(lab, second.base))
 
 
 def _masks_on_disk(lab: Lab) -> dict[str, Subnetwork]:

@@ -12,8 +12,8 @@ import torch
 
 from subnet_utils import break_it_down, cost
 from subnet_utils.cost import comparison, neurosurgeon, timing
+from subnet_utils.lab import Lab
 from subnet_utils.models import build
-from subnet_utils.steps import Lab
 from tests import micro
 
 CPU = torch.device("cpu")

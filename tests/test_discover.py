@@ -294,13 +294,13 @@ def test_recomputed_prefix_gives_what_the_cached_one_gives(family, precision, ca
     recomputed = frozen(model, data, start, limit_gb=1e-9)
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "more than cache_limit_gb = 1e-09: recomputing them" in err
-    products = partial(torch.autocast, "cpu", dtype=precision, enabled=precision != torch.float32)
-    with products():
+    autocast = partial(torch.autocast, "cpu", dtype=precision, enabled=precision != torch.float32)
+    with autocast():
         for one, other in zip(recomputed(torch.arange(12)), cached(torch.arange(12)), strict=True):
             assert one.dtype == other.dtype
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     first, second, third = (
-        find(model, data, start=start, items=items, products=products) for items in (cached, recomputed, data.items)
+        find(model, data, start=start, items=items, autocast=autocast) for items in (cached, recomputed, data.items)
     )
     assert first.subnetwork == second.subnetwork == third.subnetwork
     np.testing.assert_allclose(first.history, second.history, atol=1e-3)
@@ -314,7 +314,7 @@ def test_bfloat16_reaches_the_suffix():
         seen.append((embeddings.dtype, torch.equal(embeddings, embeddings.bfloat16().float())))
         return odd_one_out(embeddings, odd)
 
-    find(planted(), data, start="last", loss=loss, products=partial(torch.autocast, "cpu", dtype=torch.bfloat16))
+    find(planted(), data, start="last", loss=loss, autocast=partial(torch.autocast, "cpu", dtype=torch.bfloat16))
     find(planted(), data, start="last", loss=loss)
     assert seen == [(torch.float32, True)] * 6 + [(torch.float32, False)] * 6
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from subnet_utils import break_it_down, steps
+from subnet_utils.lab import Lab, precision_of, train_base
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.steps import Lab
 from subnet_utils.study import Compute
 from tests import micro
 
@@ -23,11 +23,11 @@ class Asked(Exception):
 def test_masks_of_a_base_near_collapse_are_trained_in_float32(monkeypatch, tmp_path, margin, product):
     lab = Lab.open(micro.study(precision="bfloat16"), tmp_path)
     network = break_it_down.networks(lab.study)[0]
-    result = steps.train_base(lab, network).json("result") | {"validation_margin": margin}
+    result = train_base(lab, network).json("result") | {"validation_margin": margin}
     monkeypatch.setattr("subnet_utils.store.Artefact.json", lambda self, name: result)
 
-    def ask(*_, products, **__):
-        with products():
+    def ask(*_, autocast, **__):
+        with autocast():
             raise Asked((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
 
     monkeypatch.setattr(steps, "discover_many", ask)
@@ -52,7 +52,7 @@ def test_fast_masks_are_as_good_as_plain_ones(monkeypatch, tmp_path):
     for i, mask in enumerate(masks):
         measured = {}
         for way in ("fast", "plain"):
-            precision = {"fast": steps._precision(fast_lab), "plain": lambda: full_precision(lab.device)}[way]
+            precision = {"fast": precision_of(fast_lab), "plain": lambda: full_precision(lab.device)}[way]
             monkeypatch.setattr(steps, "_mask_precision", lambda *_, precision=precision: precision)
             (found,) = steps._discover(lab, [mask], tmp_path / f"{i}-{way}")
             measured[way] = {row["network"]: row for row in steps._rows(lab, mask, found.subnetwork, "test")}

@@ -6,7 +6,7 @@ import pytest
 
 from subnet_utils import parts
 from subnet_utils.break_it_down import candidates, effects, networks
-from subnet_utils.steps import Lab
+from subnet_utils.lab import Lab
 from subnet_utils.study import Study, StudyError
 from tests import micro
 

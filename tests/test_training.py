@@ -16,7 +16,7 @@ from torch import Tensor
 from subnet_utils import training
 from subnet_utils.store import load_tensors, save_tensors
 from subnet_utils.study import Compute
-from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for, products, progress_bar, resolve_device
+from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, generator_for, progress_bar, resolve_device
 
 EPOCHS = 6
 RECIPE = Recipe(learning_rate=0.05, epochs=EPOCHS, seed=3, patience=EPOCHS)
@@ -436,7 +436,7 @@ def test_device_and_precision(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
 
     def type_of_product(precision: str) -> torch.dtype:
-        with products(Compute(precision=precision), cpu):
+        with autocast(Compute(precision=precision), cpu):
             return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
 
     assert type_of_product("auto") == type_of_product("bfloat16") == torch.bfloat16

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, masked_step, plain_step, race
+from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models import StagedModel, build
-from subnet_utils.steps import Lab, Network, untrained
 from subnet_utils.study import Compute
-from subnet_utils.training import products
+from subnet_utils.training import autocast
 
 PLAIN = "all weights, no mask"
 BERT_SMALL = {"layers": 4, "width": 512, "heads": 8, "mlp_width": 2048, "vocabulary": 30522}
@@ -61,7 +61,7 @@ def _of_model(
     """Contenders by (precision, what is trained), each with a network of its own."""
     contenders = {}
     for precision in ("float32", "bfloat16"):
-        options = {"examples": examples, "products": partial(products, Compute(precision=precision), device)}
+        options = {"examples": examples, "autocast": partial(autocast, Compute(precision=precision), device)}
         contenders[precision, PLAIN] = plain_step(make(), items, **options)
         for start in starts:
             contenders[precision, start] = masked_step(make().requires_grad_(False), items, start, **options)

@@ -18,14 +18,15 @@ from torch import Tensor
 from subnet_utils import break_it_down
 from subnet_utils.cost.timing import masked_step, now, plain_step, race
 from subnet_utils.jobs import run_jobs, worker_count
+from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.masks import search
 from subnet_utils.models.frozen import FrozenPrefix, embed_all
 from subnet_utils.models.staged import StagedModel
-from subnet_utils.steps import Lab, Mask, Network, masks_at_once, seconds_of, untrained
+from subnet_utils.steps import Mask, masks_at_once, seconds_of
 from subnet_utils.store import Artefact
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, subroutines_of
-from subnet_utils.training import products
+from subnet_utils.training import autocast
 
 STEPS, WARM_UP = 6, 2
 FEW_EXAMPLES = 4
@@ -157,7 +158,7 @@ def _time(lab: Lab, network: Network, start: str) -> dict[str, Any]:
     at_once = masks_at_once(lab, network) if start else 1
 
     def seconds(examples: int, steps: int) -> float:
-        options = {"examples": examples, "products": partial(products, lab.study.compute, lab.device)}
+        options = {"examples": examples, "autocast": partial(autocast, lab.study.compute, lab.device)}
         if start:
             contender = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
         else:

@@ -96,7 +96,7 @@ def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, w
     return pd.DataFrame(rows)
 
 
-def plain_step(model: StagedModel, items: Tensor, *, examples: int, products=nullcontext) -> Callable[[PACE], None]:
+def plain_step(model: StagedModel, items: Tensor, *, examples: int, autocast=nullcontext) -> Callable[[PACE], None]:
     """A contender that trains all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
 
     def run(pace: PACE) -> None:
@@ -106,7 +106,7 @@ def plain_step(model: StagedModel, items: Tensor, *, examples: int, products=nul
 
         def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
             rows, odd = batch
-            with products():
+            with autocast():
                 embeddings = embed_rows(model, {}, table, rows)
             return cross_entropy(similarity_logits(embeddings.float()), odd.to(device))
 
@@ -118,7 +118,7 @@ def plain_step(model: StagedModel, items: Tensor, *, examples: int, products=nul
 
 
 def masked_step(
-    model: StagedModel, items: Tensor, start: str, *, examples: int, masks: int = 1, products=nullcontext
+    model: StagedModel, items: Tensor, start: str, *, examples: int, masks: int = 1, autocast=nullcontext
 ) -> Callable[[PACE], None]:
     """A contender that trains masks from a stage on, `masks` of them at once."""
 
@@ -129,7 +129,7 @@ def masked_step(
         wanted = [Wanted(items, paced if i == 0 else free, method, i) for i in range(masks)]
         discover_many(
             model, wanted, lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-            start=start, recipe=Recipe(1e-5, 1, 0), products=products,
+            start=start, recipe=Recipe(1e-5, 1, 0), autocast=autocast,
         )  # fmt: skip
 
     return run

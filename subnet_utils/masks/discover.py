@@ -62,21 +62,21 @@ def discover(
     method: MaskMethod,
     start: str,
     recipe: Recipe,
-    products: Callable[[], AbstractContextManager] = nullcontext,
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
     checkpoint: Path | None = None,
     label: str = "mask",
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
     items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
-    products: context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit.
+    autocast: context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit.
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
     schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
     that is not finite.
     """
     wanted = Wanted(items, batches, method, recipe.seed)
     (found,) = discover_many(
-        model, [wanted], loss, start=start, recipe=recipe, products=products, checkpoint=checkpoint, label=label
+        model, [wanted], loss, start=start, recipe=recipe, autocast=autocast, checkpoint=checkpoint, label=label
     )
     if isinstance(found, TrainingDiverged):
         raise found
@@ -90,7 +90,7 @@ def discover_many(
     *,
     start: str,
     recipe: Recipe,
-    products: Callable[[], AbstractContextManager] = nullcontext,
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
     label: str = "masks",
@@ -112,7 +112,7 @@ def discover_many(
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
     ready = [replace(one, items=_outputs(prefix, one.items, device)) for one in wanted]
-    train = _Together(suffix, names, network, loss, recipe, products, checkpoint, stop_after, label)
+    train = _Together(suffix, names, network, loss, recipe, autocast, checkpoint, stop_after, label)
     found = train.all(ready)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
@@ -128,7 +128,7 @@ class _Together:
     network: str
     loss: Callable[[Tensor, Tensor], Tensor]
     recipe: Recipe
-    products: Callable[[], AbstractContextManager]
+    autocast: Callable[[], AbstractContextManager]
     checkpoint: Path | None
     stop_after: int | None
     label: str
@@ -172,7 +172,7 @@ class _Together:
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
             soft = method.soft(own, *draws)
-            with self.products():
+            with self.autocast():
                 masked = weights | {name: weights[name] * mask for name, mask in soft.items()}
                 embeddings = torch.func.functional_call(self.suffix, masked, state)[places]
             return self.loss(embeddings.float(), targets) + method.penalty(soft)
