@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -98,6 +99,13 @@ def _context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["subnet_utils.steps"])
     return context
+
+
+def warm_up(compute: Compute) -> None:
+    """Let the server import the package while the caller goes on, if the study will start workers at all."""
+    context = _context()
+    if worker_count(compute) > 1 and context.get_start_method() == "forkserver":
+        forkserver.ensure_running()
 
 
 def keep_freed_memory() -> None:

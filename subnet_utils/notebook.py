@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from subnet_utils import figures
-from subnet_utils.jobs import worker_count
+from subnet_utils.jobs import warm_up, worker_count
 from subnet_utils.lab import Lab
 from subnet_utils.names import nearest
 from subnet_utils.report import Book
@@ -22,6 +22,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     _refuse_unknown(parameters)
     lab = Lab.open(study)
     figures.style()
+    warm_up(lab.study.compute)
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
     print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook)

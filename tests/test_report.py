@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from subnet_utils import figures, reference
-from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, build_site, compare, summary
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done
+from subnet_utils.report.site import build_site, summary
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(

@@ -2,13 +2,13 @@
 
 - `compare` (comparison.py): the paper's value beside ours, with an automatic verdict.
 - `Book` (book.py): saves a notebook's figures and tables and writes the manifest that says where they came from.
-- `build_site`, `summary` (site.py): the HTML report of a profile, made of manifests and executed notebooks.
+- `site.build_site`, `site.summary`: the HTML report of a profile, made of manifests and executed notebooks. They are not
+  imported here: notebooks have no use for them, and nbconvert behind them takes two seconds.
 
 `python -m subnet_utils.report tiny` builds the site of a profile and says where everything is.
 """
 
 from subnet_utils.report.book import Book
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, compare
-from subnet_utils.report.site import build_site, summary
 
-__all__ = ["AGREES", "DIFFERS", "NOT_COMPARABLE", "VERDICTS", "Book", "build_site", "compare", "summary"]
+__all__ = ["AGREES", "DIFFERS", "NOT_COMPARABLE", "VERDICTS", "Book", "compare"]
