@@ -13,7 +13,7 @@ import pandas as pd
 
 from subnet_utils import stimuli
 from subnet_utils.jobs import run_jobs
-from subnet_utils.lab import Lab, Network, train_base
+from subnet_utils.lab import Condition, Lab, Network, pretrain, prune, prunings, train_base
 from subnet_utils.masks import search
 from subnet_utils.steps import Mask, find_half, find_mask, find_masks_at_once, masks_at_once, measure_effect, seconds_of
 from subnet_utils.store import Artefact
@@ -24,9 +24,9 @@ SEARCHED = ["model", "task", "number", "base_model", "subroutine"]
 """Columns that identify one search."""
 
 
-def networks(study: Study) -> list[Network]:
-    """Every base model of a study."""
-    return [Network(e, task, e.base, seed) for e, task in study.pairs() for seed in e.base.seeds]
+def networks(study: Study, condition: Condition = "trained") -> list[Network]:
+    """Every base model of a study, or of one condition what belongs to each."""
+    return [Network(e, task, e.base, seed, condition) for e, task in study.pairs() for seed in e.base.seeds]
 
 
 def swept(study: Study) -> list[Network]:
@@ -37,15 +37,16 @@ def swept(study: Study) -> list[Network]:
 
 def train_bases(lab: Lab) -> pd.DataFrame:
     """Train every base model: one row each with accuracies and artefact key (Table 2)."""
-    stimuli.render(lab.store, lab.study.pairs(), lambda task: ("base",), compute=lab.study.compute)
-    wanted = networks(lab.study)
-    made = _make(lab, "base", train_base, wanted, "base models")
+    stimuli.render(lab.store, lab.study.pairs(), _base_only, compute=lab.study.compute)
+    wanted = networks(lab.study, lab.condition)
+    _prepare(lab, wanted)
+    made = make(lab, "base", train_base, wanted, "base models")
     return pd.DataFrame([_base_row(*pair) for pair in zip(wanted, made, strict=True)])
 
 
 def histories(lab: Lab) -> pd.DataFrame:
     """Learning curves of every base model: identity, epoch, losses in nats, validation accuracy."""
-    wanted = networks(lab.study)
+    wanted = networks(lab.study, lab.condition)
     tables = [train_base(lab, network).table("history").assign(**identity(network)) for network in wanted]
     return pd.concat(tables, ignore_index=True)
 
@@ -59,9 +60,9 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     if sweep is None:
         return pd.DataFrame()
     pairs = [(sweep, task) for task in sweep.tasks]
-    stimuli.render(lab.store, pairs, lambda task: ("base",), compute=lab.study.compute)
+    stimuli.render(lab.store, pairs, _base_only, compute=lab.study.compute)
     points = _sweep_points(sweep)
-    made = _make(lab, "base", train_base, swept(lab.study), "ViT search")
+    made = make(lab, "base", train_base, swept(lab.study), "ViT search")
     results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
     rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
             for point, result in zip(points, results, strict=True)]  # fmt: skip
@@ -76,7 +77,7 @@ def search_masks(lab: Lab) -> pd.DataFrame:
     """
     train_bases(lab)
     stimuli.render(lab.store, lab.study.pairs(), sets_of, compute=lab.study.compute)
-    table = _find(lab, _tried(lab), "mask search")
+    table = find(lab, _tried(lab), "mask search")
     winners = [group.index[search.best(group)] for _, group in table.groupby(SEARCHED, sort=False)]
     return table.assign(winner=table.index.isin(winners))
 
@@ -88,7 +89,7 @@ def candidates(network: Network) -> Iterator[Mask]:
         points = search.grid(settings)
         if settings.search == "selected":
             about = (network.experiment.paper_model, *split_task(network.task), subroutine, network.seed + 1)
-            points = [search.selected_by_authors(*about)]
+            points = [search.selected_by_authors(*about, condition=network.condition)]
         yield from (Mask(network, subroutine, point, settings.search_seed) for point in points)
 
 
@@ -117,9 +118,9 @@ def halving(lab: Lab) -> pd.DataFrame:
     if any(experiment.masks.search != "grid" for experiment in lab.study.experiments):
         raise ValueError(f"profile '{lab.study.name}' has no full search to compare with; set masks.search to grid")
     full = search_masks(lab)
-    _make(lab, "half", find_half, [m for n in networks(lab.study) for m in candidates(n)], "half of the mask search")
-    rows = []
-    for network in networks(lab.study):
+    bases, rows = networks(lab.study, lab.condition), []
+    make(lab, "half", find_half, [mask for base in bases for mask in candidates(base)], "half of the mask search")
+    for network in bases:
         kept = {find_mask(lab, mask).key for mask in halved(lab, network)}
         about = identity(network)
         mine = full[(full[list(about)] == pd.Series(about)).all(axis=1)]
@@ -137,7 +138,7 @@ def final_masks(lab: Lab) -> list[Mask]:
     table = search_masks(lab)
     points = {searched: search.select(group) for searched, group in table.groupby(SEARCHED)}
     masks = []
-    for network in networks(lab.study):
+    for network in networks(lab.study, lab.condition):
         about = tuple(identity(network)[column] for column in SEARCHED[:-1])
         for subroutine in subroutines_of(network.task):
             point = points[(*about, subroutine)]
@@ -159,21 +160,31 @@ def find_masks(lab: Lab) -> pd.DataFrame:
 
     `fault` is empty, or says why training diverged; such a mask has no numbers, and no effect is measured with it.
     """
-    return _find(lab, final_masks(lab), "masks", found=_tried(lab))
+    return find(lab, final_masks(lab), "masks", found=_tried(lab))
 
 
 def effects(lab: Lab) -> pd.DataFrame:
     """The table behind Figure 4: one row per mask and network (subnetwork, ablated), measured on test data."""
-    masks = used_masks(lab)
-    made = _make(lab, "effect", measure_effect, masks, "ablations")
-    rows = []
-    for mask, artefact in zip(masks, made, strict=True):
-        about = identity(mask.base) | {
-            "subroutine": mask.subroutine, "mask_seed": mask.seed, "start": mask.point.start, "key": artefact.key,
-            "base_accuracy": train_base(lab, mask.base).json("result")["test_accuracy"],
-        }  # fmt: skip
-        rows += [about | row for row in artefact.json("result")]
-    return pd.DataFrame(rows)
+    return effects_of(lab, used_masks(lab))
+
+
+def effects_of(lab: Lab, masks: list[Mask]) -> pd.DataFrame:
+    """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
+    made = make(lab, "effect", measure_effect, masks, "ablations")
+    return pd.DataFrame(
+        about_mask(lab, mask, artefact) | row
+        for mask, artefact in zip(masks, made, strict=True)
+        for row in artefact.json("result")
+    )
+
+
+def about_mask(lab: Lab, mask: Mask, artefact: Artefact) -> dict[str, Any]:
+    """Columns that say what an artefact made of a mask is about."""
+    judged = mask.base.trained() if mask.base.condition == "random" else mask.base
+    return identity(mask.base) | {
+        "subroutine": mask.subroutine, "mask_seed": mask.seed, "start": mask.point.start, "key": artefact.key,
+        "base_accuracy": train_base(lab, judged).json("result")["test_accuracy"],
+    }  # fmt: skip
 
 
 def annealing(lab: Lab, mask: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -198,6 +209,7 @@ def identity(network: Network) -> dict[str, Any]:
     """Columns that say which base model a row is about. Bases of singular and plural are distinct clusters."""
     task, number = split_task(network.task)
     return {
+        "condition": network.condition,
         "model": network.experiment.model,
         "paper_model": network.experiment.paper_model,
         "task": task,
@@ -214,16 +226,39 @@ def attempted(masks: pd.DataFrame) -> str:
     return told if dropped.empty else f"{told}; {dropped['fault'].iloc[0]}"
 
 
+def _prepare(lab: Lab, wanted: list[Network]) -> None:
+    """What base models need before them, many at a time: pretrained weights, or the settings of a pruning tried."""
+    missing = [network for network in wanted if lab.store.find("base", network.spec(lab)) is None]
+    starting = {network.experiment.model: network for network in missing if network.experiment.pretraining is not None}
+    for network in starting.values():
+        tasks = network.experiment.pretraining.tasks
+        stimuli.render(lab.store, [(network.experiment, task) for task in tasks], _base_only, compute=lab.study.compute)
+    _run(lab, pretrain, [(lab, network) for network in starting.values()], "pretraining")
+    pruned = [network for network in missing if network.condition == "pruned"]
+    if pruned:
+        make(lab, "base", train_base, [network.trained() for network in pruned], "base models")
+        _run(lab, prune, [(lab, network, point) for network in pruned for point in prunings(lab, network)], "pruning")
+
+
+def _run(lab: Lab, step: Callable, jobs: list[tuple], label: str) -> None:
+    if jobs:
+        run_jobs(step, jobs, compute=lab.study.compute, label=label)
+
+
+def _base_only(task: str) -> tuple[str]:
+    return ("base",)
+
+
 def _tried(lab: Lab) -> list[Mask]:
     """The masks of the search that are trained to their end."""
-    masks = {network: list(candidates(network)) for network in networks(lab.study)}
+    masks = {network: list(candidates(network)) for network in networks(lab.study, lab.condition)}
     halving = [network for network in masks if network.experiment.masks.search == "halving"]
-    _make(lab, "half", find_half, [mask for network in halving for mask in masks[network]], "half of the mask search")
+    make(lab, "half", find_half, [mask for network in halving for mask in masks[network]], "half of the mask search")
     masks |= {network: halved(lab, network) for network in halving}
     return [mask for tried in masks.values() for mask in tried]
 
 
-def _find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ()) -> pd.DataFrame:
+def find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ()) -> pd.DataFrame:
     """Find masks, but for those `found` before; a row each. Masks are grouped before it is looked which are missing:
     the same ones must be together in a run that goes on after a kill."""
     before = set(found)
@@ -249,9 +284,14 @@ def _groups(lab: Lab, masks: list[Mask]) -> list[list[Mask]]:
     ]
 
 
-def _make(lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask], label: str) -> list[Artefact]:
-    """Take a step for everything wanted. Workers are started for what is not there yet, and only then."""
-    jobs = [(lab, one) for one in _missing(lab, kind, wanted)]
+def make(
+    lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask], label: str, **more: Any
+) -> list[Artefact]:
+    """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
+
+    more: what the step's artefact depends on besides what it is made of.
+    """
+    jobs = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
     run_jobs(step, jobs, compute=lab.study.compute, label=label)
     return [step(lab, one) for one in wanted]
 

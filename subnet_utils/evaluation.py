@@ -68,17 +68,20 @@ def score_both(
     Raises WrongNetwork if the subnetwork was found in another model, ValueError if it masks weights before `start` or
     if the outputs are of another prefix.
     """
-    prefix, suffix = model.cut(start)
+    _, suffix = model.cut(start)
     early = sorted(subnetwork.masks.keys() - dict(suffix.named_parameters()).keys())
     if early:
         raise ValueError(f"the subnetwork masks '{early[0]}', before stage '{start}'; start where it does")
+    apply: dict[str, Callable] = {"subnetwork": subnetwork.apply, "ablated": subnetwork.ablate}
+    return {name: score_from(masked(model), start, sets) for name, masked in apply.items()}
+
+
+def score_from(model: StagedModel, start: str, sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]]) -> dict[str, Score]:
+    """Scores of a network on several sets, whose items have passed its stages before `start`.
+
+    Raises ValueError if the outputs are of another prefix than the network's.
+    """
+    prefix, suffix = model.cut(start)
     for frozen, _ in sets.values():
         frozen.require(prefix)
-    apply: dict[str, Callable] = {"subnetwork": subnetwork.apply, "ablated": subnetwork.ablate}
-    scores = {}
-    for network, masked in apply.items():
-        _, suffix = masked(model).cut(start)
-        scores[network] = {
-            name: score_embeddings(embed_all(suffix, {}, frozen), data) for name, (frozen, data) in sets.items()
-        }
-    return scores
+    return {name: score_embeddings(embed_all(suffix, {}, frozen), data) for name, (frozen, data) in sets.items()}

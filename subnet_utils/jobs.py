@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from subnet_utils.study import Compute
+from subnet_utils.settings import Compute
 from subnet_utils.training import progress_bar, resolve_device
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

@@ -1,31 +1,41 @@
-"""The lab: a study, its artefact store, and the base models in it, trained once and loaded from there.
+"""The lab: a study, its artefact store, and the networks in it, made once and loaded from there.
 
-What a base model depends on is its specification, which names its artefact: change a parameter and exactly what depends
-on it is new.
+A network is trained on its task, from random or from pretrained weights; or left untrained, for the random control
+(appendix I); or trained and then pruned (appendix J). What it depends on is its specification, which names its
+artefact: change a parameter and exactly what depends on it is new.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils import stimuli
+from subnet_utils import pretraining, stimuli
 from subnet_utils.evaluation import score_model
+from subnet_utils.masks.discover import discover
+from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.settings import BaseTraining
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
-from subnet_utils.study import BaseSearch, BaseTraining, Experiment, Study
+from subnet_utils.study import BaseSearch, Experiment, Study
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
-from subnet_utils.training import Recipe, autocast, fit, generator_for, resolve_device
+from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, generator_for, resolve_device
 
 CHECKPOINT = "checkpoint.safetensors"
+LEARNED = 0.9
+"""Accuracy from which on a network has learned its task (section 3)."""
+Condition = Literal["trained", "random", "pruned"]
+"""The authors' names for what a network is; a pretrained one is trained, too."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,8 @@ class Lab:
 
     study: Study
     store: Store
+    condition: "Condition" = "trained"
+    """Of the networks that its tables are about: 'trained' or 'pruned'."""
 
     @classmethod
     def open(cls, study: Any, store: Path | str | None = None) -> "Lab":
@@ -47,36 +59,82 @@ class Lab:
         """Where the networks are trained and run."""
         return resolve_device(self.study.compute)
 
+    def pretrained(self) -> "Lab":
+        """The same lab for the study's pretrained experiments. Raises ValueError if it has none."""
+        if not self.study.pretrained:
+            raise ValueError(f"profile '{self.study.name}' has no 'pretrained' experiments; add one")
+        update = {"experiments": self.study.pretrained, "pretrained": (), "vit_search": None, "pruning": None}
+        return replace(self, study=self.study.model_copy(update=update))
+
+    def pruned(self) -> "Lab":
+        """The same lab for the networks that the study prunes. Raises ValueError if it prunes none."""
+        if self.study.pruning is None:
+            raise ValueError(f"profile '{self.study.name}' has no 'pruning'; add it")
+        update = {"experiments": self.study.to_prune(), "pretrained": (), "vit_search": None}
+        return replace(self, study=self.study.model_copy(update=update), condition="pruned")
+
 
 @dataclass(frozen=True)
 class Network:
-    """One base model to be: an architecture on a task, with a recipe and a seed."""
+    """One base model to be: an architecture on a task, with a recipe and a seed.
+
+    draw: seed of the weights of an untrained one.
+    """
 
     experiment: Experiment | BaseSearch
     task: str
     training: BaseTraining
     seed: int
+    condition: "Condition" = "trained"
+    draw: int = 0
 
     @property
     def label(self) -> str:
         """A name for progress lines."""
-        return f"{self.experiment.model} {self.task} seed {self.seed}"
+        name = f"{self.experiment.model} {self.task} seed {self.seed}"
+        return name if self.condition == "trained" else f"{self.condition} {name}"
+
+    def untrained(self, *, mask_seed: int | None = None) -> "Network":
+        """The control to this network: the same architecture with weights as they are drawn, before any training.
+
+        Each base model has an untrained network of its own. mask_seed: that of the authors' run instead, which has one
+        for each mask seed, the same under every base model.
+        """
+        parts = (self.task, self.seed) if mask_seed is None else (mask_seed,)
+        draw = generator_for("untrained", *parts).initial_seed() % 2**31
+        return replace(self, condition="random", draw=draw)
+
+    def trained(self) -> "Network":
+        """The trained network that an untrained or pruned one belongs to."""
+        return replace(self, condition="trained", draw=0)
 
     def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the trained weights depend on."""
-        return {
-            "architecture": self.experiment.architecture.model_dump(),
+        """What the weights and scores of the network depend on."""
+        if self.condition == "pruned":
+            settings = lab.study.pruning.model_dump(exclude={"models", "tasks", "seeds"})
+            return {"condition": "pruned", "base": self.trained().spec(lab), "pruning": settings}
+        architecture = {"architecture": self.experiment.architecture.model_dump()}
+        data = {
+            "sizes": self.experiment.data.base.model_dump(),
+            **stimuli.sampling(self.task, self.experiment.data),
+        }
+        if self.condition == "random":
+            return {"condition": "random", **architecture, "task": self.task, "seed": self.draw, **data}
+        spec = {
+            **architecture,
             "task": self.task,
             "seed": self.seed,
             "training": self.training.model_dump(exclude={"seeds"}),
             "precision": lab.study.compute.precision,
-            "sizes": self.experiment.data.base.model_dump(),
-            **stimuli.sampling(self.task, self.experiment.data),
+            **data,
         }
+        if getattr(self.experiment, "pretraining", None) is None:  # a search of base models has no such setting
+            return spec
+        return spec | {"pretraining": pretraining.spec(self.experiment, lab.study.compute)}
 
 
 def train_base(lab: Lab, network: Network) -> Artefact:
-    """A trained base model: weights, history, and accuracy on its own task's validation and test sets."""
+    """A base model: weights, accuracy on its own task's validation and test sets, and history if it was trained."""
     return lab.store.make("base", network.spec(lab), partial(_build_base, lab, network))
 
 
@@ -85,7 +143,8 @@ def untrained(network: Network) -> StagedModel:
     architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
     if architecture.family == "bert":
         sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
-    return build(architecture.model_dump(), seed=network.seed, **sizes)
+    seed = network.draw if network.condition == "random" else network.seed
+    return build(architecture.model_dump(), seed=seed, **sizes)
 
 
 def load_base(lab: Lab, network: Network) -> StagedModel:
@@ -94,24 +153,43 @@ def load_base(lab: Lab, network: Network) -> StagedModel:
 
 
 def _build_base(lab: Lab, network: Network, folder: Path) -> None:
-    model = untrained(network).to(lab.device)
-    train, validation, test = (data_of(lab, network, "base", split) for split in stimuli.SPLITS)
+    model, more = MAKERS[network.condition](lab, network, folder)
+    save_tensors(folder / "weights.safetensors", model.state_dict())
+    scores = {split: score_model(model, data_of(lab, network, "base", split)) for split in ("validation", "test")}
+    result = {f"{split}_{name}": value for split, score in scores.items() for name, value in asdict(score).items()}
+    save_json(folder / "result.json", result | more | {"network": fingerprint(model)})
+
+
+def _trained(lab: Lab, network: Network, folder: Path) -> tuple[StagedModel, dict[str, Any]]:
+    """The network trained on its task, its history filed; how many epochs it took."""
+    model = untrained(network)
+    settings = getattr(network.experiment, "pretraining", None)
+    if settings is not None:
+        pretraining.start_from(model, pretrain(lab, network), settings)
+    model.to(lab.device)
+    train, validation = (data_of(lab, network, "base", split) for split in ("train", "validation"))
     history = _fit_base(lab, network, model, train, validation, folder)
     save_table(folder / "history.parquet", history)
-    save_tensors(folder / "weights.safetensors", model.state_dict())
-    on_validation, on_test = score_model(model, validation), score_model(model, test)
-    result = {
-        "validation_accuracy": on_validation.accuracy,
-        "validation_loss": on_validation.loss,
-        "validation_margin": on_validation.margin,
-        "test_accuracy": on_test.accuracy,
-        "test_loss": on_test.loss,
-        "test_margin": on_test.margin,
-        "epochs": len(history),
-        "best_epoch": int(history["validation_loss"].idxmin()),
-        "network": fingerprint(model),
-    }
-    save_json(folder / "result.json", result)
+    return model, {"epochs": len(history), "best_epoch": int(history["validation_loss"].idxmin())}
+
+
+def _as_drawn(lab: Lab, network: Network, folder: Path) -> tuple[StagedModel, dict[str, Any]]:
+    """The network before training."""
+    return untrained(network).to(lab.device), {"epochs": 0, "best_epoch": 0}
+
+
+def _pruned(lab: Lab, network: Network, folder: Path) -> tuple[StagedModel, dict[str, Any]]:
+    """The trained network without the weights that pruning takes out; how many are left of how many."""
+    made = [prune(lab, network, point) for point in prunings(lab, network)]
+    found = [artefact.json("result") for artefact in made]
+    best = made[best_pruning(found)]
+    kept = Subnetwork.load(best.path / "subnetwork.safetensors")
+    size = {"active": kept.active, "total": kept.total, "pruning": best.json("result")["point"]}
+    return kept.apply(load_base(lab, network.trained())), {"epochs": 0, "best_epoch": 0, **size}
+
+
+MAKERS = {"trained": _trained, "random": _as_drawn, "pruned": _pruned}
+"""How a network of each condition is made."""
 
 
 def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, validation: OddOneOut, folder: Path):
@@ -164,6 +242,69 @@ def data_of(lab: Lab, network: Network, set_name: str, split: str) -> OddOneOut:
 def precision_of(lab: Lab) -> Callable[[], AbstractContextManager]:
     """The context in which forward passes of training run, at the study's precision."""
     return partial(autocast, lab.study.compute, lab.device)
+
+
+def pretrain(lab: Lab, network: Network) -> Artefact:
+    """The pretrained weights that a network starts from. Raises ValueError for one that starts from random weights."""
+    return pretraining.pretrain(lab.store, network.experiment, lab.study.compute)
+
+
+def prunings(lab: Lab, network: Network) -> list[tuple[float, float]]:
+    """The settings of the search for a pruned network: learning rate and first value of the mask's logits."""
+    return list(product(lab.study.pruning.learning_rates, lab.study.pruning.inits))
+
+
+def prune(lab: Lab, network: Network, point: tuple[float, float]) -> Artefact:
+    """A subnetwork of the trained network that computes its whole task, found by continuous sparsification."""
+    spec = network.spec(lab) | {"network": train_base(lab, network.trained()).json("result")["network"]}
+    learning_rate, start_value = point
+    spec["pruning"] = {
+        name: value for name, value in spec["pruning"].items() if name not in ("learning_rates", "inits")
+    } | {"learning_rate": learning_rate, "mask_init": start_value}
+    return lab.store.make("pruning", spec, partial(_build_pruning, lab, network.trained(), point))
+
+
+def best_pruning(found: Sequence[Mapping[str, Any]]) -> int:
+    """Which of several prunings is taken: the fewest weights among those that keep 90%, else the most accurate.
+
+    found: `validation_accuracy` and `active` of each, or `fault`. Raises TrainingDiverged if there are only faults.
+    """
+    usable = [i for i, one in enumerate(found) if "fault" not in one]
+    if not usable:
+        raise TrainingDiverged(f"no pruning came to its end: {found[0]['fault']}")
+    able = [i for i in usable if found[i]["validation_accuracy"] >= LEARNED]
+    if able:
+        return min(able, key=lambda i: found[i]["active"])
+    return max(usable, key=lambda i: found[i]["validation_accuracy"])
+
+
+def _build_pruning(lab: Lab, network: Network, point: tuple[float, float], folder: Path) -> None:
+    settings, model, (learning_rate, start_value) = lab.study.pruning, load_base(lab, network), point
+    train = data_of(lab, network, "base", "train")
+    train = replace(train, examples=train.examples[: settings.examples])
+    try:
+        found = discover(
+            model,
+            train.items,
+            lambda generator: batches(train, settings.batch_size, generator=generator),
+            lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+            method=ContinuousSparsification(settings.epochs, settings.beta_max, start_value, settings.l0),
+            start=network.experiment.architecture.stages[0],
+            recipe=Recipe(learning_rate, settings.epochs, network.seed),
+            autocast=precision_of(lab),
+            checkpoint=folder / CHECKPOINT,
+            label=f"pruning {network.label}",
+        )
+    except TrainingDiverged as error:
+        save_json(folder / "result.json", {"fault": str(error)})
+        return
+    kept = found.subnetwork
+    kept.save(folder / "subnetwork.safetensors")
+    save_table(folder / "history.parquet", found.history)
+    accuracy = score_model(kept.apply(model), data_of(lab, network, "base", "validation")).accuracy
+    size = {"active": kept.active, "total": kept.total}
+    about = {"learning_rate": learning_rate, "mask_init": start_value}
+    save_json(folder / "result.json", {"validation_accuracy": accuracy, **size, "point": about})
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from subnet_utils import figures, reference
+from subnet_utils import figures, paper_tables
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
 
@@ -84,7 +84,8 @@ def heatmaps(search: pd.DataFrame) -> Figure:
 
 
 def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
-    """Figure 4 (or 6): Test Target minus Test Other for every task of one or more models, the paper's mean beside ours.
+    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models, the paper's mean beside
+    ours.
 
     effects: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
     """
@@ -92,7 +93,7 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
 
 
 def accuracies(effects: pd.DataFrame) -> Figure:
-    """Figures 8, 9 and 11: absolute accuracies on both probe sets for every task of one or more models."""
+    """Figures 8 to 12, and the lower rows of 16 and 17: absolute accuracies on both probe sets for every task."""
     return _panels(effects, None)
 
 
@@ -112,7 +113,8 @@ def step_times(times: pd.DataFrame) -> Figure:
 
 
 def _panels(effects: pd.DataFrame, stars: pd.DataFrame | None) -> Figure:
-    paper = reference.load("break_it_down_effects").query("condition == 'trained'")
+    (condition,) = effects["condition"].unique()  # the authors' runs of which ours are shown
+    paper = paper_tables.printed_effects(condition)
     groups = list(effects.groupby(["paper_model", "task", "number"], sort=False))
     figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
     for ax, ((paper_model, task, number), runs) in zip(axes, groups, strict=True):

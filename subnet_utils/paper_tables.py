@@ -9,25 +9,33 @@ from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import BASE_THRESHOLD
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
+BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
+VISION_STARTS, LANGUAGE_STARTS = ("stem", "stage_3", "stage_4"), ("layer_1", "layer_3", "layer_4")
 PAPER_NETWORKS = {
-    "resnet50": (RESNET50, ("stem", "stage_3", "stage_4")),
-    "wide_resnet50": (RESNET50 | {"width_factor": 2}, ("stem", "stage_3", "stage_4")),
-    "bert_small": (
-        {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048},
-        ("layer_1", "layer_3", "layer_4"),
-    ),
+    "resnet50": (RESNET50, VISION_STARTS),
+    "resnet50_simclr": (RESNET50, VISION_STARTS),
+    "wide_resnet50": (RESNET50 | {"width_factor": 2}, VISION_STARTS),
+    "bert_small": (BERT_SMALL, LANGUAGE_STARTS),
+    "bert_small_lm": (BERT_SMALL, LANGUAGE_STARTS),
 }
 """The paper's architectures and the stages at which its search starts to mask (section 5, appendix C)."""
-SIZE_TABLES = {"resnet50": (5,), "wide_resnet50": (7,), "bert_small": (8, 9)}
+SIZE_TABLES = {
+    "resnet50": (5,),
+    "resnet50_simclr": (6,),
+    "wide_resnet50": (7,),
+    "bert_small": (8, 9),
+    "bert_small_lm": (10, 11),
+}
 """Which tables of appendix H list the subnetworks of each model."""
 SIGNIFICANT = 0.05
 BY_TASK = ["model", "task", "number"]
 
 
-def bases(found: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Table 2: test accuracy of the base models, one row per model and task."""
+def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
+    """Table 2 (or 3, of pretrained ones): test accuracy of the base models, one row per model and task."""
     ours = _as_paper_model(found).rename(columns={"test_accuracy": "accuracy"})
-    return compare(ours, reference.load("break_it_down_table2"), by=BY_TASK, value="accuracy", profile=profile)
+    printed = reference.load(f"break_it_down_table{table}")
+    return compare(ours, printed, by=BY_TASK, value="accuracy", profile=profile)
 
 
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
@@ -50,7 +58,7 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
 
 
 def masked_totals() -> pd.DataFrame:
-    """Masked weights of the paper's networks by first masked stage: printed in Tables 5 to 9, and counted in ours.
+    """Masked weights of the paper's networks by first masked stage: printed in Tables 5 to 11, and counted in ours.
 
     The search also starts at BERT's layer 4, but no selected mask did, so that total is not printed.
     """
@@ -67,7 +75,7 @@ def masked_totals() -> pd.DataFrame:
 
 
 def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Tables 5 and 7 to 9: the share of the masked weights that subnetworks keep, per model, task and subroutine."""
+    """Tables 5 to 11: the share of the masked weights that subnetworks keep, per model, task and subroutine."""
     printed = pd.concat([_printed_sizes(model) for model in SIZE_TABLES], ignore_index=True)
     printed["density"] = printed["active"] / printed["total"]
     by = [*BY_TASK, "subroutine"]
@@ -75,10 +83,36 @@ def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
     return compare(_as_paper_model(found), printed, by=by, value="density", profile=profile)
 
 
-def effects(found: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """The values behind Figures 4 and 6: the difference per model, task, subroutine and network."""
+def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
+    """The values behind Figures 4 to 7: the difference per model, task, subroutine and network.
+
+    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18.
+    """
     by = [*BY_TASK, "subroutine", "network"]
-    return compare(_as_paper_model(found), _trained(), by=by, value="difference", profile=profile)
+    return compare(_as_paper_model(found), printed_effects(condition), by=by, value="difference", profile=profile)
+
+
+def table_12(effects: pd.DataFrame) -> pd.DataFrame:
+    """Table 12: the two-factor model's statistics for trained against untrained networks, the paper's and ours.
+
+    effects: rows of both conditions. Bases below 90% are left out, with the untrained networks that belong to them.
+    """
+    learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
+    ours = statistics.random_control_table(_as_paper_model(learned))
+    printed = reference.load("break_it_down_table12").add_prefix("paper_")
+    keys = ["model", "task", "subroutine"]
+    table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
+    tests = (("coefficient", "paper_random_stars", "random_coefficient_p"), ("chi2", "paper_ablated_stars", "random_p"))
+    for name, paper, p in tests:
+        table[f"{name}_verdict"] = [_significance_verdict(*pair) for pair in zip(table[paper], table[p], strict=True)]
+    shown = [
+        "n_bases_trained", "n_bases_random", "random_coefficient",
+        "paper_random_z", "random_coefficient_z", "paper_random_stars", "random_coefficient_stars",
+        "random_coefficient_p", "random_coefficient_t_p", "random_coefficient_permutation_p", "coefficient_verdict",
+        "random_ablated_difference", "paper_ablated_chi2", "random_chi2", "paper_ablated_stars", "random_stars",
+        "random_p", "random_t_p", "random_permutation_p", "chi2_verdict",
+    ]  # fmt: skip
+    return table[[*keys, *shown]]
 
 
 def table_1(found: pd.DataFrame) -> pd.DataFrame:
@@ -126,8 +160,10 @@ def _significance_verdict(paper_stars: str, p: float) -> str:
     return AGREES if ("*" in paper_stars) == (p < SIGNIFICANT) else DIFFERS
 
 
-def _trained() -> pd.DataFrame:
-    return reference.load("break_it_down_effects").query("condition == 'trained'")
+def printed_effects(condition: str = "trained") -> pd.DataFrame:
+    """The authors' effects of one condition: trained, random or pruned."""
+    table = reference.load("break_it_down_effects")
+    return table[table["condition"] == condition]
 
 
 def _printed_sizes(model: str) -> pd.DataFrame:

@@ -7,36 +7,47 @@
 with standard errors clustered by base model, because masks found in one base are not independent
 observations. The intercept is then the mean difference of the subnetworks, and intercept + ablation that of
 the ablated models. Two group means saturate the model, so every statistic below depends on the runs of one
-network only, through the number and the sum of the values in each base: `_Runs`.
+network only, through the number and the sum of the values in each base: `clusters.Runs`.
 
 The z and the chi-square of the paper treat the standard error as known. It is estimated from 2, 3 or 6
 bases, and with so few they are far too optimistic (two bases: z = 3.00 is p = .003, and p = .20 as a t with
 one degree of freedom). `compositionality_table` therefore returns t tests, a wild cluster bootstrap and
-intervals beside them.
+intervals beside them, and `random_control_table`, which compares trained with random networks (appendix I.1),
+t tests and permutation tests.
 """
 
 import math
-from itertools import combinations_with_replacement, product
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import stats
 
+from subnet_utils.clusters import (
+    Interval,
+    Runs,
+    bootstrap,
+    by_base,
+    check_options,
+    mean_and_error,
+    permutation_test,
+    ratio,
+    smallest_permutation_p,
+    student,
+    wild_bootstrap,
+    without_rounding,
+)
 from subnet_utils.tasks.odd_one_out import CHANCE
 
-EXACT_SIGNS = 12
-"""Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
-EXACT_RESAMPLES = 8
-"""Up to this many bases the bootstrap interval enumerates all G^G resamples (6435 distinct ones)."""
+KEYS = ["model", "task", "subroutine"]
+"""What each statistic is computed for, one row of a table each."""
+LEVELS = {"network": ("subnetwork", "ablated"), "condition": ("trained", "random")}
+"""The factors of the paper's models and their levels."""
 
-_KEYS = ["model", "task", "subroutine"]
-_REQUIRED = [*_KEYS, "base_model", "network", "difference"]
-_ROUNDING = 1e-12  # relative to the largest value; anything smaller is rounding error and counts as zero
 _MARKS = {0.001: "***", 0.01: "**", 0.05: "*", 0.1: "."}
 _TESTS = (("subnetwork", "intercept", "z"), ("ablated", "ablated", "chi2"))  # network, its test, statistic
-_COLUMNS = [*_KEYS, "n_runs", "n_bases"] + [
+_COLUMNS = [*KEYS, "n_runs", "n_bases"] + [
     column
     for network, test, statistic in _TESTS
     for column in (
@@ -47,22 +58,15 @@ _COLUMNS = [*_KEYS, "n_runs", "n_bases"] + [
         *(f"{network}_{name}" for name in ("bootstrap_low", "bootstrap_high", "t_low", "t_high")),
     )
 ]
-
-
-class Interval(NamedTuple):
-    """A mean and the limits of its interval, in the units of the values; the limits are nan with one base."""
-
-    mean: float
-    low: float
-    high: float
-
-
-class _Runs(NamedTuple):
-    """The runs of one network, added up within each base model."""
-
-    sums: np.ndarray  # [bases] sum of the values
-    sizes: np.ndarray  # [bases] number of runs
-    scale: float  # largest absolute value
+_SIGNIFICANCE = ("p", "stars", "t_p", "permutation_p")
+_CONTROL_COLUMNS = [
+    *KEYS,
+    *(f"{count}_{condition}" for count in ("n_bases", "n_runs") for condition in LEVELS["condition"]),
+    *(f"{condition}_{network}" for network in LEVELS["network"] for condition in LEVELS["condition"]),
+    *("random_coefficient", "random_coefficient_z", *(f"random_coefficient_{name}" for name in _SIGNIFICANCE)),
+    *("random_ablated_difference", "random_chi2", *(f"random_{name}" for name in _SIGNIFICANCE)),
+    "permutation_p_smallest",
+]
 
 
 def clamped_difference(target: ArrayLike, other: ArrayLike) -> ArrayLike:
@@ -104,14 +108,14 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the mean of all runs and its percentile interval over base models drawn with replacement.
 
-    values: [runs]; clusters: [runs] the base model of each run. Up to `EXACT_RESAMPLES` bases every
+    values: [runs]; clusters: [runs] the base model of each run. Up to `clusters.EXACT_RESAMPLES` bases every
     resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
     just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
     the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a
     level outside (0, 1).
     """
-    _check_options(level=level, draws=draws)
-    return _bootstrap(_by_base(values, clusters), level=level, seed=seed, draws=draws)
+    check_options(level=level, draws=draws)
+    return bootstrap(by_base(values, clusters), level=level, seed=seed, draws=draws)
 
 
 def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
@@ -121,8 +125,8 @@ def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -
     many runs this is the mean of all runs, and the standard error is the cluster-robust one of the paper.
     One base: the limits are nan. Arguments and errors as for `bootstrap_interval`.
     """
-    _check_options(level=level, draws=1)
-    return _student(_by_base(values, clusters), level=level)
+    check_options(level=level, draws=1)
+    return student(by_base(values, clusters), level=level)
 
 
 def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9999) -> pd.DataFrame:
@@ -146,7 +150,7 @@ def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int =
       cluster sandwich times G / (G - 1), without the factor (n - 1) / (n - k);
     - `intercept_t_p`, `ablated_t_p`: the same statistics as a t with G - 1 degrees of freedom;
     - `intercept_wild_p`, `ablated_wild_p`: wild cluster bootstrap with the null imposed and Rademacher
-      weights, exact up to `EXACT_SIGNS` bases, otherwise from `draws` random sign vectors. It cannot fall
+      weights, exact up to `clusters.EXACT_SIGNS` bases, otherwise from `draws` random sign vectors. It cannot fall
       below `..._wild_p_smallest`, which is 2 / 2^G when exact: three bases never get below .25;
     - `..._bootstrap_low`, `..._bootstrap_high`, `..._t_low`, `..._t_high`: 95% intervals over bases, of
       `bootstrap_interval` and `t_interval`.
@@ -160,33 +164,89 @@ def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int =
     Raises ValueError for a missing column, an unknown network, an empty key, or a difference that is not
     finite.
     """
-    _check_options(level=0.95, draws=draws)
-    effects = _checked(effects)
+    check_options(level=0.95, draws=draws)
     rows = [
-        dict(zip(_KEYS, key, strict=True)) | _tests_of(group, seed=seed, draws=draws)
-        for key, group in effects.groupby(_KEYS, sort=True, observed=True)
+        dict(zip(KEYS, key, strict=True)) | _tests_of(group, seed=seed, draws=draws)
+        for key, group in checked_effects(effects).groupby(KEYS, sort=True, observed=True)
     ]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _checked(effects: pd.DataFrame) -> pd.DataFrame:
-    """Return the needed columns with a finite float `difference` and integer codes of the bases in `base`."""
-    for column in _REQUIRED:
+def random_control_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9999) -> pd.DataFrame:
+    """Test whether masks do in random networks what they do in trained ones.
+
+    The statistics of *Break It Down*, Table 12 (appendix I.1), of the two-factor model
+
+        performance = intercept + ablation * [ablated] + random * [random] + interaction * [ablated and random],
+
+    and what should stand beside them with few bases. Four cell means saturate the model, so each contrast is
+    the difference of two means over disjoint clusters: a base is another cluster in the other condition,
+    whatever its name. (In the authors' run the random networks are the same three under every base.)
+
+    effects: as for `compositionality_table`, with a column `condition`, 'trained' or 'random'.
+
+    Returns one row per (model, task, subroutine), sorted, whatever the order of the input:
+
+    - `n_bases_trained`, `n_bases_random`, and `n_runs_trained`, `n_runs_random`, runs of subnetworks;
+    - `trained_subnetwork`, `random_subnetwork`, `trained_ablated`, `random_ablated`: means over runs;
+    - `random_coefficient`, random minus trained subnetworks, with `..._z`, `..._p` (normal), `..._stars`;
+    - `random_ablated_difference`, random minus trained ablated models, with `random_chi2`, `random_p`,
+      `random_stars`: the Wald test of random + interaction = 0. Covariance: HC0 cluster sandwich times
+      G / (G - 1), where G counts the bases of both conditions;
+    - `random_coefficient_t_p`, `random_t_p`: the same statistics as a t with G - 2 degrees of freedom;
+    - `random_coefficient_permutation_p`, `random_permutation_p`: the difference of the means of the bases'
+      means among all ways to call as many of the bases trained, exact up to `clusters.EXACT_LABELLINGS` ways,
+      otherwise among `draws` random ones and the observed one. Neither falls below `permutation_p_smallest`:
+      .1 for 3 + 3 bases, .002 for 6 + 6.
+
+    Degenerate input, all without a warning. A condition with one base or none, or with none in the network
+    tested: all but counts and means is nan. Bases with equal means in either condition: z is inf or -inf
+    (chi2 inf, p 0), or nan if the conditions have the same mean too, where the permutation p is 1. The degrees
+    of freedom and the permutations count the bases with runs of the network tested.
+
+    Raises ValueError as `compositionality_table` does, and for an unknown condition.
+    """
+    check_options(level=0.95, draws=draws)
+    rows = [
+        _controls_of(group, seed=seed, draws=draws) | dict(zip(KEYS, key, strict=True))
+        for key, group in checked_effects(effects, ("network", "condition")).groupby(KEYS, sort=True, observed=True)
+    ]
+    return pd.DataFrame(rows, columns=_CONTROL_COLUMNS)
+
+
+def checked_effects(effects: pd.DataFrame, factors: Sequence[str] = ("network",)) -> pd.DataFrame:
+    """Return the needed columns with a finite float `difference` and integer codes of the bases in `base`.
+
+    factors: which of `LEVELS` the effects must have. Raises ValueError as `compositionality_table` does.
+    """
+    required = [*KEYS, "base_model", *factors, "difference"]
+    for column in required:
         if column not in effects.columns:
-            raise ValueError(f"effects have no column {column!r}; they need {', '.join(_REQUIRED)}")
-    unknown = effects["network"][~effects["network"].isin([network for network, *_ in _TESTS])]
-    if len(unknown):
-        raise ValueError(f"unknown network {unknown.iloc[0]!r} in effects; use 'subnetwork' or 'ablated'")
-    for column in [*_KEYS, "base_model"]:
+            raise ValueError(f"effects have no column {column!r}; they need {', '.join(required)}")
+    for factor in factors:
+        unknown = effects[factor][~effects[factor].isin(LEVELS[factor])]
+        if len(unknown):
+            valid = " or ".join(map(repr, LEVELS[factor]))
+            raise ValueError(f"unknown {factor} {unknown.iloc[0]!r} in effects; use {valid}")
+    for column in [*KEYS, "base_model"]:
         if missing := effects[column].isna().sum():
             raise ValueError(f"{missing} rows of effects have no {column!r}; fill it in")
-    values = pd.to_numeric(effects["difference"], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    return effects[[*KEYS, *factors]].assign(difference=_finite(effects["difference"]), base=_codes(effects))
+
+
+def _finite(difference: pd.Series) -> np.ndarray:
+    """Return the differences as floats; raise ValueError if one is missing or no number."""
+    values = pd.to_numeric(difference, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise ValueError(f"{bad.size} rows of effects have no finite 'difference'; leave these runs out")
+    return values
+
+
+def _codes(effects: pd.DataFrame) -> np.ndarray:
+    """Return an integer for the base model of each row; bases of different `number` are different bases."""
     base = ["number", "base_model"] if "number" in effects.columns else ["base_model"]
-    codes = effects.groupby(base, sort=False, dropna=False, observed=True).ngroup()
-    return effects[[*_KEYS, "network"]].assign(difference=values, base=codes.to_numpy())
+    return effects.groupby(base, sort=False, dropna=False, observed=True).ngroup().to_numpy()
 
 
 def _tests_of(group: pd.DataFrame, *, seed: int, draws: int) -> dict[str, float | str]:
@@ -197,7 +257,7 @@ def _tests_of(group: pd.DataFrame, *, seed: int, draws: int) -> dict[str, float 
         part = group[group["network"] == network]
         row |= {f"{network}_runs": len(part), f"{test}_z": math.nan, f"{test}_stars": ""}
         if len(part):
-            runs = _by_base(part["difference"], part["base"])
+            runs = by_base(part["difference"], part["base"])
             estimates = _estimates(runs, seed=seed, draws=draws)
             tests = _tests(runs, n_bases, seed=seed, draws=draws)
             row |= {f"{network}_{name}": value for name, value in estimates.items()}
@@ -207,144 +267,69 @@ def _tests_of(group: pd.DataFrame, *, seed: int, draws: int) -> dict[str, float 
     return row
 
 
-def _estimates(runs: _Runs, *, seed: int, draws: int) -> dict[str, float]:
+def _estimates(runs: Runs, *, seed: int, draws: int) -> dict[str, float]:
     """Return the mean over runs and both 95% intervals."""
-    mean, low, high = _bootstrap(runs, level=0.95, seed=seed, draws=draws)
-    student = _student(runs, level=0.95)
-    return {
-        "difference": mean,
-        "bootstrap_low": low,
-        "bootstrap_high": high,
-        "t_low": student.low,
-        "t_high": student.high,
-    }
+    mean, low, high = bootstrap(runs, level=0.95, seed=seed, draws=draws)
+    _, t_low, t_high = student(runs, level=0.95)
+    return {"difference": mean, "bootstrap_low": low, "bootstrap_high": high, "t_low": t_low, "t_high": t_high}
 
 
-def _tests(runs: _Runs, n_bases: int, *, seed: int, draws: int) -> dict[str, float | str]:
+def _tests(runs: Runs, n_bases: int, *, seed: int, draws: int) -> dict[str, float | str]:
     """Return z, its p-values and its stars for the hypothesis that the mean of the runs is 0."""
     z, own_bases = math.nan, len(runs.sums)
     if own_bases > 1:  # a single base with runs has no residual, and would pass for certainty
-        z = float(_statistic(*_mean_and_error(runs.sums, runs, n_bases)))
+        z = float(ratio(*mean_and_error(runs.sums, runs, n_bases)))
+    wild_p, smallest = wild_bootstrap(runs, seed=seed, draws=draws)
+    return _significance(z, own_bases - 1) | {"wild_p": wild_p, "wild_p_smallest": smallest}
+
+
+def _significance(z: float, freedom: int) -> dict[str, float | str]:
+    """Return z, its p-value as a normal variable with the paper's stars, and as a t with `freedom`."""
     p = float(2 * stats.norm.sf(abs(z)))
-    wild_p, smallest = _wild_bootstrap(runs, seed=seed, draws=draws)
-    return {
-        "z": z,
-        "p": p,
-        "stars": stars(p),
-        "t_p": float(2 * stats.t.sf(abs(z), own_bases - 1)) if own_bases > 1 else math.nan,
-        "wild_p": wild_p,
-        "wild_p_smallest": smallest,
-    }
+    t_p = math.nan if math.isnan(z) else float(2 * stats.t.sf(abs(z), freedom))
+    return {"z": z, "p": p, "stars": stars(p), "t_p": t_p}
 
 
-def _by_base(values: ArrayLike, clusters: ArrayLike) -> _Runs:
-    """Add up values within clusters.
-
-    Values and bases are put in an order of their own, so that no result depends on the order of the rows or
-    on the names of the bases, be it through rounding or through the random draws.
-    """
-    values, clusters = np.asarray(values, dtype=float), np.asarray(clusters, dtype=object)
-    if values.ndim != 1 or values.shape != clusters.shape:
-        raise ValueError(f"{values.size} values but {clusters.size} clusters; give one cluster per value")
-    if not len(values) or not np.isfinite(values).all() or pd.isna(clusters).any():
-        raise ValueError("give one finite value or more, each with its cluster; leave failed runs out")
-    order = np.argsort(values, kind="stable")
-    codes = pd.factorize(clusters)[0][order]
-    sums, sizes = np.bincount(codes, weights=values[order]), np.bincount(codes)
-    bases = np.lexsort((sums, sizes))
-    return _Runs(sums[bases], sizes[bases], float(np.abs(values).max()))
+def _controls_of(group: pd.DataFrame, *, seed: int, draws: int) -> dict[str, float | str]:
+    """Return the columns of one row of the control table from the runs of one model, task and subroutine."""
+    row = dict.fromkeys([*_CONTROL_COLUMNS, "random_z"], math.nan) | _counts(group)
+    bases = [row[f"n_bases_{condition}"] for condition in LEVELS["condition"]]
+    for network, test in (("subnetwork", "random_coefficient"), ("ablated", "random")):
+        cells = _cells(group[group["network"] == network])
+        row |= {f"{condition}_{network}": runs.mean for condition, runs in cells.items()} | {f"{test}_stars": ""}
+        if len(cells) == 2:
+            tests = _contrast(cells["trained"], cells["random"], sum(bases), seed=seed, draws=draws)
+            row |= {f"{test}_{name}": value for name, value in tests.items()}
+    row["random_coefficient"] = row["random_subnetwork"] - row["trained_subnetwork"]
+    row["random_ablated_difference"] = row["random_ablated"] - row["trained_ablated"]
+    row["random_chi2"] = row["random_z"] ** 2  # a Wald test with one degree of freedom
+    return row | {"permutation_p_smallest": smallest_permutation_p(*bases, draws=draws)}
 
 
-def _mean_and_error(sums: np.ndarray, runs: _Runs, n_bases: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over runs and its cluster-robust standard error: HC0 sandwich times G / (G - 1).
-
-    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a
-    group mean the sandwich is the sum of the squared cluster sums of residuals over the squared number of
-    runs.
-    """
-    n = runs.sizes.sum()
-    mean = _without_rounding(sums.sum(axis=-1) / n, runs.scale)
-    residuals = sums - runs.sizes * mean[..., None]
-    error = np.sqrt(n_bases / (n_bases - 1) * (residuals**2).sum(axis=-1)) / n
-    return mean, _without_rounding(error, runs.scale)
+def _counts(group: pd.DataFrame) -> dict[str, int]:
+    """Return the numbers of bases and of runs of subnetworks in each condition."""
+    counts = {}
+    for condition in LEVELS["condition"]:
+        part = group[group["condition"] == condition]
+        counts[f"n_bases_{condition}"] = part["base"].nunique()
+        counts[f"n_runs_{condition}"] = int((part["network"] == "subnetwork").sum())
+    return counts
 
 
-def _without_rounding(values: ArrayLike, scale: float) -> np.ndarray:
-    """Set to 0 what differs from 0 by rounding only, so that runs that are all equal have no error at all."""
-    values = np.asarray(values)
-    return np.where(np.abs(values) <= _ROUNDING * scale, 0.0, values)
+def _cells(part: pd.DataFrame) -> dict[str, Runs]:
+    """Return the runs of each condition that has any."""
+    conditions = part.groupby("condition", observed=True)
+    return {condition: by_base(runs["difference"], runs["base"]) for condition, runs in conditions}
 
 
-def _statistic(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return mean / error, with x / 0 = +-inf and 0 / 0 = nan."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return mean / error
-
-
-def _wild_bootstrap(runs: _Runs, *, seed: int, draws: int) -> tuple[float, float]:
-    """Return the two-sided wild cluster bootstrap p-value of mean = 0, and the smallest one attainable.
-
-    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each
-    replicate flips the sign of all runs of a base at once and is studentized again. The observed signs
-    count as one of the random vectors, which keeps the test valid. nan for fewer than two bases, or where
-    there is no statistic.
-    """
-    n_bases = len(runs.sums)
-    if n_bases < 2:
-        return math.nan, math.nan
-    signs = _sign_vectors(n_bases, seed=seed, draws=draws)
-    observed = abs(_statistic(*_mean_and_error(runs.sums, runs, n_bases)))
-    replicates = abs(_statistic(*_mean_and_error(signs * runs.sums, runs, n_bases)))
-    smallest = max(2 / 2**n_bases, 1 / len(signs))
-    # the tolerance makes ties, above all with the observed statistic itself, independent of rounding
-    p = float(np.mean(replicates >= observed * (1 - 1e-9)))
-    return (math.nan if np.isnan(observed) else p), smallest
-
-
-def _sign_vectors(n_bases: int, *, seed: int, draws: int) -> np.ndarray:
-    """Return sign vectors [vectors, bases]: all of them, or the all-positive one and `draws` random ones."""
-    if n_bases <= EXACT_SIGNS:
-        return np.array(list(product((1, -1), repeat=n_bases)))
-    random = np.random.default_rng(seed).choice((1, -1), size=(draws, n_bases))
-    return np.vstack([np.ones((1, n_bases), dtype=random.dtype), random])
-
-
-def _bootstrap(runs: _Runs, *, level: float, seed: int, draws: int) -> Interval:
-    """Return the mean over runs and its percentile interval over resampled bases."""
-    mean = float(runs.sums.sum() / runs.sizes.sum())
-    if len(runs.sums) < 2:
-        return Interval(mean, math.nan, math.nan)
-    counts, weights = _resamples(len(runs.sums), seed=seed, draws=draws)
-    means = (counts @ runs.sums) / (counts @ runs.sizes)
-    low, negative_high = (
-        np.quantile(sign * means, (1 - level) / 2, weights=weights, method="inverted_cdf") for sign in (1, -1)
-    )
-    return Interval(mean, float(low), 0.0 - float(negative_high))  # 0 - x, because -x would print -0.0
-
-
-def _resamples(n_bases: int, *, seed: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each base is drawn, [resamples, bases], and the relative weight of each resample."""
-    if n_bases > EXACT_RESAMPLES:
-        shares = np.full(n_bases, 1 / n_bases)
-        return np.random.default_rng(seed).multinomial(n_bases, shares, size=draws), np.ones(draws)
-    chosen = np.array(list(combinations_with_replacement(range(n_bases), n_bases)))
-    counts = (chosen[:, :, None] == np.arange(n_bases)).sum(axis=1)
-    return counts, math.factorial(n_bases) / special.factorial(counts).prod(axis=1)
-
-
-def _student(runs: _Runs, *, level: float) -> Interval:
-    """Return the mean of the bases' means and its Student interval."""
-    means = runs.sums / runs.sizes
-    mean = float(means.mean())
-    if len(means) < 2:
-        return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf((1 + level) / 2, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
-    return Interval(mean, mean - half, mean + half)
-
-
-def _check_options(*, level: float, draws: int) -> None:
-    """Raise ValueError for a level or a number of draws that means nothing."""
-    if not 0 < level < 1:
-        raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
-    if draws < 1:
-        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better thousands")
+def _contrast(trained: Runs, random: Runs, n_bases: int, *, seed: int, draws: int) -> dict[str, float | str]:
+    """Return the tests of equal means in both conditions: their clusters are disjoint, so the variances add up."""
+    z, own_bases = math.nan, (len(trained.sums), len(random.sums))
+    if min(own_bases) > 1:  # as in `_tests`
+        (mean, error), (random_mean, random_error) = (
+            mean_and_error(runs.sums, runs, n_bases) for runs in (trained, random)
+        )
+        difference = without_rounding(random_mean - mean, max(trained.scale, random.scale))
+        z = float(ratio(difference, np.hypot(error, random_error)))
+    permutation_p = permutation_test(trained, random, seed=seed, draws=draws)
+    return _significance(z, sum(own_bases) - 2) | {"permutation_p": permutation_p}

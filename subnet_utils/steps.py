@@ -26,10 +26,12 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, full_precision
 from subnet_utils.statistics import clamped_difference
 from subnet_utils.store import Artefact, save_json, save_table
-from subnet_utils.tasks.odd_one_out import batches, other_subroutine, similarity_logits
+from subnet_utils.tasks.odd_one_out import OddOneOut, batches, other_subroutine, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
 
 HALF_STATE = "state.safetensors"
+ROLES = ("own_task", "target", "other", "compositional")
+"""What the sets that a mask is measured on are to it: the task it was trained on, both probe sets, the base's task."""
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
@@ -235,30 +237,36 @@ def _build_effect(lab: Lab, mask: Mask, folder: Path) -> None:
     save_json(folder / "result.json", _rows(lab, mask, load_subnetwork(lab, mask), "test"))
 
 
-def _rows(lab: Lab, mask: Mask, subnetwork: Subnetwork, split: str) -> list[dict[str, Any]]:
-    """Scores of the subnetwork and the ablated model, one row each."""
+def sets_for(
+    lab: Lab, mask: Mask, split: str, roles: Sequence[str] = ROLES
+) -> dict[str, tuple[FrozenPrefix, OddOneOut]]:
+    """The sets on which a mask is measured, by role, with the outputs of the stages before its start."""
     network, start = mask.base, mask.point.start
-    sets = {
+    names = {
         "own_task": f"mask-{mask.subroutine}",
         "target": f"probe-{mask.subroutine}",
         "other": f"probe-{other_subroutine(network.task, mask.subroutine)}",
         "compositional": "base",
     }
-    measured = {
-        role: (_outputs(lab, network, name, split, start), data_of(lab, network, name, split))
-        for role, name in sets.items()
+    return {
+        role: (_outputs(lab, network, names[role], split, start), data_of(lab, network, names[role], split))
+        for role in roles
     }
-    scores = score_both(load_base(lab, network), subnetwork, start, measured)
-    densities = {"subnetwork": subnetwork.density, "ablated": (~subnetwork).density}
-    return [_row(name, densities[name], of_sets) for name, of_sets in scores.items()]
 
 
-def _row(network: str, density: float, scores: dict[str, Score]) -> dict[str, Any]:
-    """One row: accuracies and margins on each set, and the clamped difference between target and other."""
+def columns(scores: dict[str, Score]) -> dict[str, float]:
+    """Scores as columns: accuracy and margin on each set, and the clamped difference between target and other."""
     difference = clamped_difference(scores["target"].accuracy, scores["other"].accuracy)
     accuracies = {f"{role}_accuracy": score.accuracy for role, score in scores.items()}
     margins = {f"{role}_margin": score.margin for role, score in scores.items()}
-    return {"network": network, "density": density, "difference": float(difference), **accuracies, **margins}
+    return {"difference": float(difference), **accuracies, **margins}
+
+
+def _rows(lab: Lab, mask: Mask, subnetwork: Subnetwork, split: str) -> list[dict[str, Any]]:
+    """Scores of the subnetwork and the ablated model, one row each."""
+    scores = score_both(load_base(lab, mask.base), subnetwork, mask.point.start, sets_for(lab, mask, split))
+    densities = {"subnetwork": subnetwork.density, "ablated": (~subnetwork).density}
+    return [{"network": name, "density": densities[name], **columns(of_sets)} for name, of_sets in scores.items()]
 
 
 def _search_score(rows: list[dict[str, Any]]) -> float:

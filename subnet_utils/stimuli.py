@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from subnet_utils.jobs import run_jobs
+from subnet_utils.settings import Compute, Data
 from subnet_utils.store import Store, load_tensors, save_tensors
-from subnet_utils.study import BaseSearch, Compute, Data, Experiment
+from subnet_utils.study import BaseSearch, Experiment
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
 

@@ -9,180 +9,40 @@ import reprlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
-from pydantic.functional_validators import AfterValidator, PlainValidator
+from pydantic import Field, ValidationError, model_validator
 
 from subnet_utils import reference
-from subnet_utils.faults import auto_or_positive, distinct, explain, fault, not_empty
+from subnet_utils.faults import explain, fault
 from subnet_utils.names import nearest
+from subnet_utils.settings import (
+    BaseTraining,
+    Bert,
+    Compute,
+    Controls,
+    Data,
+    Distinct,
+    MaskedLanguageModel,
+    MaskTraining,
+    PositiveFloat,
+    PositiveInt,
+    Pruning,
+    ResNet,
+    Section,
+    Several,
+    SimCLR,
+    ViT,
+)
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
 
-T = TypeVar("T")
-Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
-Distinct = Annotated[Several[T], AfterValidator(distinct)]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-Seeds = Distinct[Annotated[int, Field(ge=0)]]
-
 
 class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
-
-
-class Section(BaseModel):
-    """A part of a study: frozen, strictly typed, without unknown keys, NaN or infinities."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Compute(Section):
-    """Where and how to compute. Nothing here changes what is computed beyond rounding."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the matrix products in training; auto = bfloat16 on GPUs and on CPUs with AVX512-BF16.
-    Evaluation is always in float32: accuracies can ride on tiny logit gaps."""
-    threads: PositiveInt = 1
-    """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
-    workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
-    """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
-    masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
-    """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
-    the GPU's memory holds by a rough count, at most 24."""
-    cache_limit_gb: PositiveFloat = 4.0
-    """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
-
-
-def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":
-    if architecture.width % architecture.heads:
-        what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
-        raise fault("width", what)
-    return architecture
-
-
-class Bert(Section):
-    """A BERT encoder; the paper's BERT-small is 4 layers, width 512, 8 heads, MLP width 2048."""
-
-    family: Literal["bert"]
-    layers: PositiveInt = 4
-    width: PositiveInt = 512
-    heads: PositiveInt = 8
-    mlp_width: PositiveInt = 2048
-    pretrained: str | None = None
-    """Folder (or hub name) to take weights and tokenizer from."""
-
-    _widths = model_validator(mode="after")(_heads_divide_width)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages at which masking may start."""
-        return (*(f"layer_{i}" for i in range(1, self.layers + 1)), "pooler")
-
-
-class ResNet(Section):
-    """A four-stage ResNet, instance-normalized, with an embedding MLP; in the paper bottleneck 3-4-6-3, width 64."""
-
-    family: Literal["resnet"]
-    block: Literal["basic", "bottleneck"] = "bottleneck"
-    depths: Annotated[tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt], Strict(False)] = (3, 4, 6, 3)
-    width: PositiveInt = 64
-    width_factor: PositiveInt = 1
-    head_width: PositiveInt = 2048
-    embedding: PositiveInt = 128
-    small_stem: bool = False
-    """A 3x3 stem without pooling instead of the 7x7 one, for small images."""
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages at which masking may start."""
-        return ("stem", "stage_1", "stage_2", "stage_3", "stage_4", "head")
-
-    @model_validator(mode="after")
-    def _wide_bottlenecks(self):
-        if self.block == "basic" and self.width_factor != 1:
-            raise fault("width_factor", f"{self.width_factor} needs block bottleneck; basic blocks have no inner width")
-        return self
-
-
-class ViT(Section):
-    """A vision transformer with an embedding MLP; the paper's are 6 and 12 layers, width 768, 12 heads, patch 16."""
-
-    family: Literal["vit"]
-    layers: PositiveInt = 6
-    width: PositiveInt = 768
-    heads: PositiveInt = 12
-    mlp_width: PositiveInt = 3072
-    patch: PositiveInt = 16
-    head_width: PositiveInt = 2048
-    embedding: PositiveInt = 128
-
-    _widths = model_validator(mode="after")(_heads_divide_width)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages at which masking may start."""
-        return ("patches", *(f"layer_{i}" for i in range(1, self.layers + 1)), "head")
-
-
-class Sizes(Section):
-    """Examples per split."""
-
-    train: Annotated[int, Field(ge=0)] = 0
-    validation: PositiveInt
-    test: PositiveInt
-
-
-class Data(Section):
-    """How much data, and which."""
-
-    base: Sizes
-    mask: Sizes
-    probe: Sizes
-    resolution: Annotated[int, Field(ge=32)] = 128
-    """Side of an image, pixels (vision)."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    as_printed: bool = False
-    """Sample language sets as the authors did: mask sets overlap base and probe sentences."""
-
-
-class BaseTraining(Section):
-    """Training of the base models (appendix A): Adam without weight decay, best validation loss kept."""
-
-    learning_rate: PositiveFloat
-    batch_size: PositiveInt
-    epochs: PositiveInt = 100
-    patience: PositiveInt = 75
-    """Epochs without a better validation loss before training stops."""
-    seeds: Seeds = (0, 1, 2)
-    flips: bool = False
-    """Mirror images at random while training (vision); the paper does not."""
-
-
-class MaskTraining(Section):
-    """Continuous sparsification (appendices B and C)."""
-
-    search: Literal["grid", "halving", "selected"] = "grid"
-    """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
-    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors chose."""
-    learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
-    inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
-    starts: Distinct[str]
-    """Stages to start masking at."""
-    search_seed: Annotated[int, Field(ge=0)] = 0
-    seeds: Seeds = (0, 1, 2)
-    epochs: PositiveInt = 90
-    batch_size: PositiveInt = 64
-    beta_max: Annotated[float, Field(ge=1)] = 200.0
-    l0: Annotated[float, Field(ge=0)] = 1e-8
-    """lambda, the weight of the sum of soft mask entries in the loss."""
-    as_printed: bool = False
-    """Keep the MLP head's temperature at 1, as in the authors' run (vision)."""
 
 
 class Experiment(Section):
@@ -197,6 +57,13 @@ class Experiment(Section):
     data: Data
     base: BaseTraining
     masks: MaskTraining
+    pretraining: Annotated[SimCLR | MaskedLanguageModel, Field(discriminator="method")] | None = None
+    """What the base models start from, instead of weights drawn at random."""
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether the base models start from pretrained weights, their own or published ones."""
+        return self.pretraining is not None or getattr(self.architecture, "pretrained", None) is not None
 
     @property
     def modality(self) -> str:
@@ -213,6 +80,7 @@ class Experiment(Section):
         if self.data.mask.train == 0:
             raise fault("data.mask.train", "0 is not enough; give at least one training example")
         _refuse_unknown_paper_model(self.paper_model)
+        _refuse_unsuited_pretraining(self)
         if self.masks.search == "selected":
             _refuse_unselected(self)
         return self
@@ -263,6 +131,20 @@ def _refuse_unknown_paper_model(name: str) -> None:
         raise fault("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
 
 
+def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
+    """Contrastive pretraining is for ResNets, a masked language model for a BERT without weights of its own."""
+    if experiment.pretraining is None:
+        return
+    method, family = experiment.pretraining.method, experiment.architecture.family
+    needed = {"simclr": "resnet", "masked_language_model": "bert"}[method]
+    if family != needed:
+        raise fault(
+            "pretraining.method", f"{method} is for family {needed}, '{experiment.model}' is of family {family}"
+        )
+    if getattr(experiment.architecture, "pretrained", None) is not None:
+        raise fault("pretraining", "architecture.pretrained gives weights already; remove one of the two")
+
+
 def _refuse_unselected(experiment: Experiment) -> None:
     """The authors' selected hyperparameters must exist for every task and base, and start at stages that exist."""
     table = reference.load("break_it_down_selected_masks")
@@ -285,17 +167,49 @@ class Study(Section):
     compute: Compute = Compute()
     experiments: Several[Experiment]
     vit_search: BaseSearch | None = None
+    pretrained: Annotated[tuple[Experiment, ...], Field(strict=False)] = ()
+    """Experiments whose base models start from pretrained weights (notebook 05)."""
+    pruning: Pruning | None = None
+    """Base models to prune before masks are looked for in them (notebook 03)."""
+    controls: Controls = Controls()
+    """Controls of the ablations (notebook 04)."""
     check_halving: bool = False
     """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
 
     @model_validator(mode="after")
     def _no_pair_twice(self):
+        everything = (*self.experiments, *self.pretrained)
         for name in ("model", "paper_model"):
-            pairs = [(getattr(e, name), task) for e in self.experiments for task in e.tasks]
+            pairs = [(getattr(e, name), task) for e in everything for task in e.tasks]
             for pair in pairs:
                 if pairs.count(pair) > 1:
                     what = f"{name} '{pair[0]}' has task '{pair[1]}' twice; each pair may stand once"
                     raise fault("experiments", what)
+        return self
+
+    @model_validator(mode="after")
+    def _pretrained_apart(self):
+        """Figures and tables tell pretrained from others by the list that an experiment stands in."""
+        for experiment in self.experiments:
+            if experiment.is_pretrained:
+                raise fault(
+                    "experiments", f"'{experiment.model}' starts from pretrained weights; move it to 'pretrained'"
+                )
+        for experiment in self.pretrained:
+            if not experiment.is_pretrained:
+                raise fault("pretrained", f"'{experiment.model}' has neither pretraining nor architecture.pretrained")
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_prune(self):
+        if self.pruning is None:
+            return self
+        models = tuple(experiment.model for experiment in self.experiments)
+        for model in self.pruning.models:
+            if model not in models:
+                raise fault("pruning.models", f"no experiment '{model}'; {nearest(model, models)}")
+        if not self.to_prune():
+            raise fault("pruning", "no experiment has these models, tasks and seeds together; change one of them")
         return self
 
     @classmethod
@@ -327,6 +241,16 @@ class Study(Section):
         """Every (experiment, task) of the study, in order."""
         return [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
 
+    def to_prune(self) -> tuple[Experiment, ...]:
+        """The experiments cut down to the base models that are pruned; none if the study prunes nothing."""
+        wanted, only = self.pruning, []
+        for experiment, task in self.pairs() if wanted else ():
+            seeds = tuple(s for s in experiment.base.seeds if wanted.seeds is None or s in wanted.seeds)
+            if experiment.model in wanted.models and task in wanted.tasks and seeds:
+                base = experiment.base.model_copy(update={"seeds": seeds})
+                only.append(experiment.model_copy(update={"tasks": (task,), "base": base}))
+        return tuple(only)
+
     def parts(self) -> list[str]:
         """Names of the parts into which a study can be cut, `model/task/seed`: all that hangs on one base model."""
         return [f"{e.model}/{task}/{seed}" for e, task in self.pairs() for seed in e.base.seeds]
@@ -339,7 +263,8 @@ class Study(Section):
         (experiment,) = [e for e, its_task in self.pairs() if (e.model, its_task) == (model, task)]
         base = experiment.base.model_copy(update={"seeds": (int(seed),)})
         only = experiment.model_copy(update={"tasks": (task,), "base": base})
-        return self.model_copy(update={"experiments": (only,), "vit_search": None})
+        alone = {"vit_search": None, "pretrained": (), "pruning": None}
+        return self.model_copy(update={"experiments": (only,), **alone})
 
 
 def _read(source: str | Path) -> Mapping[str, Any]:

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from subnet_utils.settings import Compute
 from subnet_utils.store import StoreError, load_tensors, save_tensors
-from subnet_utils.study import Compute
 
 CHECKPOINT_SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
@@ -50,12 +50,19 @@ class Recipe:
 
     seed: one for each of the runs that are stacked. patience: epochs without a better validation loss before training
     stops; the best weights are kept. None: all epochs are run and the last weights are kept, as for masks.
+    final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one.
     """
 
     learning_rate: float
     epochs: int
     seed: int | tuple[int, ...]
     patience: int | None = None
+    final_share: float = 1.0
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch; `final_share` of it would be reached in the one after the last."""
+        height = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
 
 
 @dataclass
@@ -105,6 +112,7 @@ def fit(
     last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
+            optimizer.param_groups[0]["lr"] = recipe.rate(state.epoch)
             row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
             row.update(validate() if validate else {})
             row.update(observe(state.epoch) if observe else {})

@@ -29,3 +29,20 @@ def study(**compute) -> dict:
                          "embedding": 8},
     }  # fmt: skip
     return {"name": "micro", "compute": {"workers": 1, **compute}, "experiments": [bert, resnet], "vit_search": sweep}
+
+
+def whole_study(**compute) -> dict:
+    """`study` with all that the later notebooks ask for: pretrained and pruned networks, and controls."""
+    made = study(**compute)
+    bert, resnet = (experiment | {"base": BASE | {"seeds": [0]}} for experiment in made["experiments"])
+    language = {"method": "masked_language_model", "epochs": 1, "batch_size": 8, "sentences": 40}
+    contrastive = {"method": "simclr", "epochs": 1, "batch_size": 16, "tasks": ["number-contact"]}
+    return made | {
+        "pretrained": [
+            bert | {"model": "bert_micro_lm", "paper_model": "bert_small_lm", "pretraining": language},
+            resnet | {"model": "resnet_micro_simclr", "paper_model": "resnet50_simclr", "pretraining": contrastive},
+        ],
+        "pruning": {"models": ["resnet_micro"], "tasks": ["number-contact"], "inits": [0.05, 0.0], "epochs": 2,
+                    "batch_size": 8, "learning_rates": [0.01]},
+        "controls": {"draws": 4, "seeds": [0]},
+    }  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from subnet_utils import break_it_down, steps
 from subnet_utils.lab import Lab, precision_of, train_base
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.study import Compute
+from subnet_utils.settings import Compute
 from tests import micro
 
 MEASURES = ["own_task_accuracy", "target_accuracy", "other_accuracy"]

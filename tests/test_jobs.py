@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from subnet_utils.jobs import WorkerDied, run_jobs, worker_count
-from subnet_utils.study import ROOT, Compute
+from subnet_utils.settings import Compute
+from subnet_utils.study import ROOT
 from subnet_utils.training import generator_for
 
 PATIENCE = 60.0
@@ -165,7 +166,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from subnet_utils.jobs import run_jobs
-from subnet_utils.study import Compute
+from subnet_utils.settings import Compute
 from test_jobs import beat
 if __name__ == "__main__":
     run_jobs(beat, [(Path(sys.argv[1]), "a"), (Path(sys.argv[1]), "b")], compute=Compute(workers=2), label="jobs")
@@ -195,7 +196,7 @@ def test_jobs_run_from_a_notebook(tmp_path):
     cell = """
         import operator
         from subnet_utils.jobs import run_jobs
-        from subnet_utils.study import Compute
+        from subnet_utils.settings import Compute
         run_jobs(operator.mul, [(2, 3), (4, 5)], compute=Compute(workers=2), label="jobs")
     """
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(map(str.strip, cell.splitlines())))])

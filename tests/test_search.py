@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet_utils.masks.search import Point, columns, grid, score, select, selected_by_authors
-from subnet_utils.study import MaskTraining
+from subnet_utils.settings import MaskTraining
 
 accuracies = st.integers(0, 300).map(lambda right: right / 300)
 

@@ -1,7 +1,7 @@
-"""The statistics against statsmodels, brute-force bootstraps, hand-computed cases and the paper's Table 1."""
+"""The statistics against statsmodels, brute-force bootstraps, hand-computed cases and the paper's Tables 1 and 12."""
 
 import math
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from subnet_utils.statistics import (
     bootstrap_interval,
     clamped_difference,
     compositionality_table,
+    random_control_table,
     stars,
     t_interval,
 )
@@ -405,15 +406,22 @@ def test_stars_of_the_printed_statistics_are_the_printed_ones(name, statistic):
     assert z == list(table[f"{statistic}_stars"]) and chi2 == list(table["ablated_stars"])
 
 
-def least_z(part: pd.DataFrame) -> float:
-    """Return the smallest |z| that published means and standard deviations of runs allow.
+def mean_and_largest_error(part: pd.DataFrame, clusters: int) -> tuple[float, float]:
+    """Return the mean of all runs and the largest error that published means and standard deviations allow.
 
-    The cluster-robust error is largest when all of the spread lies between the bases.
+    The cluster-robust error, of a regression with so many clusters, is largest when all of the spread lies between
+    the bases.
     """
-    runs, n, n_bases = part["n_runs"], part["n_runs"].sum(), part["n_bases"].sum()
+    runs, n = part["n_runs"], part["n_runs"].sum()
     mean = (runs * part["difference_mean"]).sum() / n
     squares = ((runs - 1) * part["difference_sd"] ** 2 + runs * (part["difference_mean"] - mean) ** 2).sum()
-    return abs(mean) / math.sqrt(squares / (n * (n_bases - 1)))
+    return mean, math.sqrt(clusters / (clusters - 1) * squares / (n * part["n_bases"].sum()))
+
+
+def least_z(part: pd.DataFrame) -> float:
+    """Return the smallest |z| that published means and standard deviations of runs allow."""
+    mean, error = mean_and_largest_error(part, part["n_bases"].sum())
+    return abs(mean) / error
 
 
 def test_table_1_is_consistent_with_the_results_behind_the_figures():
@@ -433,3 +441,234 @@ def test_table_1_is_consistent_with_the_results_behind_the_figures():
             assert math.sqrt(row.ablated_chi2) >= least_z(ablated) - 0.01, row
         elif row.subroutine == "contact":
             assert row.intercept_z < least_z(subnetwork) - 2
+
+
+def both(trained: pd.DataFrame, random: pd.DataFrame) -> pd.DataFrame:
+    """Return the effects of both conditions, which may use the same names of bases."""
+    return pd.concat([trained.assign(condition="trained"), random.assign(condition="random")], ignore_index=True)
+
+
+def control(effects: pd.DataFrame, **options) -> pd.Series:
+    table = random_control_table(effects, **options)
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+def unequal(seed: int, trained: int = 3, random: int = 4) -> pd.DataFrame:
+    """Effects of random size with 1 to 4 runs of each network in each base."""
+    rng = np.random.default_rng(seed)
+
+    def runs(mean: float, bases: int) -> dict[int, list[float]]:
+        return {base: list(rng.normal(mean + rng.normal(0, 0.1), 0.1, rng.integers(1, 5))) for base in range(bases)}
+
+    return both(frame(runs(0.5, trained), runs(-0.2, trained)), frame(runs(0.4, random), runs(0.1, random)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_factor_glm_is_the_one_of_statsmodels(seed):
+    """Unequal runs and bases; the names of the bases are the same in both conditions."""
+    effects = unequal(seed)
+    data = effects.assign(ablation=effects["network"] == "ablated", random=effects["condition"] == "random")
+    data = data.astype({"ablation": float, "random": float})
+    options = {"groups": data.groupby(["condition", "base_model"]).ngroup(), "use_correction": False}
+    fit = sm.OLS.from_formula("difference ~ ablation * random", data).fit(cov_type="cluster", cov_kwds=options)
+    covariance = fit.cov_params() * 7 / 6
+    beta, terms = fit.params, ["random", "ablation:random"]
+    z = beta["random"] / math.sqrt(covariance.loc["random", "random"])
+    chi2 = beta[terms].sum() ** 2 / covariance.loc[terms, terms].to_numpy().sum()
+
+    row = control(effects)
+    found = row[["random_coefficient", "random_coefficient_z", "random_ablated_difference", "random_chi2"]]
+    np.testing.assert_allclose(found.astype(float), [beta["random"], z, beta[terms].sum(), chi2], rtol=1e-10)
+    found = row[["random_coefficient_p", "random_p", "random_coefficient_t_p", "random_t_p"]].astype(float)
+    t_p = 2 * stats.t.sf(abs(z), 5), stats.f.sf(chi2, 1, 5)
+    np.testing.assert_allclose(found, [2 * stats.norm.sf(abs(z)), stats.chi2.sf(chi2, 1), *t_p], rtol=1e-9)
+    assert row["random_coefficient_stars"] == stars(row["random_coefficient_p"])
+    assert row["random_stars"] == stars(row["random_p"])
+    means = effects.groupby(["condition", "network"])["difference"].mean()
+    for (condition, network), mean in means.items():
+        assert row[f"{condition}_{network}"] == pytest.approx(mean)
+
+
+def permutation_p(trained: np.ndarray, random: np.ndarray) -> float:
+    """Return the exact permutation p-value of equal means of two groups of bases, one division at a time."""
+    means = [*trained, *random]
+    observed, larger, divisions = abs(np.mean(trained) - np.mean(random)), 0, 0
+    for chosen in combinations(range(len(means)), len(trained)):
+        rest = [means[base] for base in range(len(means)) if base not in chosen]
+        divisions += 1
+        larger += abs(np.mean([means[base] for base in chosen]) - np.mean(rest)) >= observed - 1e-9
+    return larger / divisions
+
+
+@pytest.mark.parametrize(("trained", "random"), [(3, 3), (2, 4), (5, 2), (6, 6)])
+@pytest.mark.parametrize("seed", range(3))
+def test_permutation_test_divides_the_bases_in_all_ways(trained, random, seed):
+    effects = unequal(seed, trained, random)
+    row = control(effects)
+    for network, test in (("subnetwork", "random_coefficient"), ("ablated", "random")):
+        part = effects[effects["network"] == network]
+        means = part.groupby(["condition", "base_model"])["difference"].mean()
+        assert row[f"{test}_permutation_p"] == permutation_p(means["trained"].to_numpy(), means["random"].to_numpy())
+
+
+@pytest.mark.parametrize(("trained", "random", "smallest"), [(3, 3, 2 / 20), (2, 3, 1 / 10), (6, 6, 2 / 924)])
+def test_permutation_test_reaches_its_smallest_p_value_and_no_less(trained, random, smallest):
+    values = [[0.3 + 0.01 * base] for base in range(6)]
+    effects = both(balanced(values[:trained], values[:trained]), balanced(values[:random], values[:random]))
+    apart = effects.assign(difference=effects["difference"] + (effects["condition"] == "trained"))
+    row = control(apart)
+    assert row["permutation_p_smallest"] == smallest
+    assert row["random_coefficient_permutation_p"] == row["random_permutation_p"] == pytest.approx(smallest)
+    assert control(effects)["random_permutation_p"] > smallest
+
+
+def test_permutation_test_of_many_bases_draws_by_seed():
+    rng = np.random.default_rng(4)
+    trained, random = rng.normal(0.1, 0.1, 12), rng.normal(0.03, 0.1, 12)
+    effects = both(*(balanced(means[:, None].tolist(), means[:, None].tolist()) for means in (trained, random)))
+    first, again, other = (control(effects, seed=seed)["random_permutation_p"] for seed in (0, 0, 1))
+    assert first == again != other
+
+    def difference(one, two, axis):
+        return np.abs(one.mean(axis=axis) - two.mean(axis=axis))
+
+    scipy_p = stats.permutation_test(
+        (trained, random), difference, vectorized=True, n_resamples=9999, alternative="greater", rng=5
+    ).pvalue
+    assert 0.02 < scipy_p < 0.5
+    assert first == pytest.approx(scipy_p, abs=4 * math.sqrt(2 * scipy_p / 9999))
+    apart = effects.assign(difference=effects["difference"] + (effects["condition"] == "trained"))
+    row = control(apart, draws=99)
+    assert row["random_permutation_p"] == row["permutation_p_smallest"] == 0.01
+
+
+def test_only_permutations_keep_their_promise_with_three_bases():
+    """Without any effect, .05 means .15 as z and .07 as t: the sandwich is too small by (G - 1) / (G - 2)."""
+    rng = np.random.default_rng(6)
+    samples = [
+        both(*(frame(dict(enumerate(rng.normal(size=(3, 1)))), {}) for _ in range(2))).assign(subroutine=f"{sample:03}")
+        for sample in range(600)
+    ]
+    table = random_control_table(pd.concat(samples))
+    assert 0.11 < (table["random_coefficient_p"] < 0.05).mean() < 0.20
+    assert 0.04 < (table["random_coefficient_t_p"] < 0.05).mean() < 0.10
+    permutation = table["random_coefficient_permutation_p"]
+    assert permutation.min() == pytest.approx(0.1) and 0.06 < (permutation < 0.11).mean() < 0.14
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_control_does_not_depend_on_order_and_names(seed):
+    effects = unequal(seed, 9, 9)  # more divisions than are enumerated
+    row = control(effects)
+    random = np.random.default_rng(seed)
+    names = dict(zip(range(9), random.permutation(list("ihgfedcba")), strict=True))
+    other = effects.sample(frac=1, random_state=seed).replace({"base_model": names})
+    pd.testing.assert_series_equal(row, control(other), rtol=0, atol=0)
+    own = effects["condition"] + effects["base_model"].astype(str)  # the conditions share no base by their names
+    pd.testing.assert_series_equal(row, control(effects.assign(base_model=own)), rtol=0, atol=0)
+    numbered = [effects.assign(number=number) for number in ("singular", "plural")]
+    assert list(control(pd.concat(numbered)).filter(like="n_bases")) == [18, 18]
+
+
+@quick
+@given(frames(least=1), frames(least=1))
+def test_exchanged_conditions_give_the_opposite_difference(trained, random):
+    row, mirrored = control(both(trained, random)), control(both(random, trained))
+    signed = ["random_coefficient", "random_coefficient_z", "random_ablated_difference"]
+    np.testing.assert_allclose(row[signed].astype(float), -mirrored[signed].astype(float), atol=1e-12)
+    same = [name for name in row.index if name.endswith(("_p", "chi2", "smallest"))]
+    np.testing.assert_allclose(row[same].astype(float), mirrored[same].astype(float), atol=1e-12)
+    assert row["n_bases_trained"] == mirrored["n_bases_random"] == trained["base_model"].nunique()
+    assert row["n_runs_trained"] == mirrored["n_runs_random"] == (trained["network"] == "subnetwork").sum()
+
+
+def untested(row: pd.Series, test: str) -> bool:
+    """Tell whether a contrast has no statistic, p-value or stars."""
+    names = [f"{test}_{name}" for name in ("p", "t_p", "permutation_p")]
+    names.append("random_chi2" if test == "random" else f"{test}_z")
+    return row[names].isna().all() and row[f"{test}_stars"] == ""
+
+
+def test_control_without_two_bases_in_each_condition_has_means_and_no_tests():
+    pair, single = balanced([[0.5], [0.3]], [[-0.3], [-0.1]]), balanced([[0.2, 0.1]], [[0.0, 0.1]])
+    row = control(both(pair, single))
+    assert (row["n_bases_trained"], row["n_bases_random"], row["n_runs_trained"], row["n_runs_random"]) == (2, 1, 2, 2)
+    assert (row["random_coefficient"], row["random_ablated_difference"]) == pytest.approx((-0.25, 0.25))
+    assert untested(row, "random_coefficient") and untested(row, "random") and math.isnan(row["permutation_p_smallest"])
+    row = control(both(single, single))
+    assert untested(row, "random") and row["random_coefficient"] == 0
+
+    row = control(pair.assign(condition="random"))
+    assert (row["n_bases_trained"], row["n_runs_trained"], row["random_subnetwork"]) == (0, 0, pytest.approx(0.4))
+    assert untested(row, "random_coefficient") and untested(row, "random")
+    assert row[["trained_subnetwork", "random_coefficient", "random_ablated_difference"]].isna().all()
+
+    row = control(both(pair, pair[pair["network"] == "subnetwork"]))
+    assert row["random_coefficient_z"] == 0 and row["random_coefficient_permutation_p"] == 1
+    assert untested(row, "random") and math.isnan(row["random_ablated"]) and row["trained_ablated"] == -0.2
+
+
+@pytest.mark.parametrize("value", [0.3, 0.1, 0.7, -0.1])
+def test_control_of_equal_runs_has_no_error(value):
+    """Values whose sums round: neither errors nor the difference of the ablated models may be 1e-17."""
+    trained = balanced([[value] * 3, [value] * 6], [[value] * 3, [value] * 7])
+    row = control(both(trained, balanced([[0.0] * 3] * 2, [[value] * 6, [value] * 5])))
+    assert row["random_coefficient_z"] == math.copysign(math.inf, -value) and row["random_coefficient_stars"] == "***"
+    assert row["random_coefficient_p"] == row["random_coefficient_t_p"] == 0
+    assert row["random_coefficient_permutation_p"] == row["permutation_p_smallest"] == pytest.approx(1 / 3)
+    assert math.isnan(row["random_chi2"]) and math.isnan(row["random_p"]) and row["random_permutation_p"] == 1
+
+
+def test_control_rows_are_sorted_and_groups_separate():
+    first, second = unequal(1).assign(subroutine="inside"), unequal(2)
+    table = random_control_table(pd.concat([first, second]))
+    assert list(table["subroutine"]) == ["contact", "inside"]
+    pd.testing.assert_series_equal(table.iloc[0], control(second), check_names=False)
+    pd.testing.assert_series_equal(table.iloc[1], control(first), check_names=False)
+    empty = random_control_table(pd.DataFrame(columns=list(first)))
+    assert len(empty) == 0 and list(empty) == list(table)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda e: e.drop(columns="condition"), "no column 'condition'; they need .*, condition"),
+        (lambda e: e.drop(columns="network"), "no column 'network'"),
+        (lambda e: e.replace("random", "pruned"), "unknown condition 'pruned' .* 'trained' or 'random'"),
+        (lambda e: e.replace("random", None), "unknown condition None"),
+        (lambda e: e.replace("ablated", "Ablated"), "unknown network 'Ablated' .* 'subnetwork' or 'ablated'"),
+        (lambda e: e.assign(difference=math.nan), "8 rows .* no finite 'difference'"),
+    ],
+)
+def test_bad_controls_are_refused_in_one_line(change, message):
+    pair = balanced([[0.5], [0.4]], [[-0.3], [-0.1]])
+    with pytest.raises(ValueError, match=message) as error:
+        random_control_table(change(both(pair, pair)))
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="draws 0"):
+        random_control_table(both(pair, pair), draws=0)
+
+
+def test_table_12_is_consistent_with_the_results_behind_the_figures():
+    """Every printed sign is that of random minus trained, and every size is possible with G counting both conditions.
+
+    Again but for ResNet50's inside-contact: both its values for contact are too small for three trained bases, so
+    Table 12 also leaves out the third one.
+    """
+    effects = reference.load("break_it_down_effects")
+    keys = ["model", "task", "subroutine"]
+    for row in reference.load("break_it_down_table12").itertuples():
+        published = effects[effects[keys].eq([row.model, row.task, row.subroutine]).all(axis=1)]
+        for network, printed in (("subnetwork", row.random_z), ("ablated", math.sqrt(row.ablated_chi2))):
+            parts = [
+                published.query("condition == @condition and network == @network")
+                for condition in ("trained", "random")
+            ]
+            clusters = sum(part["n_bases"].sum() for part in parts)
+            (trained, error), (random, random_error) = (mean_and_largest_error(part, clusters) for part in parts)
+            if network == "subnetwork":
+                assert np.sign(random - trained) == np.sign(printed), row
+            least = abs(random - trained) / math.hypot(error, random_error)
+            left_out = (row.model, row.task, row.subroutine) == ("resnet50", "inside-contact", "contact")
+            assert (abs(printed) < least - 0.3) if left_out else (abs(printed) > least - 0.01), row

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from subnet_utils.models import build
-from subnet_utils.study import ROOT, Section, Study, StudyError
+from subnet_utils.settings import Section
+from subnet_utils.study import ROOT, Study, StudyError
 
 SIZES = {
     "base": {"train": 8, "validation": 4, "test": 4},
@@ -160,7 +161,7 @@ def test_every_section_is_frozen():
                     yield from sections(getattr(entry, name))
 
     found = list(sections(Study.load(VALUES)))
-    assert len({type(section) for section in found}) == 11
+    assert len({type(section) for section in found}) == 12
     for section in found:
         for name in type(section).model_fields:
             with pytest.raises(ValidationError, match="frozen"):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from subnet_utils import training
+from subnet_utils.settings import Compute
 from subnet_utils.store import load_tensors, save_tensors
-from subnet_utils.study import Compute
 from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, generator_for, progress_bar, resolve_device
 
 EPOCHS = 6

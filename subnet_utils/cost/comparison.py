@@ -12,7 +12,7 @@ from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, masked_step, plain_step, race
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models import StagedModel, build
-from subnet_utils.study import Compute
+from subnet_utils.settings import Compute
 from subnet_utils.training import autocast
 
 PLAIN = "all weights, no mask"

@@ -7,8 +7,8 @@ from itertools import product
 import pandas as pd
 
 from subnet_utils import reference
+from subnet_utils.settings import MaskTraining
 from subnet_utils.statistics import clamped_difference
-from subnet_utils.study import MaskTraining
 
 OWN_TASK_THRESHOLD = 0.9
 
@@ -51,13 +51,15 @@ def best(search: pd.DataFrame) -> int:
     return int(search["score"].fillna(-math.inf).argmax())
 
 
-def selected_by_authors(paper_model: str, task: str, number: str, subroutine: str, base: int) -> Point:
-    """The setting that the authors' search picked for a base model (numbered from 1).
+def selected_by_authors(
+    paper_model: str, task: str, number: str, subroutine: str, base: int, *, condition: str = "trained"
+) -> Point:
+    """The setting that the authors' search picked for a base model (numbered from 1), 'trained' or 'pruned'.
 
     Raises ValueError if they have no such base model.
     """
     table = reference.load("break_it_down_selected_masks").fillna({"number": ""})
-    wanted = {"condition": "trained", "model": paper_model, "task": task, "number": number,
+    wanted = {"condition": condition, "model": paper_model, "task": task, "number": number,
               "subroutine": subroutine, "base": base}  # fmt: skip
     rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     if len(rows) != 1:

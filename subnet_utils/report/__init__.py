@@ -2,8 +2,9 @@
 
 - `compare` (comparison.py): the paper's value beside ours, with an automatic verdict.
 - `Book` (book.py): saves a notebook's figures and tables and writes the manifest that says where they came from.
-- `site.build_site`, `site.summary`: the HTML report of a profile, made of manifests and executed notebooks. They are not
-  imported here: notebooks have no use for them, and nbconvert behind them takes two seconds.
+- `site.build_site`, `site.summary`: the HTML report of a profile, made of manifests and executed notebooks, and
+  `site.missing_places`: what of the paper's figures and tables (places.py) the profile did not make. Not imported here:
+  notebooks have no use for them, and nbconvert behind them takes two seconds.
 
 `python -m subnet_utils.report tiny` builds the site of a profile and says where everything is.
 """

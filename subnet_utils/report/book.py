@@ -10,10 +10,12 @@ import os
 import platform
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
@@ -83,13 +85,14 @@ class Book:
         """Save a table in full precision as <name>.csv and return it rounded, for the notebook to show.
 
         digits: decimals; numbers too small to show any keep two significant digits. An index is not written: make it a
-        column. Verdicts in a column `verdict` are counted in the manifest. Otherwise as `figure`.
+        column. The manifest counts the verdicts in columns `verdict` and `..._verdict`, and has the means of columns
+        `paper` and `ours` for the report's index. Otherwise as `figure`.
         """
         self._reserve(name)
         text = frame.to_csv(index=False, lineterminator="\n")
-        counts = frame["verdict"].value_counts().to_dict() if "verdict" in frame else {}
         self._add("table", name, [self._write(f"{name}.csv", text.encode())], caption, paper, sources)
-        self.items[-1] |= {"digits": digits, "rows": len(frame), "verdicts": counts}
+        self.items[-1] |= {"digits": digits, "rows": len(frame)}
+        self.items[-1] |= {"verdicts": _verdicts(frame), "summary": _summary(frame)}
         return rounded(frame, digits)
 
     def close(self) -> pd.DataFrame:
@@ -166,6 +169,29 @@ def _drawn(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
 
 def _round(value: float, digits: int) -> float:
     return float(f"{value:.1e}") if 0 < abs(value) < 10.0**-digits else round(value, digits)
+
+
+def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
+    """How often each verdict is in the columns that hold verdicts."""
+    counts = Counter()
+    for column in frame:
+        if re.fullmatch("(.+_)?verdict", str(column)):
+            counts.update(frame[column].dropna())
+    return dict(counts.most_common())
+
+
+def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
+    """Means of `paper` and `ours` over the rows in which both are numbers, how many rows and runs; None without any."""
+    if not {"paper", "ours"} <= set(frame):
+        return None
+    numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64")
+    values = numbers.to_numpy(float, na_value=np.nan)
+    both = np.isfinite(values).all(axis=1)
+    if not both.any():
+        return None
+    paper, ours = values[both].mean(axis=0).tolist()
+    runs = int(frame.loc[both, "n_runs"].sum()) if "n_runs" in frame else None
+    return {"paper": paper, "ours": ours, "rows": int(both.sum()), "runs": runs}
 
 
 def _commit_text(git: dict[str, Any] | None) -> str:

@@ -6,7 +6,6 @@ writes `figures/<profile>/report/`. The pages work from the file system and requ
 
 import hashlib
 import json
-import re
 from collections import Counter
 from numbers import Integral, Real
 from pathlib import Path
@@ -20,6 +19,7 @@ from subnet_utils.names import nearest
 from subnet_utils.report.book import provenance_rows, write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
 from subnet_utils.report.pages import code_styles, is_done, notebook_body
+from subnet_utils.report.places import PLACES, missing, place_rows
 from subnet_utils.report.templates import NOTEBOOK_STYLE, PAGES, STYLE
 from subnet_utils.study import ROOT
 
@@ -76,6 +76,14 @@ def summary(profile: str, *, root: Path | None = None) -> str:
     return "\n".join(f"{name:<11}{text}" for name, text in lines.items() if text)
 
 
+def missing_places(profile: str, *, root: Path | None = None) -> list[str]:
+    """Which of the paper's figures and tables (`places.PLACES`) no finished notebook of the profile has made.
+
+    Raises ValueError if the profile has no finished notebook, or for a damaged manifest.
+    """
+    return missing(_records(Path(root or ROOT), profile))
+
+
 def _records(root: Path, profile: str) -> list[dict[str, Any]]:
     """The manifests of a profile, in the order of the notebooks."""
     paths = sorted((root / "figures" / profile).glob("*.json"))
@@ -112,7 +120,8 @@ def _index(profile: str, records: list[dict[str, Any]], runs: Runs, report: Path
         "styles": VERDICT_STYLES,
         "totals": _totals(records),
         "warnings": [_unfinished(path.stem, recorded) for path in runs.unfinished],
-        "places": _places(records),
+        "places": place_rows(notebooks),
+        "missing": f"{len(missing(records))} of {len(PLACES)}",
         "notebooks": notebooks,
         "others": [{"name": name, "page": _page_of(name, report)} for name in others],
     }
@@ -171,22 +180,6 @@ def _cell(value: Any, digits: int) -> Cell:
         small = 0 < abs(value) < 10.0**-digits
         return Cell(f"{value:.1e}" if small else f"{value:,.{digits}f}", "number")
     return Cell(str(value), VERDICT_STYLES.get(str(value), "long" if len(str(value)) > LONG else ""))
-
-
-def _places(records: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Where each of the paper's figures and tables is, in the paper's order."""
-    places = [
-        {"paper": label, "name": item["name"], "notebook": name, "anchor": _anchor(name, item)}
-        for name, items in ((record["notebook"], record["items"]) for record in records)
-        for item in items
-        for label in item["paper"]
-    ]
-    return sorted(places, key=lambda place: [int(part) if part.isdigit() else part for part in _parts(place["paper"])])
-
-
-def _parts(label: str) -> list[str]:
-    """Text and numbers in turn, so that Figure 4 comes before Figure 13."""
-    return re.split(r"(\d+)", label)
 
 
 def _totals(records: list[dict[str, Any]]) -> dict[str, Any]:

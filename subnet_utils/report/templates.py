@@ -32,6 +32,10 @@ table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabu
 th { text-align: left; background: #eef2f5; position: sticky; top: 0; }
 table, th, td { border: 0; }
 th, td { padding: .28rem .42rem; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
+.places { overflow-x: auto; margin: .8rem 0; }
+.places th, .places td { white-space: normal; } .places td.place, .places td.number { white-space: nowrap; }
+.places td.warning { padding: .28rem .8rem; } .places .soft { font-size: inherit; }
+.places .label { font-size: .74rem; white-space: nowrap; }
 .number { text-align: right; } td.long, td.not-comparable { white-space: normal; min-width: 8.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .6rem 0 0; font-size: .88rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
@@ -69,20 +73,33 @@ PAGE = """<!doctype html>
 
 INDEX = """{% extends "page" %}
 {% macro badges(verdicts) %}{% for verdict, count in verdicts.items() %}
-<span class="label {{ styles[verdict] }}">{{ count }} {{ verdict }}</span>{% endfor %}{% endmacro %}
+<span class="label {{ styles.get(verdict, "") }}">{{ count }} {{ verdict }}</span>{% endfor %}{% endmacro %}
 {% block main %}
 <h1>Report of the profile “{{ profile }}”</h1>
 <p class="soft">{{ totals.figures }} figures and {{ totals.tables }} tables from {{ notebooks|length }} notebooks,
  each with what it was made from.</p>
 {% if totals.verdicts %}<p>The paper’s values against ours: {{ badges(totals.verdicts) }}</p>{% endif %}
 {% for warning in warnings %}<p class="warning">{{ warning }}</p>{% endfor %}
-{% if places %}
 <h2>From the paper to this report</h2>
-<div class="scroll"><table class="places"><thead><tr><th>Paper</th><th>Here</th><th>Notebook</th></tr></thead><tbody>
-{% for place in places %}<tr><td>{{ place.paper }}</td><td><a href="#{{ place.anchor }}">{{ place.name }}</a></td>
-<td>{{ place.notebook }}</td></tr>
-{% endfor %}</tbody></table></div>
-{% endif %}
+<p class="soft">{{ missing }} figures and tables of the paper are missing at this profile. Figure 2, a drawing of the
+ design, is left out. The means are over those rows of a table in which the paper and we have a number; the verdicts
+ are on single values.</p>
+<div class="places"><table><thead><tr><th>Paper</th><th>What it shows</th><th>Here</th><th>Notebook</th>
+<th class="number">Paper’s mean</th><th class="number">Our mean</th><th class="number">Rows</th>
+<th class="number">Our runs</th><th>Verdicts</th></tr></thead>
+{% for place in places %}<tbody>
+{% for item in place["items"] %}<tr>
+{% if loop.first %}<td class="place" rowspan="{{ loop.length }}">{{ place.label }}</td>
+<td rowspan="{{ loop.length }}">{{ place.title }}</td>{% endif %}
+<td><a href="#{{ item.anchor }}">{{ item.name }}</a>
+{%- if item.also %} <span class="soft">also {{ item.also|join(", ") }}</span>{% endif %}</td>
+<td>{% if item.page %}<a href="{{ item.page }}">{{ item.notebook }}</a>{% else %}{{ item.notebook }}{% endif %}</td>
+{% for number in (item.paper, item.ours, item.rows, item.runs) %}<td class="number">{{ number }}</td>{% endfor %}
+<td>{{ badges(item.verdicts) }}</td></tr>
+{% else %}<tr><td class="place">{{ place.label }}</td><td>{{ place.title }}</td>
+<td class="warning" colspan="7">Missing: no finished notebook of this profile makes it.</td></tr>
+{% endfor %}</tbody>
+{% endfor %}</table></div>
 {% for notebook in notebooks %}
 <section id="{{ notebook.name }}">
 <h2>{{ notebook.name }}</h2>

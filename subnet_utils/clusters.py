@@ -1,0 +1,200 @@
+"""Means over runs that are clustered in a handful of base models: errors, resampling, permutation.
+
+Masks found in one base are not independent observations, so everything here works with base models as the
+units: `by_base` adds up the runs of one group within each base, and every statistic is a function of the
+number and the sum of the values in each base.
+"""
+
+import math
+from itertools import combinations, combinations_with_replacement, product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+EXACT_SIGNS = 12
+"""Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
+EXACT_RESAMPLES = 8
+"""Up to this many bases the bootstrap interval enumerates all G^G resamples (6435 distinct ones)."""
+EXACT_LABELLINGS = 20_000
+"""Up to this many ways to divide the bases into two groups the permutation test enumerates them all (8 + 8 bases)."""
+
+_ROUNDING = 1e-12  # relative to the largest value; anything smaller is rounding error and counts as zero
+
+
+class Interval(NamedTuple):
+    """A mean and the limits of its interval, in the units of the values; the limits are nan with one base."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Runs(NamedTuple):
+    """The runs of one group, added up within each base model."""
+
+    sums: np.ndarray  # [bases] sum of the values
+    sizes: np.ndarray  # [bases] number of runs
+    scale: float  # largest absolute value
+
+    @property
+    def mean(self) -> float:
+        """The mean over runs."""
+        return float(self.sums.sum() / self.sizes.sum())
+
+    @property
+    def means(self) -> np.ndarray:
+        """The mean of each base, [bases]."""
+        return self.sums / self.sizes
+
+
+def by_base(values: ArrayLike, clusters: ArrayLike) -> Runs:
+    """Add up values within clusters.
+
+    Values and bases are put in an order of their own, so that no result depends on the order of the rows or
+    on the names of the bases, be it through rounding or through the random draws.
+    """
+    values, clusters = np.asarray(values, dtype=float), np.asarray(clusters, dtype=object)
+    if values.ndim != 1 or values.shape != clusters.shape:
+        raise ValueError(f"{values.size} values but {clusters.size} clusters; give one cluster per value")
+    if not len(values) or not np.isfinite(values).all() or pd.isna(clusters).any():
+        raise ValueError("give one finite value or more, each with its cluster; leave failed runs out")
+    order = np.argsort(values, kind="stable")
+    codes = pd.factorize(clusters)[0][order]
+    sums, sizes = np.bincount(codes, weights=values[order]), np.bincount(codes)
+    bases = np.lexsort((sums, sizes))
+    return Runs(sums[bases], sizes[bases], float(np.abs(values).max()))
+
+
+def mean_and_error(sums: np.ndarray, runs: Runs, n_bases: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean over runs and its cluster-robust standard error: HC0 sandwich times G / (G - 1).
+
+    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a
+    group mean the sandwich is the sum of the squared cluster sums of residuals over the squared number of
+    runs.
+    """
+    n = runs.sizes.sum()
+    mean = without_rounding(sums.sum(axis=-1) / n, runs.scale)
+    residuals = sums - runs.sizes * mean[..., None]
+    error = np.sqrt(n_bases / (n_bases - 1) * (residuals**2).sum(axis=-1)) / n
+    return mean, without_rounding(error, runs.scale)
+
+
+def without_rounding(values: ArrayLike, scale: float) -> np.ndarray:
+    """Set to 0 what differs from 0 by rounding only, so that runs that are all equal have no error at all."""
+    values = np.asarray(values)
+    return np.where(np.abs(values) <= _ROUNDING * scale, 0.0, values)
+
+
+def ratio(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return mean / error, with x / 0 = +-inf and 0 / 0 = nan."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return mean / error
+
+
+def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> tuple[float, float]:
+    """Return the two-sided wild cluster bootstrap p-value of mean = 0, and the smallest one attainable.
+
+    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each
+    replicate flips the sign of all runs of a base at once and is studentized again. The observed signs
+    count as one of the random vectors, which keeps the test valid. nan for fewer than two bases, or where
+    there is no statistic.
+    """
+    n_bases = len(runs.sums)
+    if n_bases < 2:
+        return math.nan, math.nan
+    signs = _sign_vectors(n_bases, seed=seed, draws=draws)
+    observed = abs(ratio(*mean_and_error(runs.sums, runs, n_bases)))
+    replicates = abs(ratio(*mean_and_error(signs * runs.sums, runs, n_bases)))
+    smallest = max(2 / 2**n_bases, 1 / len(signs))
+    # the tolerance makes ties, above all with the observed statistic itself, independent of rounding
+    p = float(np.mean(replicates >= observed * (1 - 1e-9)))
+    return (math.nan if np.isnan(observed) else p), smallest
+
+
+def _sign_vectors(n_bases: int, *, seed: int, draws: int) -> np.ndarray:
+    """Return sign vectors [vectors, bases]: all of them, or the all-positive one and `draws` random ones."""
+    if n_bases <= EXACT_SIGNS:
+        return np.array(list(product((1, -1), repeat=n_bases)))
+    random = np.random.default_rng(seed).choice((1, -1), size=(draws, n_bases))
+    return np.vstack([np.ones((1, n_bases), dtype=random.dtype), random])
+
+
+def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
+    """Return the two-sided permutation p-value of equal means of the bases' means in two groups of bases.
+
+    If the group makes no difference, every way to divide the bases into groups of these sizes was as likely as
+    the observed one. Bases count equally, however many runs they have. nan if a group has fewer than two bases.
+    """
+    if min(len(one.sums), len(other.sums)) < 2:
+        return math.nan
+    means = np.concatenate([one.means, other.means])
+    labels = _labellings(len(one.sums), len(other.sums), seed=seed, draws=draws)
+    weights = np.where(labels, 1 / len(one.sums), -1 / len(other.sums))
+    observed = abs(one.means.mean() - other.means.mean())
+    # the tolerance makes ties, above all with the observed difference itself, independent of rounding
+    return float(np.mean(np.abs(weights @ means) >= observed - _ROUNDING * max(one.scale, other.scale)))
+
+
+def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
+    """Return the smallest p-value that `permutation_test` can give for these numbers of bases, nan without a test.
+
+    Equal groups may be exchanged without changing the size of the difference: 3 + 3 bases never get below .1.
+    """
+    if min(one, other) < 2:
+        return math.nan
+    labellings = math.comb(one + other, one)
+    exact = (2 if one == other else 1) / labellings
+    return exact if labellings <= EXACT_LABELLINGS else max(exact, 1 / (draws + 1))
+
+
+def _labellings(one: int, other: int, *, seed: int, draws: int) -> np.ndarray:
+    """Return who is in the first group, [labellings, bases]: all ways, or the observed one and `draws` random ones."""
+    observed = np.arange(one + other) < one
+    if math.comb(one + other, one) > EXACT_LABELLINGS:
+        drawn = np.random.default_rng(seed).permuted(np.tile(observed, (draws, 1)), axis=1)
+        return np.vstack([observed, drawn])
+    chosen = np.array(list(combinations(range(one + other), one)))
+    return (chosen[:, :, None] == np.arange(one + other)).any(axis=1)
+
+
+def bootstrap(runs: Runs, *, level: float, seed: int, draws: int) -> Interval:
+    """Return the mean over runs and its percentile interval over resampled bases."""
+    if len(runs.sums) < 2:
+        return Interval(runs.mean, math.nan, math.nan)
+    counts, weights = _resamples(len(runs.sums), seed=seed, draws=draws)
+    means = (counts @ runs.sums) / (counts @ runs.sizes)
+    low, negative_high = (
+        np.quantile(sign * means, (1 - level) / 2, weights=weights, method="inverted_cdf") for sign in (1, -1)
+    )
+    return Interval(runs.mean, float(low), 0.0 - float(negative_high))  # 0 - x, because -x would print -0.0
+
+
+def _resamples(n_bases: int, *, seed: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how often each base is drawn, [resamples, bases], and the relative weight of each resample."""
+    if n_bases > EXACT_RESAMPLES:
+        shares = np.full(n_bases, 1 / n_bases)
+        return np.random.default_rng(seed).multinomial(n_bases, shares, size=draws), np.ones(draws)
+    chosen = np.array(list(combinations_with_replacement(range(n_bases), n_bases)))
+    counts = (chosen[:, :, None] == np.arange(n_bases)).sum(axis=1)
+    return counts, math.factorial(n_bases) / special.factorial(counts).prod(axis=1)
+
+
+def student(runs: Runs, *, level: float) -> Interval:
+    """Return the mean of the bases' means and its Student interval."""
+    means = runs.means
+    mean = float(means.mean())
+    if len(means) < 2:
+        return Interval(mean, math.nan, math.nan)
+    half = float(stats.t.ppf((1 + level) / 2, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+    return Interval(mean, mean - half, mean + half)
+
+
+def check_options(*, level: float, draws: int) -> None:
+    """Raise ValueError for a level or a number of draws that means nothing."""
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
+    if draws < 1:
+        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better thousands")

@@ -1,0 +1,321 @@
+"""Drawings of the control analyses, in the style of `figures`: overlap, all effects at once, random subnetworks, other
+ablations, and how many base models an answer needs.
+
+Functions draw into the Axes that they are given and return it. Red is the ablated model here too, blue the subnetwork,
+and black open diamonds are the paper's values; `CONTROLS` has what the other figures do not show.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, Condition
+from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.report.comparison import DIFFERS
+from subnet_utils.statistics import t_interval
+
+CONTROLS = CONDITIONS | {
+    "first": Condition("#0a7f5a", "o", ""),  # the comparisons of an overlap have their labels in the table
+    "second": Condition("#7a4a9c", "s", ""),
+    "between": Condition("#d98c00", "^", ""),
+    "random": Condition("#0a7f5a", "o", "random"),
+    "complement": Condition("#d98c00", "s", "random, without its weights"),
+    "zeros": CONDITIONS["ablated"]._replace(label="zeros, as in the paper"),
+    "replaced": Condition("#0a7f5a", None, "untrained weights"),
+    "mean": Condition("#7a4a9c", None, "units at their mean"),
+}
+"""How every condition of these figures looks, those of the other figures included."""
+
+AXIS = "Test Target $-$ Test Other"
+LIMITS = (-0.8, 0.8)
+"""Of a difference of accuracies; intervals that run off are cut at the edge."""
+MOST_BASES = 1000
+"""More base models than this are as good as out of reach: the axis of `needed` ends here."""
+
+
+# -- overlap -----------------------------------------------------------------------------------------------------------
+
+
+def overlap(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Figure 19: overlap by layer within each subroutine and between them, dashed what chance would give.
+
+    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
+    `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
+    Layers are in the order of the network, whatever that of the table. Raises ValueError for more than two comparisons
+    within subroutines or one between them, and for two rows of one layer and comparison.
+    """
+    if table.duplicated(["layer", "comparison"]).any():
+        raise ValueError("table has several rows for one layer and comparison; select one base model")
+    layers = sorted(table["layer"].unique(), key=_order)
+    places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
+    for label, condition in _comparisons(table["comparison"].unique()).items():
+        rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
+        for apart, part in rows.groupby(rows["layer"] == OVERALL):
+            x = part["layer"].map(places)
+            look = {"color": condition.color, "label": "_" if apart else label}
+            ax.plot(x, part["iou"], marker=condition.marker, ms=4.5, mec="white", mew=0.4, lw=1, clip_on=False, **look)
+            _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
+    ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
+    ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
+    chance = Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")
+    ax.legend(handles=[*ax.get_legend_handles_labels()[0], chance], loc="lower center", bbox_to_anchor=(0.5, 1.0),
+              ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
+    return ax
+
+
+def short_layer(name: str) -> str:
+    """A weight's name as it fits an axis: stage, block and part.
+
+    >>> [short_layer(f"stages.{rest}.weight") for rest in ("stage_4.0.conv1", "layer_2.output.dense", "head.hidden")]
+    ['4.0 conv1', '2 mlp out', 'head hidden']
+    """
+    stage, block, part = _split(name)
+    return f"{re.sub('^(stage|layer)_', '', stage)}{block} {_PARTS.get(part, part)}".strip()
+
+
+_PARTS = {
+    "conv_proj": "", "conv1": "conv1", "conv2": "conv2", "conv3": "conv3", "downsample.0": "downsample",
+    "attention.self.query": "query", "attention.self.key": "key", "attention.self.value": "value",
+    "self_attention.in_proj_weight": "query, key, value",
+    "attention.output.dense": "attention out", "self_attention.out_proj": "attention out",
+    "intermediate.dense": "mlp in", "output.dense": "mlp out", "mlp.0": "mlp in", "mlp.3": "mlp out",
+    "hidden": "hidden", "embedding": "embedding", "dense": "",
+}  # fmt: skip
+"""What the weights of a block are called, in the order in which an item passes them."""
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    """Stage, block ('' or a point and a number) and part of a weight's name."""
+    stage, _, rest = name.removeprefix("stages.").removesuffix(".weight").partition(".")
+    block, part = re.fullmatch(r"(?:(\d+)\.)?(.*)", rest).groups(default="")
+    return stage, f".{block}" if block else "", part
+
+
+def _order(layer: str) -> tuple[int, int, int, int]:
+    """Where a layer is in its network: numbered stages are between the first and the last, all layers as one after."""
+    stage, block, part = _split(layer)
+    number = int((re.search(r"\d+$", stage) or ["0"])[0])
+    rank = 1 if number else {"head": 2, "pooler": 2, OVERALL: 3}.get(stage, 0)
+    return rank, number, int(block[1:] or 0), list(_PARTS).index(part) if part in _PARTS else len(_PARTS)
+
+
+def _comparisons(labels: Sequence[str]) -> dict[str, Condition]:
+    """Look of each comparison: those within subroutines in the order of the table, then the one between them."""
+    within, between = ([x for x in labels if x.startswith("between") == wanted] for wanted in (False, True))
+    if len(within) > 2 or len(between) > 1:
+        raise ValueError(f"an overlap has two subroutines and one 'between'; table has {', '.join(labels)}")
+    keys = [*("first", "second")[: len(within)], *["between"] * len(between)]
+    return {label: CONTROLS[key] for label, key in zip([*within, *between], keys, strict=True)}
+
+
+def _dashed(ax: Axes, x: np.ndarray, y: np.ndarray, color: str) -> None:
+    """A thin dashed line through the points; a point alone is as wide as its column."""
+    if len(x) == 1:
+        x, y = x[0] + np.array([-0.35, 0.35]), np.repeat(y, 2)
+    ax.plot(x, y, color=color, ls=(0, (4, 2)), lw=0.9, zorder=1.5)
+
+
+# -- all effects at once -----------------------------------------------------------------------------------------------
+
+
+def forest(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Every effect of a study in one column: our mean with its 95% interval, below it the paper's mean +- sd.
+
+    table: one row per effect with columns `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd`, those of `model`,
+    `task`, `number`, `subroutine` and `network` that tell the effects apart, and perhaps `verdict`; rows whose verdict
+    is that they differ have a bold label with a mark. Effects of one model and task are a group, named at the right.
+    Without an interval there is a point only, without a value nothing. A row needs about .16 inches of height.
+    """
+    places = np.arange(len(table))
+    looks = [CONTROLS[network if network in CONDITIONS else "ours"] for network in table.get("network", places)]
+    colors = np.array([look.color for look in looks])
+    ax.axvline(0, color="0.45", lw=0.8, zorder=0)
+    _bars(ax, places - 0.16, table["ours_low"], table["ours_high"], colors)
+    ax.scatter(table["ours"], places - 0.16, s=16, c=colors, lw=0, zorder=3)
+    color, marker, _ = CONTROLS["paper"]
+    _bars(ax, places + 0.2, table["paper"] - table["paper_sd"], table["paper"] + table["paper_sd"], color)
+    ax.scatter(table["paper"], places + 0.2, s=10, marker=marker, c="white", ec=color, lw=0.8, zorder=3)
+    _name_effects(ax, table)
+    ax.set(xlabel=AXIS, xlim=LIMITS, ylim=(len(table) - 0.4, -0.6))
+    ax.tick_params(axis="y", length=0)
+    _forest_legend(ax, dict.fromkeys(looks))
+    return ax
+
+
+def _bars(ax: Axes, places: np.ndarray, low: pd.Series, high: pd.Series, colors: np.ndarray | str) -> None:
+    known = (low.notna() & high.notna()).to_numpy()
+    colors = colors if isinstance(colors, str) else colors[known]
+    ax.hlines(places[known], low[known], high[known], color=colors, lw=1, zorder=2)
+
+
+def _name_effects(ax: Axes, table: pd.DataFrame) -> None:
+    """Subroutine and network of each row at the left, model and task of each group at the right."""
+    labels = _joined(table, ["subroutine", "network"], ", ")
+    differs = table["verdict"] == DIFFERS if "verdict" in table else [False] * len(table)
+    marked = [f"\N{NOT EQUAL TO} {label}" if mark else label for label, mark in zip(labels, differs, strict=True)]
+    ax.set_yticks(range(len(table)), marked)
+    for tick, mark in zip(ax.get_yticklabels(), differs, strict=True):
+        tick.set_fontweight("bold" if mark else "normal")
+    groups = _joined(table, ["model", "task", "number"], " · ")
+    starts = [i for i, group in enumerate(groups) if i == 0 or group != groups[i - 1]]
+    for shade, (start, end) in enumerate(zip(starts, [*starts[1:], len(groups)], strict=True)):
+        ax.axhspan(start - 0.5, end - 0.5, color="0.95" if shade % 2 else "none", lw=0, zorder=-1)
+        middle = (start + end - 1) / 2
+        ax.text(1.015, middle, groups[start], va="center", size=7.5, transform=ax.get_yaxis_transform())
+
+
+def _joined(table: pd.DataFrame, columns: Sequence[str], separator: str) -> list[str]:
+    """The named columns of each row as one text, without those that the table lacks or leaves empty."""
+    known = table[[column for column in columns if column in table]].astype(object).fillna("")
+    return [separator.join(filter(None, map(str, row))) for row in known.itertuples(index=False)]
+
+
+def _forest_legend(ax: Axes, looks: Sequence[Condition]) -> None:
+    handles = [Line2D([], [], color=look.color, marker="o", ms=4, lw=1, label=look.label) for look in looks]
+    color, marker, label = CONTROLS["paper"]
+    handles.append(Line2D([], [], color=color, marker=marker, mfc="white", ms=3.5, mew=0.8, lw=1, label=label))
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), columnspacing=1.2)
+
+
+# -- random subnetworks ------------------------------------------------------------------------------------------------
+
+
+def null_distribution(
+    ax: Axes, draws: pd.DataFrame, observed: float, *, p: float | Mapping[str, float] | None = None
+) -> Axes:
+    """What ablating random subnetworks of the same size does, and in red what ablating the subnetwork does.
+
+    draws: one row per random subnetwork with columns `kind` ('random' from all weights, 'complement' from those outside
+    the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group;
+    p: permutation p-value, or one for each kind, shown in the legend, where no histogram can hide it. Values that are
+    missing are left out. Raises ValueError if all are.
+    """
+    known = draws.dropna(subset=["difference"])
+    if known.empty:
+        raise ValueError("no random subnetwork has a difference; measure some first")
+    edges, p_values = _bins([*known["difference"], observed]), p if isinstance(p, Mapping) else {"ablated": p}
+    for kind, group in known.groupby("kind", sort=False):
+        look = CONTROLS[kind]
+        counts, _ = np.histogram(group["difference"], edges)
+        ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
+        ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(group)} {look.label}{_p(p_values.get(kind))}")
+    ax.axvline(0, color="0.45", lw=0.8, ls=":", zorder=0)
+    ax.axvline(observed, color=CONTROLS["ablated"].color, lw=2, label=f"the subnetwork{_p(p_values.get('ablated'))}")
+    ax.set(xlabel=f"{AXIS}, ablated", ylabel="random subnetworks", xlim=edges[[0, -1]])
+    ax.margins(y=0.1)
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1, labelspacing=0.2)
+    return ax
+
+
+def _bins(values: Sequence[float]) -> np.ndarray:
+    """Edges of about 25 equal bins, multiples of half a percent wide, one of them centered at 0.
+
+    Differences are multiples of one over the number of examples: bins of any width would hold unequal numbers of these.
+    """
+    low, high = np.nanmin(values), np.nanmax(values)
+    width = 0.005 * max(1, round((high - low) / 25 / 0.005))
+    first, last = np.floor(low / width) - 2, np.ceil(high / width) + 2
+    return (np.arange(first, last + 2) - 0.5) * width
+
+
+def _p(value: float | None) -> str:
+    """The end of a label: a p-value to three digits without the zero, or nothing."""
+    if value is None:
+        return ""
+    return f", p = {value:.3f}".replace("= 0.", "= .") if value >= 0.001 else ", p < .001"
+
+
+# -- other ablations ---------------------------------------------------------------------------------------------------
+
+
+def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
+    """The ablated model's difference when weights are not set to zero: a cluster for each subroutine and ablation.
+
+    table: one row per run with columns `subroutine`, `ablation` ('zeros', 'replaced', 'mean'), `base_model`,
+    `difference` and, if known, `base_accuracy`. A marker for each run, one shape per base model, gray below 90%; beside
+    them a tick for the mean over the other base models with its 95% interval, as in `figures.differences`.
+    """
+    subroutines, ablations = list(table["subroutine"].unique()), list(table["ablation"].unique())
+    shapes = dict(zip(sorted(table["base_model"].unique()), cycle(BASE_MARKERS), strict=False))
+    width = 0.9 / len(ablations)
+    ax.axhline(0, color="0.45", lw=0.8, zorder=0)
+    for (subroutine, ablation), runs in table.groupby(["subroutine", "ablation"], sort=False):
+        place = subroutines.index(subroutine) + width * (ablations.index(ablation) + 0.5) - 0.45
+        _points(ax, place + width * np.array([-0.36, 0.08]), runs, shapes, CONTROLS[ablation].color)
+        _mean(ax, place + width * np.array([0.18, 0.42]), runs, CONTROLS[ablation].color)
+    for boundary in range(1, len(subroutines)):
+        ax.axvline(boundary - 0.5, color="0.85", lw=0.7, zorder=0)
+    ax.set_xticks(range(len(subroutines)), subroutines)
+    ax.tick_params(axis="x", length=0)
+    ax.set(xlim=(-0.5, len(subroutines) - 0.5), ylim=LIMITS, ylabel=f"{AXIS}, ablated")
+    _alternatives_legend(ax, ablations, gray=not _learned(table).all())
+    return ax
+
+
+def _learned(runs: pd.DataFrame) -> pd.Series:
+    if "base_accuracy" not in runs:
+        return pd.Series(True, index=runs.index)
+    return runs["base_accuracy"] >= BASE_THRESHOLD
+
+
+def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, str], color: str) -> None:
+    """The runs side by side in the order of the table, so that a redrawn figure is the same."""
+    x = np.linspace(*span, len(runs)) if len(runs) > 1 else [span.mean()]
+    for where, value, base, good in zip(x, runs["difference"], runs["base_model"], _learned(runs), strict=True):
+        face = color if good else CONTROLS["below"].color
+        ax.plot(where, value, shapes[base], ms=4, mfc=face, mec="white", mew=0.3, alpha=0.9, clip_on=False)
+
+
+def _mean(ax: Axes, span: np.ndarray, runs: pd.DataFrame, color: str) -> None:
+    runs = runs[_learned(runs) & runs["difference"].notna()]
+    if runs.empty:
+        return
+    mean, low, high = t_interval(runs["difference"], runs["base_model"])
+    ax.plot([span.mean()] * 2, [low, high], color=color, lw=1, zorder=3)
+    ax.plot(span, [mean, mean], color=color, lw=2, solid_capstyle="butt", zorder=3)
+
+
+def _alternatives_legend(ax: Axes, ablations: Sequence[str], *, gray: bool) -> None:
+    looks = [CONTROLS[name] for name in (*ablations, *["below"] * gray)]
+    handles = [Line2D([], [], ls="none", marker="o", ms=5, color=look.color, mec="none", label=look.label)
+               for look in looks]  # fmt: skip
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2,
+              handletextpad=0.3)  # fmt: skip
+
+
+# -- how many base models ----------------------------------------------------------------------------------------------
+
+
+def needed(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Base models that an effect would need to be found with 80% power, beside those that were trained.
+
+    table: one row per effect with columns `label`, `bases_needed` (infinity if no number would do, NaN if unknown) and
+    `n_bases`. More than `MOST_BASES` is an arrow at the edge; an unknown number leaves the row without one.
+    """
+    places, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
+    beyond, known = bases > MOST_BASES, ~np.isnan(bases)
+    ends, color = np.minimum(bases, MOST_BASES), CONTROLS["ours"].color
+    ax.hlines(places[known], table["n_bases"][known], ends[known], color="0.75", lw=1.2, zorder=1)
+    ax.plot(table["n_bases"], places, "|", ms=8, mew=1.5, color="0.25", label="trained")
+    reachable = np.where(beyond, np.nan, bases)
+    ax.plot(reachable, places, "o", ms=5, color=color, label="needed for 80% power", clip_on=False)
+    ax.plot(ends[beyond], places[beyond], ">", ms=5.5, mfc="white", mec=color, clip_on=False)
+    for place in places[beyond]:
+        ax.text(1.03, place, f"> {MOST_BASES}", va="center", size=7.5, transform=ax.get_yaxis_transform())
+    ax.set_yticks(places, table["label"])
+    ax.set(xlabel="base models", xscale="log", xlim=(0.9, MOST_BASES), ylim=(len(table) - 0.5, -0.5))
+    ax.set_xticks([1, 3, 10, 30, 100, 300, 1000])
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.grid(axis="x", color="0.9", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(axis="y", length=0)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2, handletextpad=0.3)
+    return ax

@@ -1,0 +1,162 @@
+"""What an ablation is compared with: random subnetworks of the same size, and ablations that are not by zeros.
+
+*Break It Down* concludes from an ablated model that fails at one subroutine that the weights taken out computed it. Two
+questions remain. Would any other subnetwork with as many weights in every layer have done the same (`random_like`,
+`random_in_complement`)? Is it the loss of the weights, or the zeros in their place, which the network never saw in
+training (`replaced`, `mean_ablated`)?
+
+All are pure functions of (subnetwork, seed): neither the model nor the global random state is touched.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.training import generator_for
+
+
+class NoControl(ValueError):
+    """There is no control of the subnetwork's size: its complement has fewer weights than it has."""
+
+
+def random_like(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
+    """A subnetwork drawn at random with as many weights in every layer as the given one.
+
+    >>> a = Subnetwork({"w": torch.tensor([[True, False], [False, False]])}, network="n")
+    >>> random_like(a, seed=0).active, random_like(a, seed=0) == random_like(a, seed=0)
+    (1, True)
+    """
+    return _drawn(subnetwork, {name: torch.ones_like(mask) for name, mask in subnetwork.masks.items()}, "like", seed)
+
+
+def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
+    """A subnetwork drawn at random from the complement, with as many weights in every layer as the given one.
+
+    Raises NoControl where the complement has fewer weights than the subnetwork.
+
+    >>> a = Subnetwork({"w": torch.tensor([True, False, False])}, network="n")
+    >>> (random_in_complement(a, seed=0) & a).active
+    0
+    """
+    for name, mask in subnetwork.masks.items():
+        inside, outside = int(mask.sum()), int((~mask).sum())
+        if outside < inside:
+            raise NoControl(
+                f"'{name}': {inside} weights in the subnetwork, {outside} outside it; "
+                "its complement holds no control of that size, use random_like"
+            )
+    return _drawn(subnetwork, (~subnetwork).masks, "complement", seed)
+
+
+def replaced(model: StagedModel, subnetwork: Subnetwork, donor: StagedModel) -> StagedModel:
+    """A copy of the network with the subnetwork's weights taken from another network, such as an untrained one.
+
+    Raises WrongNetwork if the subnetwork is not one of `model`, ValueError if the donor lacks one of its weights.
+    """
+    _require_own(model, subnetwork)
+    changed = copy.deepcopy(model)
+    ours, theirs = dict(changed.named_parameters()), dict(donor.named_parameters())
+    with torch.no_grad():
+        for name, mask in subnetwork.masks.items():
+            if name not in theirs or theirs[name].shape != mask.shape:
+                raise ValueError(
+                    f"the donor has no weight '{name}' of shape {tuple(mask.shape)}; give one of the same architecture"
+                )
+            ours[name].copy_(torch.where(mask.to(ours[name].device), theirs[name].to(ours[name].device), ours[name]))
+    return changed
+
+
+def units_of(subnetwork: Subnetwork) -> dict[str, Tensor]:
+    """The units that a subnetwork stands for: boolean [outputs] for every masked weight.
+
+    A unit is an output of a weight matrix: a neuron, a channel, a coordinate of a query. In every layer the units with
+    the largest share of their incoming weights in the subnetwork are chosen, as large a part of the layer's units as
+    the subnetwork is of its weights, rounded; of equals the first.
+    """
+    units = {}
+    for name, mask in subnetwork.masks.items():
+        shares = mask.flatten(1).float().mean(dim=1)
+        count = round(float(mask.float().mean()) * len(shares))
+        chosen = torch.zeros(len(shares), dtype=torch.bool)
+        chosen[shares.argsort(descending=True, stable=True)[:count]] = True
+        units[name] = chosen
+    return units
+
+
+def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Mean output [outputs] of the layers that hold the named weights, over items and positions.
+
+    batches: of items without padding, such as sentences of one length. A layer that no item passes through, such as
+    BERT's unused pooler, has no mean and is left out. Raises ValueError for a weight that is not one of a linear or
+    convolutional layer.
+    """
+    sums, counts, handles = {}, {}, []
+
+    def note(name: str, output: Tensor) -> None:
+        positions = output.detach().double().movedim(1, -1) if output.ndim == 4 else output.detach().double()
+        flat = positions.flatten(0, -2)
+        sums[name] = sums.get(name, 0.0) + flat.sum(dim=0)
+        counts[name] = counts.get(name, 0) + len(flat)
+
+    for name in names:
+        layer = _layer(model, name)
+        handles.append(layer.register_forward_hook(lambda _, __, output, name=name: note(name, output)))
+    try:
+        with torch.no_grad():
+            for items in batches:
+                model(items)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: (sums[name] / counts[name]).float() for name in sums}
+
+
+def mean_ablated(model: StagedModel, units: Mapping[str, Tensor], means: Mapping[str, Tensor]) -> StagedModel:
+    """A copy of the network in which the given units always have their mean output.
+
+    units: boolean [outputs] by weight name; means: from `mean_outputs`. A unit's weights are set to zero and its bias
+    to the mean. A convolution without bias has its weights set to zero only: the normalization after it maps any
+    constant channel to zero. Layers without a mean are left alone. Raises ValueError as `mean_outputs` does.
+    """
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, chosen in units.items():
+            if name not in means:
+                continue
+            layer = _layer(changed, name)
+            layer.weight[chosen.to(layer.weight.device)] = 0.0
+            if layer.bias is not None:
+                layer.bias.copy_(torch.where(chosen.to(layer.bias.device), means[name].to(layer.bias), layer.bias))
+    return changed
+
+
+def _drawn(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], kind: str, seed: int) -> Subnetwork:
+    """As many weights of each layer as the subnetwork has, drawn without replacement from those allowed."""
+    masks = {}
+    for name, mask in subnetwork.masks.items():
+        places = allowed[name].flatten().nonzero().flatten()
+        # a generator for each layer: what is drawn in one does not depend on the others
+        order = torch.randperm(len(places), generator=generator_for("control", kind, seed, name))
+        drawn = torch.zeros(mask.numel(), dtype=torch.bool)
+        drawn[places[order[: int(mask.sum())]]] = True
+        masks[name] = drawn.reshape(mask.shape)
+    return Subnetwork(masks, subnetwork.network)
+
+
+def _require_own(model: nn.Module, subnetwork: Subnetwork) -> None:
+    found = fingerprint(model)
+    if found != subnetwork.network:
+        raise WrongNetwork(
+            f"this subnetwork belongs to network {subnetwork.network}, not to {found}; load the base it was found in"
+        )
+
+
+def _layer(model: StagedModel, weight: str) -> nn.Linear | nn.Conv2d:
+    layer = model.get_submodule(weight.removesuffix(".weight")) if weight.endswith(".weight") else None
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise ValueError(f"'{weight}' is not the weight of a linear or convolutional layer; it has no units to ablate")
+    return layer

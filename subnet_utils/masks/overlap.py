@@ -1,0 +1,147 @@
+"""Do subnetworks consist of the same weights? Overlap by layer, and what chance alone would give.
+
+*Break It Down* (appendix K, Figure 19, Tables 13 to 15) compares the three subnetworks of a subroutine, and the weights
+that all three share between subroutines, by intersection over union. Subnetworks that keep many weights overlap anyway,
+so each number has its expectation here: the same for random masks with as many weights in every layer.
+
+Subnetworks whose masking starts at different stages are compared on the weights that all of them mask. Every table has
+one entry a layer, which is one masked weight, in the order of their names, and last `OVERALL`: all layers as one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+
+OVERALL = "all layers"
+"""The entry of a table that takes all layers as one: the sum of the intersections over the sum of the unions."""
+
+
+def iou(subnetworks: Sequence[Subnetwork]) -> dict[str, float]:
+    """|intersection of all| / |union of all|, NaN where all are empty: Tables 13 and 14 as they are headed.
+
+    Raises ValueError for fewer than two subnetworks or none of their weights in common, WrongNetwork for subnetworks of
+    different networks.
+
+    >>> a, b = (Subnetwork({"w": torch.tensor(kept)}, "n") for kept in ([True, True, False], [False, True, True]))
+    >>> iou([a, b])
+    {'w': 0.3333333333333333, 'all layers': 0.3333333333333333}
+    """
+    layers = _layers(_several(subnetworks))
+    return _ratios(_count(layers, _intersection), _count(layers, _union))
+
+
+def as_printed(subnetworks: Sequence[Subnetwork]) -> dict[str, float]:
+    """|intersection of all| / |the last|, NaN where the last is empty: the numbers printed in Tables 13 and 14.
+
+    The authors' union was computed as an intersection. It depends on the order of the subnetworks, and is never below
+    `iou`. Raises as `iou` does.
+    """
+    layers = _layers(_several(subnetworks))
+    return _ratios(_count(layers, _intersection), _count(layers, lambda masks: masks[-1]))
+
+
+def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
+    """The weights that are in all subnetworks, among those that all of them mask; of one, the same again.
+
+    Table 15 is the `iou` of two of these. Raises as `iou` does, but needs no more than one subnetwork.
+    """
+    layers = _layers(subnetworks)
+    return Subnetwork({name: _intersection(masks) for name, masks in layers.items()}, subnetworks[0].network)
+
+
+def expected_iou(subnetworks: Sequence[Subnetwork], *, draws: int = 1000, seed: int = 0) -> dict[str, float]:
+    """The mean `iou` of independent random masks, each with as many weights in every layer as one of the subnetworks.
+
+    A pure function of these numbers and the seed. Raises as `iou` does, and ValueError for fewer draws than one.
+    """
+    return expected_common_iou([[subnetwork] for subnetwork in subnetworks], draws=draws, seed=seed)
+
+
+def expected_common_iou(
+    groups: Sequence[Sequence[Subnetwork]], *, draws: int = 1000, seed: int = 0
+) -> dict[str, float]:
+    """The mean IoU of each group's intersection, for independent random masks (the expectation beside Table 15).
+
+    Every subnetwork of every group is replaced by a random mask with as many weights in each layer. The intersections
+    of a group's masks are often empty: draws in which all of them are have no IoU and are left out, and the mean is NaN
+    if there are no others. Raises as `expected_iou` does, for fewer than two groups or an empty one.
+    """
+    if draws < 1:
+        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better a thousand")
+    layers = _layers([subnetwork for group in _several(groups) for subnetwork in group])
+    totals = np.array([masks[0].numel() for masks in layers.values()])
+    generator = np.random.default_rng(0)
+    kept = []
+    for group in groups:
+        sizes = [np.tile(_sizes(subnetwork, layers), (draws, 1)) for subnetwork in group]
+        kept.append(_random_overlap(sizes, totals, generator)[0])
+    shared, whole = _random_overlap(kept, totals, generator)
+    return _ratios(pd.DataFrame(shared, columns=list(layers)), pd.DataFrame(whole, columns=list(layers)))
+
+
+def _random_overlap(
+    sizes: Sequence[np.ndarray], totals: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of the intersection and the union of random masks, [draws, layers] each.
+
+    sizes: of every mask [draws, layers]; totals: weights of each layer. No mask is drawn. The weights of each next mask
+    fall into the intersection so far, the rest of the union and the rest of the layer as the balls of an urn without
+    replacement do, and how many fall where is all that counts.
+    """
+    shared = whole = sizes[0]
+    for size in sizes[1:]:
+        in_shared = generator.hypergeometric(shared, totals - shared, size)
+        in_rest = generator.hypergeometric(whole - shared, totals - whole, size - in_shared)
+        shared, whole = in_shared, whole + size - in_shared - in_rest
+    return shared, whole
+
+
+def _several(items: Sequence) -> Sequence:
+    """The same items: subnetworks or groups of them. Raises ValueError for fewer than two, or an empty group."""
+    if len(items) < 2 or not all(items):
+        filled = sum(map(bool, items))
+        raise ValueError(f"an overlap is that of two or more, got {filled}; find masks with more seeds")
+    return items
+
+
+def _layers(subnetworks: Sequence[Subnetwork]) -> dict[str, list[Tensor]]:
+    """The masks of all subnetworks for each weight that all of them mask."""
+    if not subnetworks:
+        raise ValueError("no subnetworks to compare; give one or more")
+    found = sorted({subnetwork.network for subnetwork in subnetworks})
+    if len(found) > 1:
+        raise WrongNetwork(f"subnetworks of different networks, {' and '.join(found)}, have no weights in common")
+    names = sorted(set.intersection(*(set(subnetwork.masks) for subnetwork in subnetworks)))
+    if not names:
+        raise ValueError("no weight is masked in all of these subnetworks; compare others")
+    return {name: [subnetwork.masks[name] for subnetwork in subnetworks] for name in names}
+
+
+def _intersection(masks: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.logical_and, masks)
+
+
+def _union(masks: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.logical_or, masks)
+
+
+def _sizes(subnetwork: Subnetwork, names: Iterable[str]) -> np.ndarray:
+    """How many weights of each layer are in the subnetwork, [layers]."""
+    return np.array([int(subnetwork.masks[name].sum()) for name in names])
+
+
+def _count(layers: Mapping[str, Sequence[Tensor]], combine: Callable[[Sequence[Tensor]], Tensor]) -> pd.DataFrame:
+    """How many weights of each layer are in the combined mask: one row, a column for each layer."""
+    return pd.DataFrame({name: [int(combine(masks).sum())] for name, masks in layers.items()})
+
+
+def _ratios(shared: pd.DataFrame, whole: pd.DataFrame) -> dict[str, float]:
+    """Mean over draws (rows) of shared / whole for each layer and for all as one; 0 / 0 is NaN and left out."""
+    shared, whole = (counts.assign(**{OVERALL: counts.sum(axis=1)}) for counts in (shared, whole))
+    return (shared / whole).mean().to_dict()

@@ -1,0 +1,114 @@
+"""Random controls: the tables of notebook 04.
+
+*Break It Down* (appendix I) trains masks over untrained networks, to see whether its results belong to what a network
+has learned or to mask training itself. Beside that stand controls that the paper lacks: random subnetworks of the same
+size, which give every ablation effect a permutation p-value, and ablations by other things than zeros.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from subnet_utils import break_it_down
+from subnet_utils.ablations import null_effects, other_ablations
+from subnet_utils.lab import LEARNED, Lab, train_base
+from subnet_utils.steps import Mask
+from subnet_utils.store import Artefact
+
+RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
+"""Columns that identify one discovered mask."""
+GROUP = ["model", "paper_model", "task", "subroutine"]
+"""Columns of a row of the paper's Table 12, in which singular and plural are one."""
+
+
+def random_masks(lab: Lab) -> list[Mask]:
+    """The masks that count, to be found in untrained networks with the same settings (appendix I)."""
+    controls = lab.study.controls
+    return [
+        replace(mask, base=mask.base.untrained(mask_seed=mask.seed if controls.as_printed else None))
+        for mask in break_it_down.final_masks(lab)
+        if controls.seeds is None or mask.seed in controls.seeds
+    ]
+
+
+def random_effects(lab: Lab) -> pd.DataFrame:
+    """Effects of masks over untrained networks, as `break_it_down.effects` (Figures 16 and 17).
+
+    `base_accuracy` is that of the trained network that each is a control to: where it did not learn its task, the
+    control has nothing to be compared with. Raises ValueError if no mask could be trained.
+    """
+    masks = random_masks(lab)
+    # in this process, one by one: they are small, and the jobs that find masks ask for them all at once
+    for mask in masks:
+        train_base(lab, mask.base)
+    found = break_it_down.find(lab, masks, "masks over untrained networks")
+    used = [mask for mask, fault in zip(masks, found["fault"], strict=True) if not fault]
+    if not used:
+        raise ValueError(f"no mask over an untrained network is left to measure: {break_it_down.attempted(found)}")
+    return break_it_down.effects_of(lab, used)
+
+
+def null_draws(lab: Lab) -> pd.DataFrame:
+    """Ablation effects of random subnetworks, a row for each discovered mask, kind and draw.
+
+    kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
+    """
+    masks = break_it_down.used_masks(lab)
+    draws = lab.study.controls.draws
+    made = break_it_down.make(lab, "null", null_effects, masks, "random subnetworks", draws=draws)
+    return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
+
+
+def ablations(lab: Lab) -> pd.DataFrame:
+    """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
+    masks = break_it_down.used_masks(lab)
+    made = break_it_down.make(lab, "ablations", other_ablations, masks, "other ablations")
+    return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
+
+
+def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+    """How unusual each ablation is among those of random subnetworks of its size: a row per mask and kind.
+
+    effects: from `break_it_down.effects`; draws: from `null_draws`. Columns: observed difference of the ablated model,
+    mean and sd of the draws, n_draws, and p, the share of draws (the observed one among them) with a difference as low
+    or lower: one-sided, since the claim is that ablation hurts the target more than the other subroutine.
+    """
+    observed = effects[effects["network"] == "ablated"].set_index(RUN)["difference"]
+    rows = [
+        dict(zip([*RUN, "kind"], key, strict=True)) | _tail(float(observed[key[:-1]]), group["difference"].to_numpy())
+        for key, group in draws.groupby([*RUN, "kind"], sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+    """The same for the mean over all masks of a model, task and subroutine, with the mean of their draws of one number.
+
+    Masks of bases below 90% are left out, and masks without a control of the kind.
+    """
+    learned = effects[(effects["network"] == "ablated") & (effects["base_accuracy"] >= LEARNED)]
+    observed = learned.set_index(RUN)["difference"]
+    rows = []
+    for key, group in draws.groupby([*GROUP, "kind"], sort=False):
+        group = group.set_index(RUN)
+        group = group[group.index.isin(observed.index)]
+        if len(group):
+            means = group.groupby("draw")["difference"].mean().to_numpy()
+            mine = observed[observed.index.isin(group.index)]
+            about = dict(zip([*GROUP, "kind"], key, strict=True))
+            rows.append(about | {"n_masks": len(mine)} | _tail(float(mine.mean()), means))
+    return pd.DataFrame(rows)
+
+
+def _joined(lab: Lab, masks: list[Mask], made: list[Artefact], tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all masks as one, with columns that say which mask each row is about."""
+    about = [break_it_down.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
+    return pd.concat([table.assign(**one) for table, one in zip(tables, about, strict=True)], ignore_index=True)
+
+
+def _tail(observed: float, draws: np.ndarray) -> dict[str, float]:
+    low = int(np.sum(draws <= observed + 1e-12))  # ties count, whatever the rounding of a mean
+    spread = float(draws.std(ddof=1)) if len(draws) > 1 else float("nan")
+    p = (1 + low) / (1 + len(draws))
+    return {"observed": observed, "null_mean": float(draws.mean()), "null_sd": spread, "n_draws": len(draws), "p": p}

@@ -1,0 +1,145 @@
+"""Subnetwork overlap: the tables of notebook 06.
+
+*Break It Down* (appendix K) compares the subnetworks of one base model, by layer: three runs of the same mask, and the
+weights that all three share between the two subroutines. Here for every base model, for pairs as well as for triples,
+in the corrected form and as printed, and beside what random masks of the same sizes would give.
+"""
+
+from itertools import combinations, groupby
+from typing import Any
+
+import pandas as pd
+
+from subnet_utils import break_it_down, reference
+from subnet_utils.lab import LEARNED, Lab, Network, train_base
+from subnet_utils.masks import overlap
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.steps import find_mask, load_subnetwork
+from subnet_utils.tasks.odd_one_out import subroutines_of
+
+PRINTED = {"inside": 13, "number": 14, "between": 15}
+"""Tables of the paper by what they compare, all for one ResNet50 on inside-number."""
+
+
+def by_layer(lab: Lab) -> pd.DataFrame:
+    """Overlap in every base model: a row per comparison and layer, and one for all layers as one.
+
+    comparison: 'within <subroutine>', the masks of all seeds, or 'between', the intersections of the two subroutines'
+    masks. Columns: iou; expected, under random masks with as many weights per layer; as_printed, for the comparisons
+    within; n_masks, and the share of weights kept in the layer by each subroutine's masks, on average (density).
+    """
+    rows = []
+    for network, found in _subnetworks(lab):
+        about = _about(lab, network)
+        for comparison, columns in _comparisons(found).items():
+            frame = pd.DataFrame(columns).rename_axis("layer").reset_index()
+            rows.append(frame.assign(comparison=comparison, n_masks=sum(map(len, found.values())), **about))
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+
+
+def pairs(lab: Lab) -> pd.DataFrame:
+    """Overlap of every two masks of a base model, over all layers that both mask: iou, expected, and the sources."""
+    rows = []
+    for network, found in _subnetworks(lab):
+        masks = [(subroutine, i, one) for subroutine, several in found.items() for i, one in enumerate(several)]
+        for (first, i, a), (second, j, b) in combinations(masks, 2):
+            values = {"iou": overlap.iou([a, b]), "expected": overlap.expected_iou([a, b], draws=200)}
+            kind = {"comparison": f"within {first}" if first == second else "between"}
+            overall = {name: layers[overlap.OVERALL] for name, layers in values.items()}
+            rows.append(_about(lab, network) | kind | {"first": f"{first} {i}", "second": f"{second} {j}"} | overall)
+    return pd.DataFrame(rows)
+
+
+def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
+    """Tables 13 to 15: the mean over layers, ours for every task beside the paper's for inside-number.
+
+    layers: from `by_layer`. The paper's numbers within a subroutine are |m1 & m2 & m3| / |m3|, to be read beside ours
+    `as printed`. Values are judged at the profile `paper` only, where layers and networks are the paper's.
+    """
+    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
+    columns = {"ours": "iou", "ours_as_printed": "as_printed", "expected": "expected"}
+    grouped = ours.groupby(["paper_model", "task", "number", "comparison"], sort=False)
+    table = grouped[list(columns.values())].mean().reset_index().rename(columns={v: k for k, v in columns.items()})
+    table["n_bases"] = grouped["base_model"].nunique().to_numpy()
+    table["paper"] = [_printed_mean(row) for row in table.itertuples()]
+    table["verdict"] = [_verdict(row, profile) for row in table.itertuples()]
+    first = ["paper_model", "task", "number", "comparison", "paper", "ours", "ours_as_printed", "expected"]
+    return table[[*first, "n_bases", "verdict"]]
+
+
+def claim(layers: pd.DataFrame) -> pd.DataFrame:
+    """The paper's claim that subroutines share fewer weights than runs of one do, in every layer: a row per task.
+
+    Columns: layers (of all learned bases), lower: in how many of them the overlap between is below both within; and the
+    same with each overlap divided by what random masks would give, since larger masks overlap more.
+    """
+    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)].copy()
+    ours["ratio"] = ours["iou"] / ours["expected"]
+    ours["kind"] = ours["comparison"].where(ours["comparison"] == "between", "within")
+    rows = []
+    for key, group in ours.groupby(["paper_model", "task", "number"], sort=False):
+        row = dict(zip(["paper_model", "task", "number"], key, strict=True))
+        for value, name in (("iou", "lower"), ("ratio", "lower_by_chance")):
+            places = {"index": ["base_model", "layer"], "columns": "kind"}
+            wide = group.pivot_table(values=value, aggfunc="min", **places).dropna()
+            row |= {"layers": len(wide), name: int((wide["between"] < wide["within"]).sum()) if len(wide) else 0}
+        share = row["lower"] / row["layers"] if row["layers"] else float("nan")
+        verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
+        rows.append(row | {"verdict": verdict})
+    return pd.DataFrame(rows)
+
+
+def _subnetworks(lab: Lab) -> list[tuple[Network, dict[str, list[Subnetwork]]]]:
+    """Every base model with its subnetworks by subroutine, those of all mask seeds."""
+    masks = break_it_down.used_masks(lab)
+    found = []
+    for network, own in groupby(masks, key=lambda mask: mask.base):
+        together = {subroutine: [] for subroutine in subroutines_of(network.task)}
+        for mask in own:
+            together[mask.subroutine].append(load_subnetwork(lab, mask))
+        found.append((network, {name: several for name, several in together.items() if several}))
+    return found
+
+
+def sources(lab: Lab) -> list[str]:
+    """Keys of the masks that are compared."""
+    return [find_mask(lab, mask).key for mask in break_it_down.used_masks(lab)]
+
+
+def _about(lab: Lab, network: Network) -> dict[str, Any]:
+    accuracy = train_base(lab, network).json("result")["test_accuracy"]
+    return break_it_down.identity(network) | {"base_accuracy": accuracy}
+
+
+def _comparisons(found: dict[str, list[Subnetwork]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Columns by layer of each comparison that the masks of one base allow."""
+    made = {}
+    for subroutine, several in found.items():
+        if len(several) > 1:
+            made[f"within {subroutine}"] = {
+                "iou": overlap.iou(several),
+                "expected": overlap.expected_iou(several, draws=200),
+                "as_printed": overlap.as_printed(several),
+            }
+    if len(found) == 2:
+        made["between"] = {
+            "iou": overlap.iou([overlap.common(several) for several in found.values()]),
+            "expected": overlap.expected_common_iou(list(found.values()), draws=200),
+        }
+    return made
+
+
+def _printed_mean(row: Any) -> float:
+    """The paper's mean over layers, where it prints such a table."""
+    table = PRINTED.get(row.comparison.removeprefix("within "))
+    if (row.paper_model, row.task) != ("resnet50", "inside-number") or table is None:
+        return float("nan")
+    return float(reference.load(f"break_it_down_table{table}")["iou"].mean())
+
+
+def _verdict(row: Any, profile: str) -> str:
+    if profile != "paper" or pd.isna(row.paper):
+        return NOT_COMPARABLE
+    ours = row.ours if row.comparison == "between" else row.ours_as_printed
+    return AGREES if abs(ours - row.paper) <= 0.1 else DIFFERS

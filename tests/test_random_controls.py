@@ -1,0 +1,233 @@
+"""Controls of the ablations: pure functions of (subnetwork, seed), and the tables of notebook 04 at the smallest size."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subnet_utils import break_it_down, random_controls
+from subnet_utils.lab import Lab, load_base, train_base
+from subnet_utils.masks.controls import (
+    NoControl,
+    mean_ablated,
+    mean_outputs,
+    random_in_complement,
+    random_like,
+    replaced,
+    units_of,
+)
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models import build, fingerprint
+from tests import micro
+
+BERT = {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32}
+RESNET = {"family": "resnet", "block": "basic", "depths": (1, 1, 1, 1), "width": 4, "head_width": 8, "embedding": 8}
+
+
+def subnetworks(largest: float = 1.0):
+    """Subnetworks of two layers with random masks, of at most a share of each layer's weights."""
+
+    def made(seed: int, shares: tuple[float, float]) -> Subnetwork:
+        generator = np.random.default_rng(seed)
+        masks = {}
+        for name, share, shape in zip("ab", shares, ((5, 7), (40,)), strict=True):
+            flat = np.zeros(int(np.prod(shape)), dtype=bool)
+            flat[generator.permutation(len(flat))[: int(share * len(flat))]] = True
+            masks[name] = torch.from_numpy(flat.reshape(shape))
+        return Subnetwork(masks, "n")
+
+    share = st.floats(0, largest)
+    return st.builds(made, st.integers(0, 1000), st.tuples(share, share))
+
+
+def counts(subnetwork: Subnetwork) -> dict[str, int]:
+    return {name: int(mask.sum()) for name, mask in subnetwork.masks.items()}
+
+
+@given(subnetworks(), st.integers(0, 2**31))
+def test_random_subnetworks_have_equal_counts_per_layer(subnetwork, seed):
+    before = torch.random.get_rng_state()
+    drawn = random_like(subnetwork, seed=seed)
+    assert counts(drawn) == counts(subnetwork)
+    assert drawn == random_like(subnetwork, seed=seed)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@given(subnetworks(largest=0.5), st.integers(0, 2**31))
+def test_random_in_the_complement_is_disjoint(subnetwork, seed):
+    before = torch.random.get_rng_state()
+    drawn = random_in_complement(subnetwork, seed=seed)
+    assert counts(drawn) == counts(subnetwork)
+    assert (drawn & subnetwork).active == 0
+    assert drawn == random_in_complement(subnetwork, seed=seed)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_every_weight_is_drawn_equally_often():
+    subnetwork = Subnetwork({"w": torch.arange(10) < 3}, "n")
+    often = sum(random_like(subnetwork, seed=seed).masks["w"].long() for seed in range(2000))
+    assert often.sum() == 6000
+    assert (often - 600).abs().max() < 5 * np.sqrt(2000 * 0.3 * 0.7)
+    outside = sum(random_in_complement(subnetwork, seed=seed).masks["w"].long() for seed in range(700))
+    assert (outside[3:] - 300).abs().max() < 5 * np.sqrt(700 * 3 / 7 * 4 / 7)
+
+
+def test_a_complement_smaller_than_the_mask_is_a_clear_error():
+    with pytest.raises(NoControl, match="'w': 6 weights in the subnetwork, 4 outside it"):
+        random_in_complement(Subnetwork({"w": torch.arange(10) < 6}, "n"), seed=0)
+
+
+@pytest.fixture(params=[BERT, RESNET], ids=["bert", "resnet"])
+def model(request):
+    sizes = {"vocabulary": 30} if request.param is BERT else {"resolution": 48}
+    return build(request.param, seed=0, **sizes).eval()
+
+
+def half_of(model) -> Subnetwork:
+    generator = torch.Generator().manual_seed(1)
+    start = model.stage_names[1]
+    weights = dict(model.named_parameters())
+    masks = {name: torch.rand(weights[name].shape, generator=generator) > 0.5 for name in model.maskable(start)}
+    return Subnetwork(masks, fingerprint(model))
+
+
+def items_of(model) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(2)
+    if "embeddings" in model.stage_names:
+        return torch.randint(1, 30, (6, 7), generator=generator)
+    return torch.randint(0, 256, (6, 3, 48, 48), generator=generator, dtype=torch.uint8)
+
+
+def test_replaced_weights_are_the_donors_and_all_others_ours(model):
+    subnetwork, before = half_of(model), fingerprint(model)
+    donor = build(BERT if "embeddings" in model.stage_names else RESNET, seed=5,
+                  **({"vocabulary": 30} if "embeddings" in model.stage_names else {"resolution": 48}))  # fmt: skip
+    changed = dict(replaced(model, subnetwork, donor).named_parameters())
+    theirs = dict(donor.named_parameters())
+    for name, weight in model.named_parameters():
+        mask = subnetwork.masks.get(name, torch.zeros_like(weight, dtype=torch.bool))
+        assert torch.equal(changed[name][mask], theirs[name][mask])
+        assert torch.equal(changed[name][~mask], weight[~mask])
+    assert fingerprint(model) == before
+    with pytest.raises(WrongNetwork):
+        replaced(donor, subnetwork, model)
+
+
+def test_units_are_those_with_the_largest_share():
+    mask = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 0], [0, 1, 0, 0]], dtype=torch.bool)
+    units = units_of(Subnetwork({"w": mask}, "n"))["w"]  # 6 of 16 weights: 1.5 of 4 units, rounded to 2
+    assert units.tolist() == [True, False, True, False]
+
+
+def test_mean_outputs_equal_those_that_hooks_see(model):
+    items, names = items_of(model), [name for name in model.maskable(model.stage_names[1]) if "pooler" not in name]
+    seen = {}
+    for name in names:
+        layer = model.get_submodule(name.removesuffix(".weight"))
+        layer.register_forward_hook(lambda _, __, out, name=name: seen.update({name: out.detach().numpy()}))
+    model(items)
+    whole = dict(seen)  # the hooks see the smaller batches that follow, too
+    means = mean_outputs(model, names, items.split(2))
+    for name in names:
+        values = whole[name]
+        axes = (0, 2, 3) if values.ndim == 4 else tuple(range(values.ndim - 1))
+        assert means[name].numpy() == pytest.approx(values.mean(axis=axes, dtype=np.float64), abs=1e-5)
+
+
+def test_a_unit_at_its_mean_is_constant(model):
+    """Of linear layers the output is the mean; of convolutions zero, which is what the norm makes of any constant."""
+    items, subnetwork, before = items_of(model), half_of(model), fingerprint(model)
+    units = units_of(subnetwork)
+    means = mean_outputs(model, units, [items])
+    changed = mean_ablated(model, units, means)
+    assert fingerprint(model) == before
+    checked = 0
+    for name in means:
+        layer = changed.get_submodule(name.removesuffix(".weight"))
+        seen = []
+        layer.register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.detach()))
+        changed(items)
+        out = seen[0].movedim(1, -1) if seen[0].ndim == 4 else seen[0]
+        wanted = means[name] if layer.bias is not None else torch.zeros_like(means[name])
+        assert torch.allclose(out[..., units[name]], wanted[units[name]].expand_as(out[..., units[name]]), atol=1e-6)
+        checked += int(units[name].sum())
+    assert checked > 10
+
+
+def test_embeddings_have_no_units():
+    model = build(BERT, seed=0, vocabulary=30)
+    with pytest.raises(ValueError, match="not the weight of a linear or convolutional layer"):
+        mean_outputs(model, ["stages.embeddings.word_embeddings.weight"], [])
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(micro.whole_study(precision="float32"), tmp_path_factory.mktemp("store"))
+
+
+def test_untrained_networks_are_distinct_unless_as_printed(lab):
+    bases = [mask.base for mask in random_controls.random_masks(lab)]
+    assert len({base.draw for base in bases}) == 4  # two tasks with two base models each
+    assert all(load_base(lab, base) is not None and base.condition == "random" for base in bases)
+    printed = Lab.open(micro.whole_study() | {"controls": {"as_printed": True}}, lab.store.root)
+    of_seed = {}
+    for mask in random_controls.random_masks(printed):
+        of_seed.setdefault(mask.seed, set()).add(mask.base.draw)
+    assert {seed: len(draws) for seed, draws in of_seed.items()} == {0: 1, 1: 1}  # the same under every base model
+
+
+def test_untrained_networks_are_at_chance_and_never_trained(lab):
+    (base, *_) = [mask.base for mask in random_controls.random_masks(lab)]
+    record = train_base(lab, base)
+    assert record.json("result")["epochs"] == 0
+    assert not (record.path / "history.parquet").exists()
+    assert fingerprint(load_base(lab, base)) == record.json("result")["network"]
+
+
+def test_random_effects_have_the_settings_of_the_trained_ones(lab):
+    trained, random = break_it_down.effects(lab), random_controls.random_effects(lab)
+    assert set(random["condition"]) == {"random"}
+    assert set(random["mask_seed"]) == {0}
+    keys = ["model", "task", "number", "base_model", "subroutine", "mask_seed", "network", "start", "base_accuracy"]
+    own = trained[trained["mask_seed"] == 0]
+    assert random[keys].values.tolist() == own[keys].values.tolist()
+
+
+def test_null_draws_are_recomputed_by_hand(lab):
+    draws = random_controls.null_draws(lab)
+    masks = break_it_down.used_masks(lab)
+    per_mask = draws.groupby([*random_controls.RUN, "kind"]).size()
+    assert set(per_mask) == {4}
+    assert len(per_mask.xs("random", level="kind")) == len(masks)
+    clamped = draws["target_accuracy"].clip(lower=0.25) - draws["other_accuracy"].clip(lower=0.25)
+    assert draws["difference"].to_numpy() == pytest.approx(clamped.to_numpy())
+
+
+def test_permutation_p_counts_draws_as_low_as_the_observed():
+    about = {"model": "m", "paper_model": "p", "task": "t", "number": "", "base_model": "0", "subroutine": "s"}
+    effects = pd.DataFrame([
+        about | {"mask_seed": seed, "network": "ablated", "difference": value, "base_accuracy": 1.0}
+        for seed, value in ((0, -0.3), (1, 0.1))
+    ])  # fmt: skip
+    draws = pd.DataFrame([
+        about | {"mask_seed": seed, "kind": "random", "draw": i, "difference": value}
+        for seed in (0, 1) for i, value in enumerate((-0.4, -0.3, 0.0, 0.2))
+    ])  # fmt: skip
+    each = random_controls.permutation_tests(effects, draws)
+    assert each["p"].tolist() == [3 / 5, 4 / 5]  # -.4 and -.3 are as low as -.3; three are as low as .1
+    together = random_controls.grouped_tests(effects, draws)
+    assert together["p"].tolist() == [3 / 5]  # the observed mean is -.1; -.4 and -.3 lie below it
+    assert together["observed"].tolist() == pytest.approx([-0.1])
+    below = random_controls.grouped_tests(effects.assign(base_accuracy=0.5), draws)
+    assert below.empty
+
+
+def test_ablation_by_zeros_is_the_ablated_model(lab):
+    table = random_controls.ablations(lab)
+    zeros = table[table["ablation"] == "zeros"].reset_index(drop=True)
+    ablated = break_it_down.effects(lab).query("network == 'ablated'").reset_index(drop=True)
+    for column in ("difference", "own_task_accuracy", "target_margin", "compositional_accuracy"):
+        assert zeros[column].to_numpy() == pytest.approx(ablated[column].to_numpy(), abs=1e-6)
+    assert table.groupby("ablation").size().to_dict() == {name: len(zeros) for name in ("zeros", "replaced", "mean")}
