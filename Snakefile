@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-NOTEBOOKS = "01_train_bases", "02_discover_masks", "03_ablations", "11_cost_of_a_study"
+NOTEBOOKS = "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap", "11_cost_of_a_study"
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
@@ -111,6 +111,51 @@ rule ablations:
         "figures/{profile}/03_ablations.json",
         touch("runs/{profile}/03_ablations.done"),
     log: "runs/{profile}/03_ablations.ipynb"
+    threads: workflow.cores
+    shell: PAPERMILL
+
+
+rule random_controls:
+    message: "04_random_controls, {wildcards.profile} profile"
+    input:
+        "runs/{profile}/03_ablations.done",
+        notebook="notebooks/04_random_controls.ipynb",
+        study="params/{profile}.yaml",
+        package=PACKAGE,
+    output:
+        "figures/{profile}/04_random_controls.json",
+        touch("runs/{profile}/04_random_controls.done"),
+    log: "runs/{profile}/04_random_controls.ipynb"
+    threads: workflow.cores
+    shell: PAPERMILL
+
+
+rule pretraining:
+    message: "05_pretraining, {wildcards.profile} profile"
+    input:
+        "runs/{profile}/04_random_controls.done",
+        notebook="notebooks/05_pretraining.ipynb",
+        study="params/{profile}.yaml",
+        package=PACKAGE,
+    output:
+        "figures/{profile}/05_pretraining.json",
+        touch("runs/{profile}/05_pretraining.done"),
+    log: "runs/{profile}/05_pretraining.ipynb"
+    threads: workflow.cores
+    shell: PAPERMILL
+
+
+rule overlap:
+    message: "06_overlap, {wildcards.profile} profile"
+    input:
+        "runs/{profile}/05_pretraining.done",
+        notebook="notebooks/06_overlap.ipynb",
+        study="params/{profile}.yaml",
+        package=PACKAGE,
+    output:
+        "figures/{profile}/06_overlap.json",
+        touch("runs/{profile}/06_overlap.done"),
+    log: "runs/{profile}/06_overlap.ipynb"
     threads: workflow.cores
     shell: PAPERMILL
 

@@ -187,6 +187,17 @@ def about_mask(lab: Lab, mask: Mask, artefact: Artefact) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def pruned_networks(lab: Lab) -> pd.DataFrame:
+    """What pruning left of each base model: weights, and test accuracy before and after (appendix J)."""
+    rows = []
+    for network in networks(lab.pruned().study, "pruned"):
+        before, after = (train_base(lab, one).json("result") for one in (network.trained(), network))
+        size = {"active": after["active"], "total": after["total"], "density": after["active"] / after["total"]}
+        accuracy = {"accuracy_before": before["test_accuracy"], "accuracy_after": after["test_accuracy"]}
+        rows.append(identity(network) | after["pruning"] | size | accuracy)
+    return pd.DataFrame(rows)
+
+
 def annealing(lab: Lab, mask: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
     """How one mask came about: its history, and per epoch the shares of soft mask entries in 50 bins of [0, 1]."""
     artefact = find_mask(lab, mask)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from subnet_utils import figures, paper_tables
+from subnet_utils import control_figures, figures, paper_tables
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
 
@@ -109,6 +109,62 @@ def step_times(times: pd.DataFrame) -> Figure:
         ax.set_title(model)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
+    """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean.
+
+    draws, tests: from `random_controls.null_draws` and `grouped_tests`.
+    """
+    groups = list(tests.groupby(["paper_model", "task", "subroutine"], sort=False))
+    figure, axes = _grid(len(groups), width=2.3, height=2.4)
+    for ax, ((paper_model, task, subroutine), rows) in zip(axes, groups, strict=True):
+        own = draws[(draws["paper_model"] == paper_model) & (draws["task"] == task)]
+        own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"])["difference"].mean().reset_index()
+        p = dict(zip(rows["kind"], rows["p"], strict=True))
+        control_figures.null_distribution(ax, own, float(rows["observed"].iloc[0]), p=p)
+        ax.set_title(f"{task}\n{subroutine}", pad=38)
+    return figure
+
+
+def alternatives(table: pd.DataFrame) -> Figure:
+    """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
+    groups = list(table.groupby(["paper_model", "task", "number"], sort=False))
+    figure, axes = _grid(len(groups), width=2.6, height=2.6)
+    for ax, ((_, task, number), rows) in zip(axes, groups, strict=True):
+        control_figures.alternatives(ax, rows)
+        ax.set_title(f"{task} {number}".strip(), pad=34)
+    return figure
+
+
+def overlaps(layers: pd.DataFrame) -> Figure:
+    """Figure 19: overlap by layer, the mean over base models, a panel for each model and task.
+
+    layers: from `subnetwork_overlap.by_layer`.
+    """
+    groups = list(layers.groupby(["paper_model", "task", "number"], sort=False))
+    figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
+    for ax, ((_, task, number), rows) in zip(axes, groups, strict=True):
+        mean = rows.groupby(["layer", "comparison"], sort=False)[["iou", "expected"]].mean().reset_index()
+        control_figures.overlap(ax, mean)
+        ax.set_title(f"{task} {number}".strip(), pad=26)
+    return figure
+
+
+def forest(compared: pd.DataFrame) -> Figure:
+    """All effects with intervals, the paper's and ours. compared: from `paper_tables.effects`."""
+    figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.17 * len(compared)))
+    control_figures.forest(ax, compared)
+    return figure
+
+
+def needed(power: pd.DataFrame) -> Figure:
+    """Base models that the paper's effects would need. power: from `contrasts.power_table`."""
+    known = power.dropna(subset=["bases_needed"])
+    names = known[["task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.19 * max(len(known), 2)))
+    control_figures.needed(ax, known.assign(label=names).reset_index(drop=True))
     return figure
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import torch
 
-from subnet_utils import reference, statistics
+from subnet_utils import contrasts, reference, statistics
 from subnet_utils.models import build
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import BASE_THRESHOLD
@@ -90,6 +90,37 @@ def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") ->
     """
     by = [*BY_TASK, "subroutine", "network"]
     return compare(_as_paper_model(found), printed_effects(condition), by=by, value="difference", profile=profile)
+
+
+def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
+    """Mean differences by what the networks started from, the paper's and ours, where ours has both (section 8).
+
+    One row per task, number, subroutine and network; bases below 90% are left out.
+    """
+    keys = ["family", "task", "number", "subroutine", "network"]
+    paper = _by_family(printed_effects().rename(columns={"difference_mean": "difference"}))
+    learned = [frame[frame["base_accuracy"] >= BASE_THRESHOLD] for frame in (scratch, pretrained)]
+    ours = _by_family(_as_paper_model(pd.concat(learned)))
+    table = None
+    for name, frame in (("paper", paper), ("ours", ours)):
+        means = frame.pivot_table(index=keys, columns="start", values="difference", aggfunc="mean")
+        means = means.reindex(columns=["scratch", "pretrained"]).add_prefix(f"{name}_")
+        table = means if table is None else table.join(means, how="right")
+    return table.dropna(subset=["ours_scratch", "ours_pretrained"]).reset_index()
+
+
+def _by_family(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `family`, the paper's model trained from scratch, and `start`; other models are left out."""
+    starts = {"resnet50_simclr": "resnet50", "bert_small_lm": "bert_small"}
+    family = frame["model"].replace(starts)
+    start = frame["model"].isin(starts).map({True: "pretrained", False: "scratch"})
+    return frame.assign(family=family, start=start)[family.isin(starts.values())]
+
+
+def power(effects: pd.DataFrame) -> pd.DataFrame:
+    """How many base models the paper's effects would need, by the spread of ours: see `contrasts.power_table`."""
+    learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
+    return contrasts.power_table(_as_paper_model(learned), printed_effects())
 
 
 def table_12(effects: pd.DataFrame) -> pd.DataFrame:

@@ -24,11 +24,10 @@ GROUP = ["model", "paper_model", "task", "subroutine"]
 
 def random_masks(lab: Lab) -> list[Mask]:
     """The masks that count, to be found in untrained networks with the same settings (appendix I)."""
-    controls = lab.study.controls
+    as_printed = lab.study.controls.as_printed
     return [
-        replace(mask, base=mask.base.untrained(mask_seed=mask.seed if controls.as_printed else None))
-        for mask in break_it_down.final_masks(lab)
-        if controls.seeds is None or mask.seed in controls.seeds
+        replace(mask, base=mask.base.untrained(mask_seed=mask.seed if as_printed else None))
+        for mask in _with_controls(lab, break_it_down.final_masks(lab))
     ]
 
 
@@ -54,7 +53,7 @@ def null_draws(lab: Lab) -> pd.DataFrame:
 
     kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
     """
-    masks = break_it_down.used_masks(lab)
+    masks = _with_controls(lab, break_it_down.used_masks(lab))
     draws = lab.study.controls.draws
     made = break_it_down.make(lab, "null", null_effects, masks, "random subnetworks", draws=draws)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
@@ -62,7 +61,7 @@ def null_draws(lab: Lab) -> pd.DataFrame:
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
-    masks = break_it_down.used_masks(lab)
+    masks = _with_controls(lab, break_it_down.used_masks(lab))
     made = break_it_down.make(lab, "ablations", other_ablations, masks, "other ablations")
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
@@ -98,7 +97,13 @@ def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
             mine = observed[observed.index.isin(group.index)]
             about = dict(zip([*GROUP, "kind"], key, strict=True))
             rows.append(about | {"n_masks": len(mine)} | _tail(float(mine.mean()), means))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
+
+
+def _with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:
+    """The masks for which the study wants controls."""
+    seeds = lab.study.controls.seeds
+    return [mask for mask in masks if seeds is None or mask.seed in seeds]
 
 
 def _joined(lab: Lab, masks: list[Mask], made: list[Artefact], tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -107,8 +112,12 @@ def _joined(lab: Lab, masks: list[Mask], made: list[Artefact], tables: list[pd.D
     return pd.concat([table.assign(**one) for table, one in zip(tables, about, strict=True)], ignore_index=True)
 
 
+TAIL = ("observed", "null_mean", "null_sd", "n_draws", "p")
+"""Columns of a permutation test."""
+
+
 def _tail(observed: float, draws: np.ndarray) -> dict[str, float]:
     low = int(np.sum(draws <= observed + 1e-12))  # ties count, whatever the rounding of a mean
     spread = float(draws.std(ddof=1)) if len(draws) > 1 else float("nan")
     p = (1 + low) / (1 + len(draws))
-    return {"observed": observed, "null_mean": float(draws.mean()), "null_sd": spread, "n_draws": len(draws), "p": p}
+    return dict(zip(TAIL, (observed, float(draws.mean()), spread, len(draws), p), strict=True))

@@ -230,6 +230,6 @@ class Controls(Section):
     """Random subnetworks for each discovered one, of its size and once more in its complement; the smallest possible
     permutation p-value is 1 / (draws + 1)."""
     seeds: Seeds | None = None
-    """Seeds of the masks over untrained networks; by default those of the masks over trained ones."""
+    """Of the masks for which there are controls; None: all."""
     as_printed: bool = False
     """The same three untrained networks under every base model, one for each mask seed, as in the authors' run."""

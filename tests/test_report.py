@@ -27,7 +27,8 @@ from subnet_utils import figures, reference
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done
-from subnet_utils.report.site import build_site, summary
+from subnet_utils.report.places import PLACES, significant
+from subnet_utils.report.site import build_site, missing_places, summary
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(
@@ -247,6 +248,44 @@ def verdicts() -> pd.DataFrame:
     })  # fmt: skip
 
 
+def values() -> pd.DataFrame:
+    """The paper's values beside ours, with two verdicts a row; only the first two rows have both numbers."""
+    return pd.DataFrame({
+        "paper": [0.4, 0.6, np.nan, 0.9], "ours": [0.3, 0.5, 0.9, np.nan], "n_runs": [9, 6, 3, 0],
+        "effect_verdict": [AGREES, AGREES, np.nan, NOT_COMPARABLE],
+        "size_verdict": [DIFFERS, AGREES, np.nan, NOT_COMPARABLE],
+    })  # fmt: skip
+
+
+def recorded(root: Path, frame: pd.DataFrame) -> dict:
+    """What the manifest says of a table."""
+    book = Book("tiny", "nb", root=root)
+    book.table(frame, "table", caption="T.", paper="Table 5")
+    book.close()
+    return json.loads(book.manifest.read_text())["items"][0]
+
+
+def test_the_manifest_counts_every_verdict_column_and_sums_up_the_values(tmp_path):
+    item = recorded(tmp_path, values())
+    assert item["verdicts"] == {AGREES: 3, NOT_COMPARABLE: 2, DIFFERS: 1}
+    assert item["summary"] == {"paper": pytest.approx(0.5), "ours": pytest.approx(0.4), "rows": 2, "runs": 15}
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"paper": pd.array([7, None], "Int64"), "ours": [8, 9]}, {"paper": 7, "ours": 8, "rows": 1, "runs": None}),
+        ({"paper": ["yes", 0.2], "ours": [0.1, 0.4]}, {"paper": 0.2, "ours": 0.4, "rows": 1, "runs": None}),
+        ({"paper": [np.inf, 2.0], "ours": [1.0, 1.0]}, {"paper": 2, "ours": 1, "rows": 1, "runs": None}),
+        ({"paper": [None, 0.2], "ours": [0.1, None], "n_runs": [3, 3]}, None),
+        ({"paper": [], "ours": []}, None),
+        ({"paper_random_z": [2.0], "ours": [1.0]}, None),
+    ],
+)
+def test_only_rows_with_both_numbers_are_summed_up(tmp_path, columns, found):
+    assert recorded(tmp_path, pd.DataFrame(columns))["summary"] == found
+
+
 def test_the_manifest_comes_last_and_names_every_file(tmp_path):
     book = Book("tiny", "03_ablations", root=tmp_path)
     book.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4", sources=["b", "a", "b"])
@@ -370,6 +409,8 @@ def root(tmp_path_factory) -> Path:
             sources=["ab12"],
         )
         book.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
+        if notebook == "03_ablations":
+            book.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 10", "Appendix 9"])
         book.close()
     runs = root / "runs" / "tiny"
     write_notebook(runs / "03_ablations.ipynb")
@@ -453,13 +494,98 @@ def test_what_notebooks_say_is_escaped(index):
     assert not [tag for tag, _ in page.tags if tag == "b"]
 
 
-def test_the_papers_figures_are_listed_in_their_order(index):
-    source = Page(index).source
-    places = re.findall(r"<tr><td>([^<]+)</td><td><a href=\"#([^\"]+)\">", source)
-    assert places == [
-        ("Figure 4", "02_discover_masks-line_02"), ("Figure 13", "03_ablations-line_03"),
-        ("Table 1", "02_discover_masks-table_02"), ("Table 1", "03_ablations-table_03"),
+def places_of(index: Path) -> dict[str, list[list[str]]]:
+    """The index's table of the paper's figures and tables: for each, its lines, and of these the texts of the cells."""
+    source = index.read_text()
+    source = source[source.index('<div class="places">') : source.index("<section")]
+    places = {}
+    for body in re.findall("<tbody>(.*?)</tbody>", source, re.DOTALL):
+        lines = [re.findall("<td.*?>(.*?)</td>", line, re.DOTALL) for line in body.split("<tr>")[1:]]
+        texts = [[" ".join(re.sub("<.*?>", " ", cell).split()) for cell in line] for line in lines]
+        places[texts[0][0]] = [texts[0][1:], *texts[1:]]
+    return places
+
+
+def test_the_papers_figures_and_tables_are_all_known():
+    figures, tables = [1, *range(3, 20)], range(1, 16)
+    assert list(PLACES) == [f"Figure {number}" for number in figures] + [f"Table {number}" for number in tables]
+
+
+def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(index):
+    places = places_of(index)
+    assert list(places) == [*PLACES, "Appendix 9", "Appendix 10"]
+    assert places["Figure 4"] == [[PLACES["Figure 4"], "line_02", "02_discover_masks", "", "", "", "", ""]]
+    counts = "3 agrees 1 differs 2 not comparable at this profile"
+    assert places["Figure 13"] == [
+        [PLACES["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
+        ["values also Appendix 10, Appendix 9", "03_ablations", "0.500", "0.400", "2", "15", counts],
+    ]
+    assert places["Table 1"] == [
+        [PLACES["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "1 agrees 1 differs"],
+        ["table_03", "03_ablations", "", "", "", "", "1 agrees 1 differs"],
+    ]
+    assert places["Appendix 9"] == [
+        ["", "values also Figure 13, Appendix 10", "03_ablations", "0.500", "0.400", "2", "15", counts]
+    ]
+    heads = re.findall("<th(?: .*?)?>(.*?)</th>", index.read_text().split("</thead>")[0])
+    assert heads == [
+        "Paper", "What it shows", "Here", "Notebook", "Paper’s mean", "Our mean", "Rows", "Our runs", "Verdicts"
     ]  # fmt: skip
+
+
+def test_a_place_links_to_its_items_and_to_their_finished_notebooks(index):
+    source = index.read_text()
+    source = source[source.index('<div class="places">') : source.index("<section")]
+    hrefs = re.findall('href="(.*?)"', source)
+    of_03 = "03_ablations.html"
+    assert hrefs == [
+        "#02_discover_masks-line_02", "#03_ablations-line_03", of_03, "#03_ablations-values", of_03,
+        "#02_discover_masks-table_02", "#03_ablations-table_03", of_03,
+        "#03_ablations-values", of_03, "#03_ablations-values", of_03,
+    ]  # fmt: skip
+
+
+def test_what_is_missing_is_named_in_the_index(root, index):
+    missing = missing_places("tiny", root=root)
+    assert missing == [place for place in PLACES if place not in ("Figure 4", "Figure 13", "Table 1")]
+    places = places_of(index)
+    for place in missing:
+        assert places[place] == [[PLACES[place], "Missing: no finished notebook of this profile makes it."]]
+    assert index.read_text().count('class="warning" colspan="7"') == len(missing) == 30
+    assert "30 of 33 figures and tables of the paper are missing" in Page(index).text
+
+
+def test_nothing_is_missing_where_all_was_made(tmp_path, monkeypatch, capsys):
+    book = Book("tiny", "nb", root=tmp_path)
+    book.table(values(), "values", caption="V.", paper=list(PLACES))
+    book.close()
+    monkeypatch.setattr("subnet_utils.report.site.ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["report", "tiny"])
+    assert command.main() == 0
+    assert "\nmissing" not in capsys.readouterr().out
+    assert "Missing" not in Page(tmp_path / "figures/tiny/report/index.html").text
+
+
+def test_a_manifest_from_before_there_were_summaries_still_shows(tmp_path):
+    recorded(tmp_path, values())
+    manifest = tmp_path / "figures/tiny/nb.json"
+    record = json.loads(manifest.read_text())
+    del record["items"][0]["summary"]
+    manifest.write_text(json.dumps(record))
+    places = places_of(build_site("tiny", root=tmp_path))
+    counts = "3 agrees 1 differs 2 not comparable at this profile"
+    assert places["Table 5"] == [[PLACES["Table 5"], "table", "nb", "", "", "", "", counts]]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.15441, "0.154"), (0.094029, "0.0940"), (-0.5, "-0.500"), (1, "1.00"), (0, "0.00"), (99.96, "100"),
+        (1234.5, "1,230"), (27911360, "27,900,000"), (0.000012, "1.20e-05"), (None, ""),
+    ],
+)  # fmt: skip
+def test_numbers_in_the_index_have_three_significant_digits(value, text):
+    assert significant(value) == text
 
 
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
@@ -467,8 +593,8 @@ def test_tables_are_shown_with_their_digits_and_verdicts(index):
     assert '<td>inside-contact</td><td class="number">12,845,056</td><td class="number">1.2e-04</td>' in source
     assert '<th>task</th><th class="number">weights</th>' in source
     assert '<td class="agrees">agrees</td>' in source
-    assert '<span class="label agrees">2 agrees</span>' in source
-    assert '<span class="label differs">2 differs</span>' in source
+    assert '<span class="label agrees">5 agrees</span>' in source
+    assert '<span class="label differs">3 differs</span>' in source
 
 
 def test_provenance_and_formulas_are_shown(index):
@@ -517,19 +643,22 @@ def test_summary_says_where_everything_is(root):
     lines = dict(line.split(maxsplit=1) for line in summary("tiny", root=root).splitlines())
     folder = root / "figures" / "tiny"
     assert lines["figures"] == f"{folder}  (2, each png and pdf)"
-    assert lines["tables"] == f"{folder}  (2, csv)"
+    assert lines["tables"] == f"{folder}  (3, csv)"
     assert Path(lines["report"]).is_file()
-    assert lines["verdicts"] == "2 agrees, 2 differs"
+    assert lines["verdicts"] == f"5 agrees, 3 differs, 2 {NOT_COMPARABLE}"
     assert lines["unfinished"] == "01_train_bases, 02_discover_masks"
 
 
-def test_the_command_builds_the_site_and_ends_with_the_summary(root, index, monkeypatch, capsys):
+def test_the_command_builds_the_site_and_ends_with_the_summary_and_what_is_missing(root, index, monkeypatch, capsys):
     index.unlink()
     monkeypatch.setattr("subnet_utils.report.site.ROOT", root)
     monkeypatch.setattr("sys.argv", ["report", "tiny"])
     assert command.main() == 0
     assert index.is_file()
-    assert capsys.readouterr().out == summary("tiny", root=root) + "\n"
+    said = capsys.readouterr().out
+    assert said.startswith(summary("tiny", root=root) + "\n")
+    last = said.removeprefix(summary("tiny", root=root) + "\n")
+    assert last == f"missing    {', '.join(missing_places('tiny', root=root))}\n"
 
 
 def test_an_unknown_profile_is_one_line_that_names_the_nearest(root, monkeypatch, capsys):
@@ -561,6 +690,7 @@ def test_formulas_are_drawn_or_kept_as_tex():
 INSPECT = """<script>addEventListener("load", () => { const images = [...document.images];
 document.body.dataset.images = images.length;
 document.body.dataset.broken = images.filter(i => !(i.complete && i.naturalWidth > 0)).map(i => i.alt).join("|");
+document.body.dataset.cut = [...document.querySelectorAll(".places")].some(e => e.scrollWidth > e.clientWidth);
 document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth; });</script>"""
 
 
@@ -570,7 +700,7 @@ def browse(page: Path, profile: Path, *more: str) -> str:
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-        "--virtual-time-budget=5000", "--window-size=1200,1600", f"--user-data-dir={profile}", *more, page.as_uri(),
+        "--virtual-time-budget=5000", "--window-size=1200,3200", f"--user-data-dir={profile}", *more, page.as_uri(),
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
@@ -588,16 +718,16 @@ def inspected(page: Path, browser_profile: Path, extra: str = "") -> dict[str, s
         document = browse(copy, browser_profile, "--dump-dom")
     finally:
         copy.unlink()
-    return dict(re.findall(r'data-(images|broken|wide)="([^"]*)"', document))
+    return dict(re.findall(r'data-(images|broken|wide|cut)="([^"]*)"', document))
 
 
 @needs_browser
 def test_chromium_shows_every_picture_of_the_site(index, tmp_path):
     found = {page.name: inspected(page, tmp_path / "browser") for page in index.parent.glob("*.html")}
     assert found == {
-        "index.html": {"images": "2", "broken": "", "wide": "false"},
-        "03_ablations.html": {"images": "3", "broken": "", "wide": "false"},
-        "04_other.html": {"images": "3", "broken": "", "wide": "false"},
+        "index.html": {"images": "2", "broken": "", "wide": "false", "cut": "false"},
+        "03_ablations.html": {"images": "3", "broken": "", "wide": "false", "cut": "false"},
+        "04_other.html": {"images": "3", "broken": "", "wide": "false", "cut": "false"},
     }
 
 
@@ -613,6 +743,8 @@ def test_a_screenshot_of_the_untouched_page_has_its_figures_and_verdicts(index, 
     screenshot = tmp_path / "index.png"
     browse(index, tmp_path / "browser", f"--screenshot={screenshot}")
     pixels = np.round(plt.imread(screenshot)[..., :3] * 255).astype(int)
-    for color, least in ((figures.CONDITIONS["subnetwork"].color, 2000), ("#d9efe4", 200), ("#fbe0d8", 200)):
+    # of the warnings' colour, 300 000 are more than those above the table have, and less than its 30 missing lines
+    places = [("#fff3d6", 300_000), ("#d9efe4", 200), ("#fbe0d8", 200)]
+    for color, least in ((figures.CONDITIONS["subnetwork"].color, 2000), *places):
         rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         assert (np.abs(pixels - rgb).max(axis=-1) <= 2).sum() >= least, color

@@ -76,7 +76,7 @@ def expected_common_iou(
         raise ValueError(f"draws {draws} is no number of draws; give at least 1, better a thousand")
     layers = _layers([subnetwork for group in _several(groups) for subnetwork in group])
     totals = np.array([masks[0].numel() for masks in layers.values()])
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     kept = []
     for group in groups:
         sizes = [np.tile(_sizes(subnetwork, layers), (draws, 1)) for subnetwork in group]

@@ -177,7 +177,7 @@ def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
     for column in frame:
         if re.fullmatch("(.+_)?verdict", str(column)):
             counts.update(frame[column].dropna())
-    return dict(counts.most_common())
+    return dict(counts)
 
 
 def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:

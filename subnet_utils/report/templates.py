@@ -35,7 +35,7 @@ th, td { padding: .28rem .42rem; border-bottom: 1px solid var(--line); vertical-
 .places { overflow-x: auto; margin: .8rem 0; }
 .places th, .places td { white-space: normal; } .places td.place, .places td.number { white-space: nowrap; }
 .places td.warning { padding: .28rem .8rem; } .places .soft { font-size: inherit; }
-.places .label { font-size: .74rem; white-space: nowrap; }
+.places .label { font-size: .74rem; white-space: nowrap; } .places .title { min-width: 13.5rem; }
 .number { text-align: right; } td.long, td.not-comparable { white-space: normal; min-width: 8.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .6rem 0 0; font-size: .88rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
@@ -90,13 +90,13 @@ INDEX = """{% extends "page" %}
 {% for place in places %}<tbody>
 {% for item in place["items"] %}<tr>
 {% if loop.first %}<td class="place" rowspan="{{ loop.length }}">{{ place.label }}</td>
-<td rowspan="{{ loop.length }}">{{ place.title }}</td>{% endif %}
+<td class="title" rowspan="{{ loop.length }}">{{ place.title }}</td>{% endif %}
 <td><a href="#{{ item.anchor }}">{{ item.name }}</a>
 {%- if item.also %} <span class="soft">also {{ item.also|join(", ") }}</span>{% endif %}</td>
 <td>{% if item.page %}<a href="{{ item.page }}">{{ item.notebook }}</a>{% else %}{{ item.notebook }}{% endif %}</td>
 {% for number in (item.paper, item.ours, item.rows, item.runs) %}<td class="number">{{ number }}</td>{% endfor %}
 <td>{{ badges(item.verdicts) }}</td></tr>
-{% else %}<tr><td class="place">{{ place.label }}</td><td>{{ place.title }}</td>
+{% else %}<tr><td class="place">{{ place.label }}</td><td class="title">{{ place.title }}</td>
 <td class="warning" colspan="7">Missing: no finished notebook of this profile makes it.</td></tr>
 {% endfor %}</tbody>
 {% endfor %}</table></div>

@@ -13,9 +13,9 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
-from subnet_utils import figures, figures_controls
+from subnet_utils import control_figures, figures
+from subnet_utils.control_figures import CONTROLS, LIMITS
 from subnet_utils.figures import BASE_MARKERS, CONDITIONS
-from subnet_utils.figures_controls import CONTROLS, LIMITS
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.models import build
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn
@@ -62,7 +62,7 @@ def overlaps(layers, labels=("within inside", "within number", "between")) -> pd
 def test_overlap_draws_every_comparison_and_what_chance_would_give():
     table = overlaps([*sorted(maskable("resnet", -2)), OVERALL])
     figure, ax = plt.subplots(figsize=(7, 3))
-    assert figures_controls.overlap(ax, table) is ax
+    assert control_figures.overlap(ax, table) is ax
     layers = [*maskable("resnet", -2), OVERALL]
     for (label, rows), key in zip(table.groupby("comparison", sort=False), ("first", "second", "between"), strict=True):
         heights = rows.set_index("layer").loc[layers]
@@ -76,7 +76,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         assert set(dashed_overall.get_ydata()) == {heights["expected"].iloc[-1]}
         assert solid_overall.get_xdata()[0] > len(layers) - 1  # apart from the layers
         assert [line.is_dashed() for line in own] == [False, True] * 2
-    assert tick_labels(ax.xaxis) == [figures_controls.short_layer(layer) for layer in layers]
+    assert tick_labels(ax.xaxis) == [control_figures.short_layer(layer) for layer in layers]
     assert ax.get_ylim() == (0, 1)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["within inside", "within number", "between", "random masks"]
@@ -87,9 +87,9 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
 def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
     layers = maskable(family)
     figure, ax = plt.subplots(figsize=(7, 3))
-    figures_controls.overlap(ax, overlaps(sorted(layers)))
+    control_figures.overlap(ax, overlaps(sorted(layers)))
     labels = tick_labels(ax.xaxis)
-    assert labels == [figures_controls.short_layer(layer) for layer in layers]
+    assert labels == [control_figures.short_layer(layer) for layer in layers]
     assert len(set(labels)) == len(labels) > 10
     assert max(map(len, labels)) <= 19 and not any("stage" in x or "weight" in x or "_" in x for x in labels)
     assert_readable(figure)
@@ -98,7 +98,7 @@ def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
 def test_ten_and_more_stages_are_counted():
     layers = [f"stages.layer_{i}.mlp.0.weight" for i in range(1, 13)]
     _, ax = plt.subplots()
-    figures_controls.overlap(ax, overlaps(sorted(layers)))
+    control_figures.overlap(ax, overlaps(sorted(layers)))
     assert tick_labels(ax.xaxis) == [f"{i} mlp in" for i in range(1, 13)]
 
 
@@ -106,14 +106,14 @@ def test_ten_and_more_stages_are_counted():
 def test_overlap_of_few_and_many_layers_is_readable(layers):
     names = [f"stages.stage_{1 + i // 7}.{i % 7}.downsample.0.weight" for i in range(layers)]
     figure, ax = plt.subplots(figsize=(3.4 if layers < 10 else 7, 3))
-    assert_readable(figures_controls.overlap(ax, overlaps([*names, OVERALL])).figure)
+    assert_readable(control_figures.overlap(ax, overlaps([*names, OVERALL])).figure)
 
 
 def test_a_layer_without_overlap_is_a_gap():
     table = overlaps(["stages.head.hidden.weight", "stages.head.embedding.weight"], ["between subroutines"])
     table.loc[0, ["iou", "expected"]] = np.nan
     figure, ax = plt.subplots(figsize=(3.4, 3))
-    figures_controls.overlap(ax, table)
+    control_figures.overlap(ax, table)
     assert [line.get_color() for line in ax.lines] == [CONTROLS["between"].color] * 2
     for line, column in zip(ax.lines, ("iou", "expected"), strict=True):
         assert np.array_equal(line.get_ydata(), table[column], equal_nan=True)
@@ -124,10 +124,10 @@ def test_overlaps_that_cannot_be_told_apart_are_refused():
     _, ax = plt.subplots()
     table = overlaps(["stages.head.hidden.weight"])
     with pytest.raises(ValueError, match="several rows for one layer and comparison; select one base model"):
-        figures_controls.overlap(ax, pd.concat([table, table]))
+        control_figures.overlap(ax, pd.concat([table, table]))
     for labels in (("a", "b", "c"), ("between x", "between y")):
         with pytest.raises(ValueError, match=f"two subroutines and one 'between'; table has {', '.join(labels)}"):
-            figures_controls.overlap(ax, overlaps(["stages.head.hidden.weight"], labels))
+            control_figures.overlap(ax, overlaps(["stages.head.hidden.weight"], labels))
 
 
 # -- all effects at once -----------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_forest_draws_every_effect_twice():
     table = effects(14)
     assert len(table) == 56
     figure, ax = plt.subplots(figsize=(7, 9.4))
-    assert figures_controls.forest(ax, table) is ax
+    assert control_figures.forest(ax, table) is ax
     bars, ours, paper_bars, paper = ax.collections
     rows = np.arange(56)
     assert np.allclose(points(ours)[:, 0], table["ours"]) and np.allclose(points(paper)[:, 0], table["paper"])
@@ -194,7 +194,7 @@ def test_forest_of_one_number_per_row_draws_points_only():
     table.loc[2, "paper_sd"] = np.nan
     table.loc[3, ["ours", "ours_low", "ours_high"]] = np.nan
     figure, ax = plt.subplots(figsize=(5, 2.2))
-    figures_controls.forest(ax, table)
+    control_figures.forest(ax, table)
     at_rows = [round(y) for y, _, _ in segments(ax)]
     assert at_rows == [1, 2, 4, 5, 6, 7] + [0, 3, 4, 5, 6, 7]
     _, ours, _, paper = ax.collections
@@ -207,7 +207,7 @@ def test_forest_of_one_number_per_row_draws_points_only():
 def test_forest_marks_the_rows_that_differ():
     table = effects(1).assign(verdict=["agrees", "differs", "not comparable at this profile", "differs"])
     figure, ax = plt.subplots(figsize=(5, 2))
-    figures_controls.forest(ax, table)
+    control_figures.forest(ax, table)
     labels = ax.get_yticklabels()
     assert [label.get_text().startswith("≠ ") for label in labels] == [False, True, False, True]
     assert [label.get_fontweight() for label in labels] == ["normal", "bold", "normal", "bold"]
@@ -226,7 +226,7 @@ def controls(draws: int = 200) -> pd.DataFrame:
 def test_null_distribution_counts_every_random_subnetwork():
     draws = controls()
     figure, ax = plt.subplots(figsize=(3.4, 2.6))
-    assert figures_controls.null_distribution(ax, draws, -0.4, p=0.0123) is ax
+    assert control_figures.null_distribution(ax, draws, -0.4, p=0.0123) is ax
     for kind, group in draws.groupby("kind"):
         look = CONTROLS[kind]
         filled = next(s for s in ax.patches if s.get_fill() and to_hex(s.get_facecolor()) == look.color)
@@ -253,7 +253,7 @@ def test_null_distribution_counts_every_random_subnetwork():
 )
 def test_p_values_are_in_the_legend(p, ends):
     figure, ax = plt.subplots(figsize=(3.4, 2.6))
-    figures_controls.null_distribution(ax, controls(), -0.2, p=p)
+    control_figures.null_distribution(ax, controls(), -0.2, p=p)
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert len(texts) == 3 and all(text.endswith(end) for text, end in zip(texts, ends, strict=True))
     assert_readable(figure)
@@ -263,7 +263,7 @@ def test_p_values_are_in_the_legend(p, ends):
 def test_random_subnetworks_that_all_do_the_same(observed):
     draws = pd.DataFrame({"kind": "random", "difference": [0.0] * 19 + [np.nan]})
     figure, ax = plt.subplots(figsize=(3.4, 2.6))
-    figures_controls.null_distribution(ax, draws, observed)
+    control_figures.null_distribution(ax, draws, observed)
     _, outline = ax.patches
     counts, edges, _ = outline.get_data()
     assert (counts.max(), counts.sum()) == (19, 19) and outline.get_label() == "19 random"
@@ -275,7 +275,7 @@ def test_random_subnetworks_that_all_do_the_same(observed):
 def test_no_random_subnetworks_are_refused():
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match="no random subnetwork has a difference; measure some first"):
-        figures_controls.null_distribution(ax, controls().assign(difference=np.nan), -0.2)
+        control_figures.null_distribution(ax, controls().assign(difference=np.nan), -0.2)
 
 
 # -- other ablations ---------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def runs_of(ax, color: str) -> list:
 def test_alternatives_draw_every_run_and_the_mean_of_each_ablation():
     table = ablations()
     figure, ax = plt.subplots(figsize=(3.4, 2.8))
-    assert figures_controls.alternatives(ax, table) is ax
+    assert control_figures.alternatives(ax, table) is ax
     for ablation, group in table.groupby("ablation"):
         color = CONTROLS[ablation].color
         runs = runs_of(ax, color)
@@ -326,7 +326,7 @@ def test_alternatives_of_bases_that_did_not_learn_are_gray_and_outside_the_mean(
     table = ablations().assign(base_accuracy=lambda t: np.where(t["base_model"] == "2", 0.5, 0.95))
     table.loc[0, "difference"] = np.nan
     figure, ax = plt.subplots(figsize=(3.4, 2.8))
-    figures_controls.alternatives(ax, table)
+    control_figures.alternatives(ax, table)
     assert len(runs_of(ax, GRAY)) == 18 and {run.get_marker() for run in runs_of(ax, GRAY)} == {BASE_MARKERS[2]}
     good = table[(table["base_model"] != "2") & (table["ablation"] == "zeros") & (table["subroutine"] == "inside")]
     first = next(line for line in ax.lines if line.get_linewidth() == 2)
@@ -338,9 +338,9 @@ def test_alternatives_of_bases_that_did_not_learn_are_gray_and_outside_the_mean(
 def test_alternatives_of_one_run_without_a_mean():
     table = pd.DataFrame({"subroutine": ["inside"], "ablation": ["mean"], "base_model": ["0"], "difference": [-0.2]})
     figure, ax = plt.subplots(figsize=(3.4, 2.8))
-    figures_controls.alternatives(ax, table)
+    control_figures.alternatives(ax, table)
     assert len(runs_of(ax, CONTROLS["mean"].color)) == 1
-    figures_controls.alternatives(ax, table.assign(difference=np.nan))
+    control_figures.alternatives(ax, table.assign(difference=np.nan))
     assert [line.get_ydata()[0] for line in ax.lines if line.get_linewidth() == 2] == [-0.2]
     assert_readable(figure)
 
@@ -354,7 +354,7 @@ def test_needed_bases_beside_those_there_are():
         "bases_needed": [2.0, 37.0, 5000.0, np.inf, np.nan], "n_bases": [3, 2, 3, 3, 6],
     })  # fmt: skip
     figure, ax = plt.subplots(figsize=(5, 2.2))
-    assert figures_controls.needed(ax, table) is ax
+    assert control_figures.needed(ax, table) is ax
     there, needed, beyond = ax.lines
     assert list(there.get_xdata()) == [3, 2, 3, 3, 6]
     assert np.array_equal(needed.get_xdata(), [2, 37, np.nan, np.nan, np.nan], equal_nan=True)
@@ -370,7 +370,7 @@ def test_needed_bases_beside_those_there_are():
 def test_needed_without_anything_out_of_reach():
     table = pd.DataFrame({"label": ["inside", "contact"], "bases_needed": [1000, 4], "n_bases": [3, 3]})
     figure, ax = plt.subplots(figsize=(5, 1.6))
-    figures_controls.needed(ax, table)
+    control_figures.needed(ax, table)
     assert list(ax.lines[1].get_xdata()) == [1000, 4]
     assert not ax.texts and len(ax.lines[2].get_xdata()) == 0
     assert_readable(figure)
@@ -380,10 +380,10 @@ def test_needed_without_anything_out_of_reach():
 
 
 DRAWINGS = {
-    "overlap": lambda ax: figures_controls.overlap(ax, overlaps(["stages.head.hidden.weight"])),
-    "forest": lambda ax: figures_controls.forest(ax, effects(2)),
-    "null": lambda ax: figures_controls.null_distribution(ax, controls(), -0.3, p=0.01),
-    "alternatives": lambda ax: figures_controls.alternatives(ax, ablations()),
+    "overlap": lambda ax: control_figures.overlap(ax, overlaps(["stages.head.hidden.weight"])),
+    "forest": lambda ax: control_figures.forest(ax, effects(2)),
+    "null": lambda ax: control_figures.null_distribution(ax, controls(), -0.3, p=0.01),
+    "alternatives": lambda ax: control_figures.alternatives(ax, ablations()),
 }
 
 
