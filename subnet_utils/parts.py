@@ -41,14 +41,20 @@ def main(arguments: list[str]) -> int:
 
 
 def make(study: Study) -> None:
-    """Bases, masks and effects of a study, into the artefact store."""
-    from subnet_utils import break_it_down  # torch must not see the GPUs before one is chosen
+    """Bases, masks, effects and controls of a study, into the artefact store; the same of the networks it prunes."""
+    from subnet_utils import break_it_down, random_controls  # torch must not see the GPUs before one is chosen
     from subnet_utils.lab import Lab
 
     lab = Lab.open(study)
     masks = break_it_down.find_masks(lab)
     print(break_it_down.attempted(masks), flush=True)
     break_it_down.effects(lab)
+    if study.to_prune():
+        break_it_down.effects(lab.pruned())
+    if not study.experiments[0].is_pretrained:
+        random_controls.random_effects(lab)
+        random_controls.null_draws(lab)
+        random_controls.ablations(lab)
 
 
 @contextmanager

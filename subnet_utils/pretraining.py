@@ -114,13 +114,13 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _blend(images: Tensor, other: Tensor, factors: Tensor) -> Tensor:
-    """`other` at factor 0, the images at 1, beyond them above, cut off at black and white. May be `images` changed."""
+    """`other` at factor 0, the images at 1, beyond them above, cut off at black and white."""
     return torch.lerp(other, images, factors[:, None, None, None]).clamp_(0, 1)
 
 
 def _gray(images: Tensor) -> Tensor:
     """Gray of colors: [m, 3, H, W] to [m, 1, H, W]."""
-    return torch.einsum("mchw,c->mhw", images, images.new_tensor(LUMA)).unsqueeze(1)
+    return sum(share * images[:, [i]] for i, share in enumerate(LUMA))
 
 
 def _turn(degrees: Tensor) -> Tensor:

@@ -253,18 +253,19 @@ class Study(Section):
 
     def parts(self) -> list[str]:
         """Names of the parts into which a study can be cut, `model/task/seed`: all that hangs on one base model."""
-        return [f"{e.model}/{task}/{seed}" for e, task in self.pairs() for seed in e.base.seeds]
+        everything = (*self.experiments, *self.pretrained)
+        return [f"{e.model}/{task}/{seed}" for e in everything for task in e.tasks for seed in e.base.seeds]
 
     def part(self, name: str) -> "Study":
         """The study of one base model: its artefacts are those of the whole. Raises StudyError for an unknown part."""
         if name not in self.parts():
             raise StudyError(f"no part '{name}' of profile '{self.name}'; {nearest(name, self.parts())}")
         model, task, seed = name.split("/")
-        (experiment,) = [e for e, its_task in self.pairs() if (e.model, its_task) == (model, task)]
+        everything = (*self.experiments, *self.pretrained)
+        (experiment,) = [e for e in everything if e.model == model and task in e.tasks]
         base = experiment.base.model_copy(update={"seeds": (int(seed),)})
         only = experiment.model_copy(update={"tasks": (task,), "base": base})
-        alone = {"vit_search": None, "pretrained": (), "pruning": None}
-        return self.model_copy(update={"experiments": (only,), **alone})
+        return self.model_copy(update={"experiments": (only,), "pretrained": (), "vit_search": None})
 
 
 def _read(source: str | Path) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 import yaml
 
+from subnet_utils.report.places import PLACES
 from subnet_utils.study import ROOT
 from tests import micro
 
@@ -56,6 +57,30 @@ def test_outputs_are_kept_and_checked(path):
     assert "nbval-check-output" in code[-1].metadata["tags"]
     assert code[-1].outputs, "nbval compares nothing where nothing is kept"
     assert "False" not in "".join(output.get("text", "") for output in code[-1].outputs)
+
+
+def test_every_figure_and_table_of_the_paper_has_a_notebook():
+    """Labels in the notebooks' code, those of `paper=` and those that a loop over numbers makes, against the list."""
+    made = set()
+    for path in NOTEBOOKS:
+        for cell in cells(path, "code"):
+            made |= labels(ast.parse(cell.source))
+    assert set(PLACES) <= made
+
+
+def labels(tree: ast.AST) -> set[str]:
+    """'Figure 4' and the like: literal ones, and those of f-strings with every number that the cell holds."""
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    numbers = {int(value) for value in constants if type(value) is int or (isinstance(value, str) and value.isdigit())}
+    for node in ast.walk(tree):
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called == "range":
+            numbers |= set(range(*(argument.value for argument in node.args)))
+    found = {value for value in constants if isinstance(value, str)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            found |= {f"{node.values[0].value}{number}" for number in numbers}
+    return found
 
 
 @pytest.fixture

@@ -164,7 +164,10 @@ folder = pathlib.Path("figures") / study["name"]
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "{name}.json").write_text("[]")
 """
-NAMES = ["01_train_bases", "02_discover_masks", "03_ablations", "11_cost_of_a_study"]
+NAMES = [
+    "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
+    "11_cost_of_a_study",
+]  # fmt: skip
 
 
 @pytest.fixture

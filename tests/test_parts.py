@@ -41,7 +41,17 @@ def test_a_part_makes_the_artefacts_of_the_whole(study, tmp_path, capsys):
     assert all(whole.store.find("mask", mask.spec(whole)) for mask in candidates(network))
     before = len(list((tmp_path / "effect").iterdir()))
     effects(whole)
-    assert before == 4 and len(list((tmp_path / "effect").iterdir())) == 16
+    assert before == 8 and len(list((tmp_path / "effect").iterdir())) == 20  # 4 of them over an untrained network
+    assert all(len(list((tmp_path / kind).iterdir())) == 4 for kind in ("null", "ablations"))
+
+
+def test_pretrained_networks_are_parts_too_and_pruned_ones_belong_to_theirs():
+    study = Study.load(micro.whole_study())
+    assert study.parts()[-2:] == ["bert_micro_lm/sv-agreement-singular/0", "resnet_micro_simclr/number-contact/0"]
+    pretrained = study.part("bert_micro_lm/sv-agreement-singular/0")
+    assert [e.model for e in pretrained.experiments] == ["bert_micro_lm"] and not pretrained.to_prune()
+    (pruned,) = study.part("resnet_micro/number-contact/1").to_prune()
+    assert pruned.base.seeds == (1,)
 
 
 def test_unknown_part_or_profile_is_one_line(study, capsys):

@@ -1,4 +1,4 @@
-"""Controls of the ablations: pure functions of (subnetwork, seed), and the tables of notebook 04 at the smallest size."""
+"""Controls of the ablations: pure functions of (subnetwork, seed); the tables of notebook 04 at the smallest size."""
 
 import numpy as np
 import pandas as pd

@@ -1,0 +1,138 @@
+"""Networks of every condition at the smallest size: pretrained, pruned, untrained; and what a study may ask for."""
+
+import pytest
+import torch
+
+from subnet_utils import break_it_down, ledger
+from subnet_utils.lab import Lab, best_pruning, load_base, pretrain, prune, prunings, train_base
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.study import Study, StudyError
+from subnet_utils.training import TrainingDiverged
+from tests import micro
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(micro.whole_study(precision="float32"), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def pruned(lab):
+    table = break_it_down.effects(lab.pruned())
+    return table, break_it_down.networks(lab.pruned().study, "pruned")
+
+
+def test_pruning_zeroes_weights_and_changes_none(lab, pruned):
+    _, networks = pruned
+    assert [(network.task, network.seed) for network in networks] == [("number-contact", 0), ("number-contact", 1)]
+    for network in networks:
+        before = dict(load_base(lab, network.trained()).named_parameters())
+        after = dict(load_base(lab, network).named_parameters())
+        result = train_base(lab, network).json("result")
+        kept = sum(int((after[name] != 0).sum()) for name in load_base(lab, network).maskable("stem"))
+        assert kept == result["active"] < result["total"]
+        for name, weight in after.items():
+            assert torch.equal(weight[weight != 0], before[name][weight != 0])
+
+
+def test_pruned_network_is_the_winner_of_its_settings(lab, pruned):
+    network = pruned[1][0]
+    points = prunings(lab, network)
+    assert points == [(0.01, 0.05), (0.01, 0.0)]
+    made = [prune(lab, network, point) for point in points]
+    winner = made[best_pruning([artefact.json("result") for artefact in made])]
+    subnetwork = Subnetwork.load(winner.path / "subnetwork.safetensors")
+    assert train_base(lab, network).json("result")["active"] == subnetwork.active
+    assert len(break_it_down.pruned_networks(lab)) == 2
+
+
+def test_masks_of_pruned_networks_have_effects_of_their_own(lab, pruned):
+    table, _ = pruned
+    assert set(table["condition"]) == {"pruned"}
+    assert not set(table["key"]) & set(break_it_down.effects(lab)["key"])
+
+
+def test_the_sparsest_of_those_that_keep_the_task_is_taken():
+    found = [
+        {"validation_accuracy": 0.99, "active": 30}, {"validation_accuracy": 0.91, "active": 20},
+        {"fault": "diverged"}, {"validation_accuracy": 0.5, "active": 1},
+    ]  # fmt: skip
+    assert best_pruning(found) == 1
+    assert best_pruning(found[2:]) == 1  # none keeps it: the most accurate
+    with pytest.raises(TrainingDiverged, match="no pruning came to its end: diverged"):
+        best_pruning(found[2:3])
+
+
+def test_pretrained_networks_differ_from_those_trained_from_scratch(lab):
+    scratch, pretrained = break_it_down.train_bases(lab), break_it_down.train_bases(lab.pretrained())
+    assert list(pretrained["model"]) == ["bert_micro_lm", "resnet_micro_simclr"]
+    assert not set(scratch["key"]) & set(pretrained["key"])
+    made = sorted(path.name for path in (lab.store.root / "pretraining").iterdir())
+    assert len(made) == 2
+    break_it_down.train_bases(lab.pretrained())
+    assert made == sorted(path.name for path in (lab.store.root / "pretraining").iterdir())
+
+
+def test_training_starts_from_the_pretrained_weights(lab, tmp_path):
+    """At a learning rate of almost nothing a base model is what it started from, but for SimCLR's head."""
+    study = micro.whole_study(precision="float32")
+    for experiment in study["pretrained"]:
+        experiment["base"] = experiment["base"] | {"learning_rate": 1e-12}
+    still = Lab.open(study, lab.store.root)
+    for network in break_it_down.networks(still.pretrained().study):
+        start = pretrain(still, network).tensors("weights")
+        trained = load_base(still, network).state_dict()
+        head = {name for name in trained if name.startswith("stages.head.")}
+        for name in trained.keys() - head:
+            assert torch.allclose(trained[name], start[name], atol=1e-8), name
+        assert not head or not torch.allclose(trained["stages.head.hidden.weight"], start["stages.head.hidden.weight"])
+
+
+def test_the_ledger_has_numbers_both_ways(lab):
+    table = ledger.ledger(lab)
+    numbers = table[table["quantity"] != ""].set_index("topic")
+    assert numbers.drop("small margins")[["as_printed", "ours_value"]].notna().all(axis=None)
+    overlap = numbers.loc["IoU of Tables 13 and 14"]
+    assert overlap["as_printed"] >= overlap["ours_value"]
+    assert numbers.loc["few base models", "as_printed"] == pytest.approx(0.0027, abs=1e-4)
+    assert numbers.loc["few base models", "ours_value"] == pytest.approx(0.2048, abs=1e-4)
+    leak = numbers.loc["sentences in several splits"]
+    assert leak["ours_value"] == 0.0
+    assert set(ledger.ledger(lab, "06_overlap")["notebook"]) == {"06_overlap"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pruning": {"models": ["resnet_micro"], "tasks": ["inside-contact"]}}, "no experiment has these models"),
+        ({"pruning": {"models": ["resnet"], "tasks": ["number-contact"]}}, "no experiment 'resnet'; did you mean"),
+        ({"controls": {"draws": 0}}, "controls.draws"),
+        ({"controls": {"draw": 9}}, "did you mean 'draws'"),
+        ({"pretrained": micro.study()["experiments"][:1]}, "has neither pretraining nor architecture.pretrained"),
+    ],
+)
+def test_impossible_controls_are_refused(change, message):
+    study = micro.whole_study()
+    if "pretrained" in change:
+        change["pretrained"][0] |= {"model": "other", "paper_model": "bert_small_lm"}
+    with pytest.raises(StudyError, match=message):
+        Study.load(study | change)
+
+
+def test_pretraining_must_suit_the_network_and_its_place():
+    study = micro.whole_study()
+    language, contrastive = (experiment["pretraining"] for experiment in study["pretrained"])
+    swapped = study | {"pretrained": [study["pretrained"][0] | {"pretraining": contrastive}]}
+    with pytest.raises(StudyError, match="simclr is for family resnet, 'bert_micro_lm' is of family bert"):
+        Study.load(swapped)
+    misplaced = study | {"experiments": [study["experiments"][0] | {"pretraining": language}], "pruning": None}
+    with pytest.raises(StudyError, match="move it to 'pretrained'"):
+        Study.load(misplaced)
+
+
+def test_a_lab_without_such_networks_says_so(tmp_path):
+    plain = Lab.open(micro.study(), tmp_path)
+    with pytest.raises(ValueError, match="has no 'pretrained' experiments"):
+        plain.pretrained()
+    with pytest.raises(ValueError, match="has no 'pruning'"):
+        plain.pruned()
