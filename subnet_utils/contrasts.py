@@ -19,6 +19,8 @@ from subnet_utils.statistics import KEYS, checked_effects
 _BY = [*KEYS, "network"]
 _COLUMNS = [*_BY, "n_bases", "difference", "base_sd", "paper_difference", "power_now", "detectable", "bases_needed"]
 _MANY = 10**6  # from so many bases on a t variable is a normal one, to six digits
+_LEAST_LEVEL = 1e-4  # below it the noncentral t distribution for two bases is beyond scipy
+_NEVER = 1e-16  # probability of what does not happen
 _CORRECTIONS = {"holm": "holm", "bh": "fdr_bh"}  # our name, that of statsmodels
 
 
@@ -38,7 +40,7 @@ def power_table(
 
     - `n_bases`, `difference`, `base_sd`: number, mean and standard deviation of the bases' means;
     - `paper_difference`, nan if `reference` has none;
-    - `power_now`: the probability that as many bases as we have find the paper's effect;
+    - `power_now`: the probability that as many bases as we have find the paper's effect, on its side of 0;
     - `detectable`: the smallest true difference that they find with probability `power`;
     - `bases_needed`: the least number of bases, 2 or more, that find the paper's effect with probability
       `power`; inf for an effect of 0, or one too small to count the bases.
@@ -48,10 +50,10 @@ def power_table(
     large (95% interval), and `bases_needed` goes with its square.
 
     Raises ValueError as `compositionality_table` does, for a missing column of `reference` or several
-    conditions in it, or unless 0 < level < power < 1.
+    conditions in it, or unless .0001 <= level < power < 1.
     """
-    if not 0 < level < power < 1:
-        raise ValueError(f"level {level:g} and power {power:g} are not 0 < level < power < 1")
+    if not _LEAST_LEVEL <= level < power < 1:
+        raise ValueError(f"level {level:g} and power {power:g} are not {_LEAST_LEVEL:g} <= level < power < 1")
     paper = _paper_differences(reference)
     rows = [
         dict(zip(_BY, key, strict=True))
@@ -117,12 +119,20 @@ def _power_of(runs: Runs, effect: float, *, power: float, level: float) -> dict[
 
 
 def _power(size: float, n_bases: int, level: float) -> float:
-    """Return the probability that so many bases find an effect of `size` standard deviations."""
+    """Return the probability that so many bases find an effect of `size` standard deviations.
+
+    The wrong side of a two-sided test does not count: it would find something else, and statsmodels returns nan
+    where that is all but impossible. For large effects the noncentral t distribution fails too, but there even the
+    least mean with the largest standard deviation is beyond the critical value.
+    """
     if math.isnan(size):
         return math.nan
-    # beyond 40 times the critical value there is no doubt, and no noncentral t distribution is computed
-    certain = 40 * (1 + stats.t.isf(level / 2, n_bases - 1)) / math.sqrt(n_bases)
-    return 1.0 if size > certain else float(TTestPower().power(size, n_bases, level))
+    freedom = n_bases - 1
+    largest_sd = math.sqrt(stats.chi2.isf(_NEVER, freedom) / freedom)
+    certain = stats.t.isf(level / 2, freedom) * largest_sd + stats.norm.isf(_NEVER)
+    if size > certain / math.sqrt(n_bases):
+        return 1.0
+    return float(TTestPower().power(size, n_bases, level / 2, alternative="larger"))
 
 
 def _detectable(n_bases: int, power: float, level: float) -> float:

@@ -176,8 +176,8 @@ class SimCLR(Section):
     method: Literal["simclr"]
     learning_rate: PositiveFloat = 0.0005
     """Falls to a fiftieth by a cosine."""
-    batch_size: Annotated[int, Field(ge=2)] = 256
-    """Images, of which each gives two views."""
+    batch_size: Annotated[int, Field(ge=4, multiple_of=2)] = 256
+    """Images, half of them breaking their rule; each gives two views."""
     epochs: PositiveInt = 100
     temperature: PositiveFloat = 0.07
     tasks: Distinct[Literal[VISION_TASKS]] = VISION_TASKS

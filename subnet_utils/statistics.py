@@ -193,7 +193,8 @@ def random_control_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9
     - `random_ablated_difference`, random minus trained ablated models, with `random_chi2`, `random_p`,
       `random_stars`: the Wald test of random + interaction = 0. Covariance: HC0 cluster sandwich times
       G / (G - 1), where G counts the bases of both conditions;
-    - `random_coefficient_t_p`, `random_t_p`: the same statistics as a t with G - 2 degrees of freedom;
+    - `random_coefficient_t_p`, `random_t_p`: the same statistics as a t with G - 2 degrees of freedom, still
+      optimistic, because G / (G - 1) does not make up for two means (for 3 + 3 bases .05 is .07);
     - `random_coefficient_permutation_p`, `random_permutation_p`: the difference of the means of the bases'
       means among all ways to call as many of the bases trained, exact up to `clusters.EXACT_LABELLINGS` ways,
       otherwise among `draws` random ones and the observed one. Neither falls below `permutation_p_smallest`:

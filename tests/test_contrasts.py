@@ -39,12 +39,12 @@ def one(effects: pd.DataFrame, paper: pd.DataFrame, **options) -> pd.Series:
 
 
 def power_by_integral(size: float, n_bases: int, level: float) -> float:
-    """Return the power of the two-sided t test: given the sample's variance, its mean is a normal variable."""
+    """Return the power on the side of the effect: given the sample's variance, its mean is a normal variable."""
     critical, shift = stats.t.isf(level / 2, n_bases - 1), size * math.sqrt(n_bases)
 
     def given_variance(quantile: float) -> float:
         limit = critical * math.sqrt(stats.chi2.ppf(quantile, n_bases - 1) / (n_bases - 1))
-        return stats.norm.sf(limit - shift) + stats.norm.cdf(-limit - shift)
+        return stats.norm.sf(limit - shift)
 
     return integrate.quad(given_variance, 0, 1, epsabs=1e-8)[0]
 
@@ -96,7 +96,7 @@ def test_large_effects_need_two_bases(n_bases, size):
 
 def test_effects_without_a_size_are_inf_or_nan():
     row = one(with_sd(3, 0.2), published(0.0))
-    assert row["bases_needed"] == math.inf and row["power_now"] == pytest.approx(0.05)
+    assert row["bases_needed"] == math.inf and row["power_now"] == pytest.approx(0.025)
     assert one(with_sd(3, 0.2), published(1e-300))["bases_needed"] == math.inf
     row = one(measured([0.4]), published(0.3))
     assert (row["n_bases"], row["difference"], row["paper_difference"]) == (1, pytest.approx(0.4), 0.3)
@@ -142,7 +142,7 @@ def test_power_table_takes_the_reference_of_one_condition_and_sorts_its_rows():
         (lambda e, p: (e, p), {"level": 5}, "level 5 and power 0.8"),
         (lambda e, p: (e, p), {"power": 0.01}, "level 0.05 and power 0.01"),
         (lambda e, p: (e, p), {"power": 80}, "level 0.05 and power 80"),
-        (lambda e, p: (e, p), {"level": 0}, "level 0 and power 0.8"),
+        (lambda e, p: (e, p), {"level": 1e-5}, "level 1e-05 and power 0.8 are not 0.0001 <= level"),
     ],
 )
 def test_bad_questions_of_power_are_refused_in_one_line(change, options, message):
@@ -165,7 +165,7 @@ def benjamini_hochberg(p: list[float]) -> np.ndarray:
     return np.minimum(steps[np.argsort(order)], 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)  # statsmodels collects garbage in each, which takes long
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=12))
 def test_corrections_are_those_of_a_few_lines_of_numpy(p):
     table = pd.DataFrame({"p": pd.Series(p, dtype=float), "name": "row"})
