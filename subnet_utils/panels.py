@@ -118,13 +118,13 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     draws, tests: from `random_controls.null_draws` and `grouped_tests`.
     """
     groups = list(tests.groupby(["paper_model", "task", "subroutine"], sort=False))
-    figure, axes = _grid(len(groups), width=2.3, height=2.4)
+    figure, axes = _grid(len(groups), width=3.0, height=2.5, across=3)
     for ax, ((paper_model, task, subroutine), rows) in zip(axes, groups, strict=True):
         own = draws[(draws["paper_model"] == paper_model) & (draws["task"] == task)]
         own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"])["difference"].mean().reset_index()
         p = dict(zip(rows["kind"], rows["p"], strict=True))
         control_figures.null_distribution(ax, own, float(rows["observed"].iloc[0]), p=p)
-        ax.set_title(f"{task}\n{subroutine}", pad=38)
+        ax.set_title(f"{paper_model} · {task}\n{subroutine}", pad=38)
     return figure
 
 
@@ -132,9 +132,9 @@ def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     groups = list(table.groupby(["paper_model", "task", "number"], sort=False))
     figure, axes = _grid(len(groups), width=2.6, height=2.6)
-    for ax, ((_, task, number), rows) in zip(axes, groups, strict=True):
+    for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
         control_figures.alternatives(ax, rows)
-        ax.set_title(f"{task} {number}".strip(), pad=34)
+        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=34)
     return figure
 
 
@@ -145,10 +145,10 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     """
     groups = list(layers.groupby(["paper_model", "task", "number"], sort=False))
     figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
-    for ax, ((_, task, number), rows) in zip(axes, groups, strict=True):
+    for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
         mean = rows.groupby(["layer", "comparison"], sort=False)[["iou", "expected"]].mean().reset_index()
         control_figures.overlap(ax, mean)
-        ax.set_title(f"{task} {number}".strip(), pad=26)
+        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=26)
     return figure
 
 

@@ -127,15 +127,20 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     """Table 12: the two-factor model's statistics for trained against untrained networks, the paper's and ours.
 
     effects: rows of both conditions. Bases below 90% are left out, with the untrained networks that belong to them.
+    Verdicts as in `table_1`.
     """
     learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
     ours = statistics.random_control_table(_as_paper_model(learned))
     printed = reference.load("break_it_down_table12").add_prefix("paper_")
     keys = ["model", "task", "subroutine"]
     table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
-    tests = (("coefficient", "paper_random_stars", "random_coefficient_p"), ("chi2", "paper_ablated_stars", "random_p"))
-    for name, paper, p in tests:
-        table[f"{name}_verdict"] = [_significance_verdict(*pair) for pair in zip(table[paper], table[p], strict=True)]
+    shift = _paper_means("random") - _paper_means("trained")
+    tests = (
+        ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
+        ("chi2", "ablated", ["paper_ablated_stars", "random_p", "random_ablated_difference"]),
+    )
+    for name, network, columns in tests:
+        table[f"{name}_verdict"] = _significance_verdicts(table, columns, shift, network)
     shown = [
         "n_bases_trained", "n_bases_random", "random_coefficient",
         "paper_random_z", "random_coefficient_z", "paper_random_stars", "random_coefficient_stars",
@@ -150,17 +155,17 @@ def table_1(found: pd.DataFrame) -> pd.DataFrame:
     """Table 1: the paper's z and chi-square beside ours, and what tests for few base models say.
 
     Bases below 90% are left out, singular and plural are collapsed (appendix A.1). The verdict compares significance at
-    .05 by the paper's own test; two bases are the least for which there is one.
+    .05 by the paper's own test, and the direction of what is significant in both; two bases are the least for which
+    there is a test.
     """
     learned = _as_paper_model(found[found["base_accuracy"] >= BASE_THRESHOLD])
     keys = ["model", "task", "subroutine"]
     ours = statistics.compositionality_table(learned)
     printed = reference.load("break_it_down_table1").set_index(keys).add_prefix("paper_")
     table = ours.merge(printed, left_on=keys, right_index=True, how="left")
-    for test in ("intercept", "ablated"):
-        table[f"{test}_verdict"] = [
-            _significance_verdict(row[f"paper_{test}_stars"], row[f"{test}_p"]) for _, row in table.iterrows()
-        ]
+    for test, network in (("intercept", "subnetwork"), ("ablated", "ablated")):
+        columns = [f"paper_{test}_stars", f"{test}_p", f"{network}_difference"]
+        table[f"{test}_verdict"] = _significance_verdicts(table, columns, _paper_means("trained"), network)
     chosen = [
         *(f"{prefix}intercept_{column}" for prefix, column in _TEST_COLUMNS["z"]), "intercept_verdict",
         *(f"{prefix}ablated_{column}" for prefix, column in _TEST_COLUMNS["chi2"]), "ablated_verdict",
@@ -185,10 +190,31 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _significance_verdict(paper_stars: str, p: float) -> str:
+def _significance_verdicts(table: pd.DataFrame, columns: list[str], paper: pd.Series, network: str) -> list[str]:
+    """A verdict for every row of model, task and subroutine.
+
+    columns: those of the paper's stars, our p and our difference; paper: its differences, see `_paper_means`.
+    """
+    keys = zip(table["model"], table["task"], table["subroutine"], strict=True)
+    directions = [paper.get((*key, network), float("nan")) for key in keys]
+    rows = zip(*(table[column] for column in columns), directions, strict=True)
+    return [_significance_verdict(*row) for row in rows]
+
+
+def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float) -> str:
+    """Whether both are significant and point the same way, or neither is; `ours` and `paper` are the differences."""
     if not isinstance(paper_stars, str) or pd.isna(p):
         return NOT_COMPARABLE
+    both = "*" in paper_stars and p < SIGNIFICANT
+    if both:
+        return AGREES if ours * paper > 0 else DIFFERS
     return AGREES if ("*" in paper_stars) == (p < SIGNIFICANT) else DIFFERS
+
+
+def _paper_means(condition: str) -> pd.Series:
+    """The paper's mean differences by model, task, subroutine and network, singular and plural as one."""
+    keys = ["model", "task", "subroutine", "network"]
+    return printed_effects(condition).groupby(keys)["difference_mean"].mean()
 
 
 def printed_effects(condition: str = "trained") -> pd.DataFrame:

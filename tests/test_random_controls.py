@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils import break_it_down, random_controls
+from subnet_utils import break_it_down, paper_tables, random_controls
 from subnet_utils.lab import Lab, load_base, train_base
 from subnet_utils.masks.controls import (
     NoControl,
@@ -231,3 +231,34 @@ def test_ablation_by_zeros_is_the_ablated_model(lab):
     for column in ("difference", "own_task_accuracy", "target_margin", "compositional_accuracy"):
         assert zeros[column].to_numpy() == pytest.approx(ablated[column].to_numpy(), abs=1e-6)
     assert table.groupby("ablation").size().to_dict() == {name: len(zeros) for name in ("zeros", "replaced", "mean")}
+
+
+@pytest.mark.parametrize(
+    ("stars", "p", "ours", "paper", "verdict"),
+    [
+        ("***", 0.01, 0.4, 0.5, "agrees"), ("***", 0.01, -0.4, 0.5, "differs"), ("***", 0.2, 0.4, 0.5, "differs"),
+        (".", 0.2, -0.4, 0.5, "agrees"), ("", 0.01, 0.4, 0.5, "differs"),
+        (np.nan, 0.01, 0.4, 0.5, "not comparable at this profile"),
+        ("*", np.nan, 0.4, 0.5, "not comparable at this profile"),
+    ],
+)  # fmt: skip
+def test_significant_in_the_other_direction_is_a_difference(stars, p, ours, paper, verdict):
+    assert paper_tables._significance_verdict(stars, p, ours, paper) == verdict
+
+
+def test_table_12_sets_the_papers_statistics_beside_ours():
+    rows = [
+        {"model": "tiny", "paper_model": "bert_small", "task": "sv-agreement", "number": "", "subroutine": "subject",
+         "base_model": str(base), "condition": condition, "network": network, "base_accuracy": 1.0,
+         "difference": level + 0.01 * base}
+        for base in range(3)
+        for condition, network, level in (
+            ("trained", "subnetwork", 0.5), ("random", "subnetwork", 0.1),
+            ("trained", "ablated", -0.4), ("random", "ablated", 0.3),
+        )
+    ]  # fmt: skip
+    (row,) = paper_tables.table_12(pd.DataFrame(rows)).to_dict("records")
+    assert (row["paper_random_z"], row["paper_ablated_chi2"]) == (2.13, 19.17)
+    assert row["random_coefficient"] == pytest.approx(-0.4)
+    assert row["coefficient_verdict"] == "differs"  # significant, but the paper's is positive
+    assert row["chi2_verdict"] == "agrees"  # ablated untrained networks do better on the target in both
