@@ -27,7 +27,7 @@ def by_layer(lab: Lab) -> pd.DataFrame:
 
     comparison: 'within <subroutine>', the masks of all seeds, or 'between', the intersections of the two subroutines'
     masks. Columns: iou; expected, under random masks with as many weights per layer; as_printed, for the comparisons
-    within; n_masks, and the share of weights kept in the layer by each subroutine's masks, on average (density).
+    within; n_masks of the base. A base with one mask a subroutine has no comparison within.
     """
     rows = []
     for network, found in _subnetworks(lab):
@@ -82,8 +82,10 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
         row = dict(zip(["paper_model", "task", "number"], key, strict=True))
         for value, name in (("iou", "lower"), ("ratio", "lower_by_chance")):
             places = {"index": ["base_model", "layer"], "columns": "kind"}
-            wide = group.pivot_table(values=value, aggfunc="min", **places).dropna()
-            row |= {"layers": len(wide), name: int((wide["between"] < wide["within"]).sum()) if len(wide) else 0}
+            both = (
+                group.pivot_table(values=value, aggfunc="min", **places).reindex(columns=["within", "between"]).dropna()
+            )
+            row |= {"layers": len(both), name: int((both["between"] < both["within"]).sum())}
         share = row["lower"] / row["layers"] if row["layers"] else float("nan")
         verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
         rows.append(row | {"verdict": verdict})

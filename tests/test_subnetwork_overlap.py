@@ -1,0 +1,88 @@
+"""The tables of notebook 06, recomputed from the stored masks by a few lines of numpy."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from subnet_utils import break_it_down, subnetwork_overlap
+from subnet_utils.lab import Lab
+from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.steps import load_subnetwork
+from tests import micro
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(micro.study(precision="float32"), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def layers(lab):
+    return subnetwork_overlap.by_layer(lab)
+
+
+def masks_of(lab, base_model: str, task: str) -> dict[str, list[dict[str, np.ndarray]]]:
+    found: dict = {}
+    for mask in break_it_down.used_masks(lab):
+        about = break_it_down.identity(mask.base)
+        if (about["base_model"], about["task"]) == (base_model, task):
+            masks = {name: entries.numpy() for name, entries in load_subnetwork(lab, mask).masks.items()}
+            found.setdefault(mask.subroutine, []).append(masks)
+    return found
+
+
+def test_every_base_has_its_tables_recomputed_by_numpy(lab, layers):
+    checked = 0
+    for (base_model, task), rows in layers.groupby(["base_model", "task"]):
+        found = masks_of(lab, base_model, task)
+        within = {f"within {name}": several for name, several in found.items()}
+        for row in rows[rows["layer"] != OVERALL].itertuples():
+            if row.comparison == "between":
+                sides = [np.logical_and.reduce([m[row.layer] for m in several]) for several in found.values()]
+            else:
+                sides = [m[row.layer] for m in within[row.comparison]]
+                last = sides[-1].sum()
+                printed = np.logical_and.reduce(sides).sum() / last if last else np.nan
+                assert row.as_printed == pytest.approx(printed, nan_ok=True)
+            union = np.logical_or.reduce(sides).sum()
+            expected = np.logical_and.reduce(sides).sum() / union if union else np.nan
+            assert row.iou == pytest.approx(expected, nan_ok=True)
+            checked += 1
+    assert checked > 100
+
+
+def test_pairs_are_all_pairs_of_a_base(lab):
+    pairs = subnetwork_overlap.pairs(lab)
+    assert set(pairs.groupby(["base_model", "task"]).size()) == {6}  # of four masks: two subroutines, two seeds
+    assert set(pairs.groupby(["base_model", "task", "comparison"]).size()) == {1, 4}
+    assert pairs["iou"].dropna().between(0, 1).all()
+
+
+def overlaps(between: list[float], within: list[float], **columns) -> pd.DataFrame:
+    rows = [
+        {"layer": f"l{i}", "comparison": comparison, "iou": iou, "expected": 0.5, "as_printed": iou}
+        for comparison, values in (("between", between), ("within a", within), ("within b", within))
+        for i, iou in enumerate(values)
+    ]
+    about = {"paper_model": "resnet50", "task": "inside-number", "number": "", "base_model": "0", "base_accuracy": 1.0}
+    return pd.DataFrame(rows).assign(**(about | columns))
+
+
+def test_the_claim_counts_layers_in_which_subroutines_share_less():
+    (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.2, 0.9], [0.5, 0.5, 0.5])).to_dict("records")
+    assert (row["layers"], row["lower"], row["verdict"]) == (3, 2, "differs")
+    (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.2], [0.5, 0.5])).to_dict("records")
+    assert (row["lower"], row["verdict"]) == (2, "agrees")
+    assert subnetwork_overlap.claim(overlaps([0.1], [0.5], base_accuracy=0.5)).empty
+    alone = overlaps([0.1], [0.5]).query("comparison == 'between'")  # one mask a subroutine
+    (row,) = subnetwork_overlap.claim(alone).to_dict("records")
+    assert (row["layers"], row["verdict"]) == (0, "not comparable at this profile")
+
+
+def test_the_papers_means_stand_beside_ours_and_are_judged_at_its_own_size_only():
+    layers = overlaps([0.1], [0.3]).replace({"within a": "within inside", "within b": "within number"})
+    small = subnetwork_overlap.compared(layers, "laptop").set_index("comparison")
+    assert small["paper"].round(2).to_dict() == {"between": 0.10, "within inside": 0.97, "within number": 0.27}
+    assert set(small["verdict"]) == {"not comparable at this profile"}
+    paper = subnetwork_overlap.compared(layers, "paper").set_index("comparison")["verdict"].to_dict()
+    assert paper == {"between": "agrees", "within inside": "differs", "within number": "agrees"}
