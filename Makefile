@@ -37,8 +37,10 @@ reproduce: .venv/.installed
 		--nolock --rerun-incomplete --quiet host progress reason
 	@$(VENV_PYTHON) -m subnet_utils.report $(PROFILE)
 
+# The tests of the package side by side, a file at a time; then the notebooks, which keep all cores busy themselves.
 test: .venv/.installed
-	$(VENV_PYTHON) -m pytest
+	$(VENV_PYTHON) -m pytest tests --numprocesses auto --dist loadfile
+	$(VENV_PYTHON) -m pytest notebooks
 
 lab: .venv/.installed
 	$(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks

@@ -131,10 +131,16 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
 def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     groups = list(table.groupby(["paper_model", "task", "number"], sort=False))
-    figure, axes = _grid(len(groups), width=2.6, height=2.6)
+    figure, axes = _grid(len(groups), width=2.7, height=2.3, across=3)
+    legends = []
     for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
         control_figures.alternatives(ax, rows)
-        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=34)
+        ax.set_title(f"{paper_model} · {task} {number}".strip())
+        legends.append(ax.get_legend())
+        legends[-1].remove()
+    fullest = max(legends, key=lambda one: len(one.get_texts()))  # gray is explained only where there is some
+    labels = [text.get_text() for text in fullest.get_texts()]
+    figure.legend(fullest.legend_handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
     return figure
 
 
@@ -148,7 +154,7 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
         mean = rows.groupby(["layer", "comparison"], sort=False)[["iou", "expected"]].mean().reset_index()
         control_figures.overlap(ax, mean)
-        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=26)
+        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=40)
     return figure
 
 
