@@ -198,6 +198,18 @@ ENTRIES = (
         "distinct untrained networks of the first model and task", _untrained,
     ),
     Entry(
+        "04_random_controls", "which bases are in Table 12",
+        "not said", "by the spread of their published effects, the z of inside-contact, contact, comes from two bases: "
+        "the third, below 90%, was left out as in Table 1",
+        "bases below 90% are left out, with the untrained networks that belong to them",
+    ),
+    Entry(
+        "05_pretraining", "views of SimCLR",
+        "random augmentations (appendix G)", "a rule-following image and its rule-breaking one share a draw, and the "
+        "former is always the third of its example",
+        "a draw for every view, and any of the three",
+    ),
+    Entry(
         "05_pretraining", "pretrained language models",
         "BERT-small's published weights", "the same",
         "the same at the profile paper; at the small ones a masked language model of the templates' own sentences",

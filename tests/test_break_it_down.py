@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -144,6 +145,23 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path, monk
     again = steps.find_masks_at_once(other, group)
     assert len(again) == 3 and all(Subnetwork.load(a.path / "subnetwork.safetensors") == masks[a.key] for a in again)
     assert all(steps.seconds_of(artefact) > artefact.json("provenance")["seconds"] for artefact in again)
+
+
+def test_masks_at_once_fill_half_of_a_gpu_and_no_more_than_24(lab, monkeypatch):
+    """With a GPU that is only said to be there."""
+    bert, resnet = break_it_down.networks(lab.study)[0], break_it_down.networks(lab.study)[-1]
+    assert steps.masks_at_once(lab, bert) == 1  # a CPU
+    one = steps._bytes_of_a_mask(lab, bert)
+    monkeypatch.setattr(Lab, "device", property(lambda self: torch.device("cuda")))
+    for memory, expected in ((2 * 5.5 * one, 5), (2 * 0.5 * one, 1), (2 * 500 * one, 24)):
+        properties = type("Properties", (), {"total_memory": memory})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=properties: found)
+        assert steps.masks_at_once(lab, bert) == expected
+    assert steps.masks_at_once(lab, resnet) == 1
+    halving = bert.experiment.model_copy(
+        update={"masks": bert.experiment.masks.model_copy(update={"search": "halving"})}
+    )
+    assert steps.masks_at_once(lab, replace(bert, experiment=halving)) == 1
 
 
 def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, capsys):
