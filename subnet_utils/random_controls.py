@@ -12,7 +12,7 @@ import pandas as pd
 
 from subnet_utils import break_it_down
 from subnet_utils.ablations import null_effects, other_ablations
-from subnet_utils.lab import LEARNED, Lab, train_base
+from subnet_utils.lab import LEARNED, Lab, Network, train_base
 from subnet_utils.steps import Mask
 from subnet_utils.store import Artefact
 
@@ -23,10 +23,13 @@ GROUP = ["model", "paper_model", "task", "subroutine"]
 
 
 def random_masks(lab: Lab) -> list[Mask]:
-    """The masks that count, to be found in untrained networks with the same settings (appendix I)."""
+    """The masks that count, to be found in untrained networks with the same settings (appendix I).
+
+    Only lambda may be another one: see `MaskTraining.control_l0`.
+    """
     as_printed = lab.study.controls.as_printed
     return [
-        replace(mask, base=mask.base.untrained(mask_seed=mask.seed if as_printed else None))
+        replace(mask, base=_with_lambda(mask.base.untrained(mask_seed=mask.seed if as_printed else None)))
         for mask in _with_controls(lab, break_it_down.final_masks(lab))
     ]
 
@@ -98,6 +101,15 @@ def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
             about = dict(zip([*GROUP, "kind"], key, strict=True))
             rows.append(about | {"n_masks": len(mine)} | _tail(float(mine.mean()), means))
     return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
+
+
+def _with_lambda(network: Network) -> Network:
+    """The network with the experiment's lambda for masks over untrained networks."""
+    masks = network.experiment.masks
+    if masks.control_l0 is None:
+        return network
+    masks = masks.model_copy(update={"l0": masks.control_l0})
+    return replace(network, experiment=network.experiment.model_copy(update={"masks": masks}))
 
 
 def _with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:

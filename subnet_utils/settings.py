@@ -166,6 +166,9 @@ class MaskTraining(Section):
     beta_max: Annotated[float, Field(ge=1)] = 200.0
     l0: Annotated[float, Field(ge=0)] = 1e-8
     """lambda, the weight of the sum of soft mask entries in the loss."""
+    control_l0: Annotated[float, Field(ge=0)] | None = None
+    """lambda of the masks over untrained networks; None: the same. The gradients of an untrained network are small: a
+    lambda above the paper's can outweigh them, and leaves empty masks that say nothing."""
     as_printed: bool = False
     """Keep the MLP head's temperature at 1, as in the authors' run (vision)."""
 

@@ -195,6 +195,18 @@ def test_random_effects_have_the_settings_of_the_trained_ones(lab):
     assert random[keys].values.tolist() == own[keys].values.tolist()
 
 
+def test_lambda_of_the_control_is_the_experiments_own_unless_it_is_given(lab):
+    study = micro.whole_study(precision="float32")
+    study["experiments"][0]["masks"] = study["experiments"][0]["masks"] | {"control_l0": 1e-3}
+    other = Lab.open(study, lab.store.root)
+    usual = {mask.base.experiment.model: mask.base.experiment.masks.l0 for mask in random_controls.random_masks(lab)}
+    given = {mask.base.experiment.model: mask.base.experiment.masks.l0 for mask in random_controls.random_masks(other)}
+    assert usual == {"bert_micro": 1e-8, "resnet_micro": 1e-8}
+    assert given == {"bert_micro": 1e-3, "resnet_micro": 1e-8}
+    trained = break_it_down.final_masks(other)
+    assert [mask.spec(other) for mask in trained] == [mask.spec(lab) for mask in break_it_down.final_masks(lab)]
+
+
 def test_null_draws_are_recomputed_by_hand(lab):
     draws = random_controls.null_draws(lab)
     masks = break_it_down.used_masks(lab)
