@@ -169,6 +169,10 @@ ENTRIES = (
         "embeddings are normalized first, so it is the cosine", "the cosine",
     ),
     Entry(
+        "03_ablations", "lambda", "1e-8 (appendix B)", "1e-8, times a sum over all masked weights",
+        "1e-8 at the profile paper; 1e-6 for networks with a thirtieth to a hundredth of the weights",
+    ),
+    Entry(
         "03_ablations", "contact in inside-number", "two subroutines, inside and number",
         "nested shapes touch in 41% of the images", "shapes never touch in this rule",
         "share of images in which nested shapes touch (theirs counted on their images; ours excluded by construction)",
