@@ -63,6 +63,7 @@ rule part:
     message: "{wildcards.part}, {wildcards.profile} profile"
     input:
         study="params/{profile}.yaml",
+        package=PACKAGE,
     output:
         touch("runs/{profile}/parts/{part}.done"),
     log: "runs/{profile}/parts/{part}.log"
@@ -163,7 +164,7 @@ rule overlap:
 rule cost_of_a_study:
     message: "11_cost_of_a_study, {wildcards.profile} profile"
     input:
-        "runs/{profile}/03_ablations.done",
+        "runs/{profile}/06_overlap.done",
         notebook="notebooks/11_cost_of_a_study.ipynb",
         study="params/{profile}.yaml",
         package=PACKAGE,

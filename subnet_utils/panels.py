@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from subnet_utils import control_figures, figures, paper_tables
+from subnet_utils.lab import LEARNED
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
 
@@ -117,6 +118,7 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
 
     draws, tests: from `random_controls.null_draws` and `grouped_tests`.
     """
+    draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
     groups = list(tests.groupby(["paper_model", "task", "subroutine"], sort=False))
     figure, axes = _grid(len(groups), width=3.0, height=2.5, across=3)
     for ax, ((paper_model, task, subroutine), rows) in zip(axes, groups, strict=True):
@@ -145,11 +147,12 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 
 def overlaps(layers: pd.DataFrame) -> Figure:
-    """Figure 19: overlap by layer, the mean over base models, a panel for each model and task.
+    """Figure 19: overlap by layer, the mean over base models that learned their task, a panel for each model and task.
 
     layers: from `subnetwork_overlap.by_layer`.
     """
-    groups = list(layers.groupby(["paper_model", "task", "number"], sort=False))
+    learned = layers[layers["base_accuracy"] >= LEARNED]
+    groups = list((layers if learned.empty else learned).groupby(["paper_model", "task", "number"], sort=False))
     figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
     for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
         mean = rows.groupby(["layer", "comparison"], sort=False)[["iou", "expected"]].mean().reset_index()
@@ -168,7 +171,7 @@ def forest(compared: pd.DataFrame) -> Figure:
 def needed(power: pd.DataFrame) -> Figure:
     """Base models that the paper's effects would need. power: from `contrasts.power_table`."""
     known = power.dropna(subset=["bases_needed"])
-    names = known[["task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    names = known[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
     figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.19 * max(len(known), 2)))
     control_figures.needed(ax, known.assign(label=names).reset_index(drop=True))
     return figure

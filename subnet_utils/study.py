@@ -137,6 +137,10 @@ def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
         return
     method, family = experiment.pretraining.method, experiment.architecture.family
     needed = {"simclr": "resnet", "masked_language_model": "bert"}[method]
+    validation = experiment.data.base.validation
+    if method == "simclr" and experiment.pretraining.batch_size > 2 * validation * len(experiment.pretraining.tasks):
+        what = f"{experiment.pretraining.batch_size} images are more than {validation} validation examples a task give"
+        raise fault("pretraining.batch_size", f"{what}; lower it")
     if family != needed:
         raise fault(
             "pretraining.method", f"{method} is for family {needed}, '{experiment.model}' is of family {family}"
@@ -198,6 +202,16 @@ class Study(Section):
         for experiment in self.pretrained:
             if not experiment.is_pretrained:
                 raise fault("pretrained", f"'{experiment.model}' has neither pretraining nor architecture.pretrained")
+        return self
+
+    @model_validator(mode="after")
+    def _controls_for_masks(self):
+        """Controls are made for masks that exist."""
+        for seed in self.controls.seeds or ():
+            for experiment in self.experiments:
+                if seed not in experiment.masks.seeds:
+                    what = f"{seed} is not a mask seed of '{experiment.model}'; choose among {experiment.masks.seeds}"
+                    raise fault("controls.seeds", what)
         return self
 
     @model_validator(mode="after")

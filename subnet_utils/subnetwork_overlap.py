@@ -34,8 +34,9 @@ def by_layer(lab: Lab) -> pd.DataFrame:
         about = _about(lab, network)
         for comparison, columns in _comparisons(found).items():
             frame = pd.DataFrame(columns).rename_axis("layer").reset_index()
+            frame = frame.reindex(columns=["layer", "iou", "expected", "as_printed"])
             rows.append(frame.assign(comparison=comparison, n_masks=sum(map(len, found.values())), **about))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+    return pd.concat(rows, ignore_index=True)
 
 
 def pairs(lab: Lab) -> pd.DataFrame:
@@ -72,20 +73,21 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
     """The paper's claim that subroutines share fewer weights than runs of one do, in every layer: a row per task.
 
     Columns: layers (of all learned bases), lower: in how many of them the overlap between is below both within; and the
-    same with each overlap divided by what random masks would give, since larger masks overlap more.
+    same with each overlap divided by what random masks would give, since larger masks overlap more, for the layers
+    where that is more than 0.
     """
     ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)].copy()
-    ours["ratio"] = ours["iou"] / ours["expected"]
+    ours["ratio"] = ours["iou"] / ours["expected"].where(ours["expected"] > 0)
     ours["kind"] = ours["comparison"].where(ours["comparison"] == "between", "within")
     rows = []
     for key, group in ours.groupby(["paper_model", "task", "number"], sort=False):
         row = dict(zip(["paper_model", "task", "number"], key, strict=True))
-        for value, name in (("iou", "lower"), ("ratio", "lower_by_chance")):
+        for value, layers_of, name in (("iou", "layers", "lower"), ("ratio", "layers_by_chance", "lower_by_chance")):
             places = {"index": ["base_model", "layer"], "columns": "kind"}
             both = (
                 group.pivot_table(values=value, aggfunc="min", **places).reindex(columns=["within", "between"]).dropna()
             )
-            row |= {"layers": len(both), name: int((both["between"] < both["within"]).sum())}
+            row |= {layers_of: len(both), name: int((both["between"] < both["within"]).sum())}
         share = row["lower"] / row["layers"] if row["layers"] else float("nan")
         verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
         rows.append(row | {"verdict": verdict})

@@ -49,7 +49,7 @@ def compare(
     """One row per group of `by` in ours: the paper's mean and sd, our mean and interval, and the verdict.
 
     ours: one row per run with columns `by`, `value`, `base_model` and, if known, `base_accuracy`. Runs of base models
-    below 90% are left out, as in the paper, unless a group has no others: then it is shown and not judged.
+    below 90% are left out, as in the paper's tests, unless a group has no others: then it is shown and not judged.
     paper: either one row per group with `<value>_mean`, `<value>_sd` (and `n_bases`), or one row per run with `value`.
     Groups that only the paper has are left out: a smaller profile runs fewer tasks.
 
