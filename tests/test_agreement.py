@@ -517,3 +517,16 @@ def test_token_lengths_are_those_of_real_sentences():
     assert (lengths.min(), lengths.max()) == (5, 13)
     longest = table["sentence"][(lengths == 13).to_numpy()].iloc[:1].tolist()
     assert vocabulary.encode([*longest, "the pilot laughs"]).shape == (2, 13)
+
+
+@pytest.mark.parametrize(("name", "asks_hub"), [("prajjwal1/bert-small", True), ("bert-base-uncased", True)])
+def test_a_hub_name_is_asked_of_the_hub_and_its_failure_told(monkeypatch, name, asks_hub):
+    from transformers import BertTokenizerFast
+
+    def unreachable(source, *, local_files_only):
+        assert (source, local_files_only) == (name, not asks_hub)
+        raise OSError("we could not connect\nmore lines")
+
+    monkeypatch.setattr(BertTokenizerFast, "from_pretrained", unreachable)
+    with pytest.raises(ValueError, match=f"the vocabulary of '{name}' cannot be loaded: we could not connect; give"):
+        agreement.tokenizer(name)
