@@ -1,4 +1,4 @@
-"""The notebooks as documents, and as programs that papermill runs from anywhere. nbval runs their cells on tiny."""
+"""The notebooks as documents, and as programs that papermill runs from anywhere. nbval runs their cells."""
 
 import ast
 import shutil
