@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -112,7 +113,9 @@ class Network:
         """What the weights and scores of the network depend on."""
         if self.condition == "pruned":
             settings = lab.study.pruning.model_dump(exclude={"models", "tasks", "seeds"})
-            return {"condition": "pruned", "base": self.trained().spec(lab), "pruning": settings}
+            base = self.trained()
+            network = train_base(lab, base).json("result")["network"]
+            return {"condition": "pruned", "base": base.spec(lab), "network": network, "pruning": settings}
         architecture = {"architecture": self.experiment.architecture.model_dump()}
         data = {
             "sizes": self.experiment.data.base.model_dump(),
@@ -128,6 +131,8 @@ class Network:
             "precision": lab.study.compute.precision,
             **data,
         }
+        if getattr(self.experiment.architecture, "pretrained", None) is not None:
+            spec["architecture"] |= {"pretrained": _published(self)}
         if getattr(self.experiment, "pretraining", None) is None:  # a search of base models has no such setting
             return spec
         return spec | {"pretraining": pretraining.spec(self.experiment, lab.study.compute)}
@@ -145,6 +150,13 @@ def untrained(network: Network) -> StagedModel:
         sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
     seed = network.draw if network.condition == "random" else network.seed
     return build(architecture.model_dump(), seed=seed, **sizes)
+
+
+@lru_cache(maxsize=64)
+def _published(network: Network) -> str:
+    """Digest of published weights and of their tokenizer: what a folder holds counts, and not where it lies."""
+    words = agreement.tokenizer(network.experiment.architecture.pretrained).encode(agreement.grammar_words())
+    return f"{fingerprint(untrained(network))}-{sha256(words.numpy().tobytes()).hexdigest()[:16]}"
 
 
 def load_base(lab: Lab, network: Network) -> StagedModel:
@@ -256,7 +268,7 @@ def prunings(lab: Lab, network: Network) -> list[tuple[float, float]]:
 
 def prune(lab: Lab, network: Network, point: tuple[float, float]) -> Artefact:
     """A subnetwork of the trained network that computes its whole task, found by continuous sparsification."""
-    spec = network.spec(lab) | {"network": train_base(lab, network.trained()).json("result")["network"]}
+    spec = network.spec(lab)
     learning_rate, start_value = point
     spec["pruning"] = {
         name: value for name, value in spec["pruning"].items() if name not in ("learning_rates", "inits")
@@ -264,15 +276,15 @@ def prune(lab: Lab, network: Network, point: tuple[float, float]) -> Artefact:
     return lab.store.make("pruning", spec, partial(_build_pruning, lab, network.trained(), point))
 
 
-def best_pruning(found: Sequence[Mapping[str, Any]]) -> int:
-    """Which of several prunings is taken: the fewest weights among those that keep 90%, else the most accurate.
+def best_pruning(found: Sequence[Mapping[str, Any]], *, learned: float = LEARNED) -> int:
+    """Which of several masks is taken: the fewest weights among those that have learned, else the most accurate.
 
     found: `validation_accuracy` and `active` of each, or `fault`. Raises TrainingDiverged if there are only faults.
     """
     usable = [i for i, one in enumerate(found) if "fault" not in one]
     if not usable:
         raise TrainingDiverged(f"no pruning came to its end: {found[0]['fault']}")
-    able = [i for i in usable if found[i]["validation_accuracy"] >= LEARNED]
+    able = [i for i in usable if found[i]["validation_accuracy"] >= learned]
     if able:
         return min(able, key=lambda i: found[i]["active"])
     return max(usable, key=lambda i: found[i]["validation_accuracy"])

@@ -18,6 +18,7 @@ from subnet_utils import reference
 from subnet_utils.faults import explain, fault
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
+    Arithmetic,
     BaseTraining,
     Bert,
     Compute,
@@ -177,6 +178,8 @@ class Study(Section):
     """Base models to prune before masks are looked for in them (notebook 03)."""
     controls: Controls = Controls()
     """Controls of the ablations (notebook 04)."""
+    arithmetic: Arithmetic | None = None
+    """Subtask induction in modular arithmetic (notebook 07)."""
     check_halving: bool = False
     """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
 

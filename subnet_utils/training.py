@@ -46,11 +46,12 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to optimize: Adam without weight decay (sections 5 and B).
+    """How to optimize: Adam, without weight decay in *Break It Down* (sections 5 and B).
 
     seed: one for each of the runs that are stacked. patience: epochs without a better validation loss before training
-    stops; the best weights are kept. None: all epochs are run and the last weights are kept, as for masks.
-    final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one.
+    stops; the best weights are kept, of each stacked run its own. None: all epochs are run and the last weights are
+    kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one.
+    weight_decay: decoupled, as in AdamW. judged_by: column of the history that is small where the weights are good.
     """
 
     learning_rate: float
@@ -58,6 +59,8 @@ class Recipe:
     seed: int | tuple[int, ...]
     patience: int | None = None
     final_share: float = 1.0
+    weight_decay: float = 0.0
+    judged_by: str = "validation_loss"
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch; `final_share` of it would be reached in the one after the last."""
@@ -70,14 +73,16 @@ class Progress:
     """Where a run stands: all that, with the tensors, a checkpoint must hold."""
 
     epoch: int = 0
-    best_loss: float = math.inf
-    best_epoch: int = -1
+    best_loss: float | list[float] = math.inf
+    best_epoch: int | list[int] = -1
     history: list[dict[str, float | list[float]]] = field(default_factory=list)
 
     def exhausted(self, recipe: Recipe) -> bool:
-        """Whether the epochs or the patience are used up."""
-        waited = self.epoch - 1 - self.best_epoch
-        return self.epoch >= recipe.epochs or (recipe.patience is not None and waited >= recipe.patience)
+        """Whether the epochs or the patience are used up, or nothing can be better than the best of every run."""
+        waited = self.epoch - 1 - int(np.max(self.best_epoch))
+        if recipe.patience is not None and (waited >= recipe.patience or not np.any(self.best_loss)):
+            return True
+        return self.epoch >= recipe.epochs
 
 
 def fit(
@@ -96,16 +101,17 @@ def fit(
 
     batches(epoch) is one pass over the data, whose draws come from `generator_for(seed, epoch)`; loss(batch, epoch) a
     scalar, or a vector with one number for each stacked run, which the history then holds as a list; validate() what to
-    add to the history after an epoch, `validation_loss` among it when the recipe has a patience; observe(epoch) the
+    add to the history after an epoch, among it what the recipe judges by when it has a patience; observe(epoch) the
     same for what only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or
     was written by another recipe is not used, and a line says so. stop_after: epochs after which to pause, with a
     checkpoint from which a call without it goes on as if there had been no pause. Raises TrainingDiverged when a loss
     or a parameter is not finite, ValueError for a patience without `validate`.
     """
     if recipe.patience is not None and validate is None:
-        raise ValueError(f"{label}: a patience needs validate() and its validation_loss; give both or neither")
+        raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     # fused: one pass over weights, gradients and moments instead of about ten
-    optimizer = torch.optim.Adam(parameters.values(), lr=recipe.learning_rate, weight_decay=0.0, fused=True)
+    kind = torch.optim.AdamW if recipe.weight_decay else torch.optim.Adam
+    optimizer = kind(parameters.values(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
     saved, pause = time.monotonic(), CHECKPOINT_SECONDS
@@ -116,7 +122,7 @@ def fit(
             row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
             row.update(validate() if validate else {})
             row.update(observe(state.epoch) if observe else {})
-            _require_finite("the validation loss", row.get("validation_loss", 0.0), state, optimizer, label)
+            _require_finite("the validation loss", row.get(recipe.judged_by, 0.0), state, optimizer, label)
             _note(state, row, parameters, best, recipe)
             if checkpoint is not None and time.monotonic() - saved >= pause:
                 before = time.monotonic()
@@ -221,15 +227,29 @@ def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Reci
     """Add an epoch to the history and keep the weights if they are the best so far."""
     state.history.append(row)
     state.epoch += 1
-    if recipe.patience is not None and row["validation_loss"] < state.best_loss:
-        state.best_loss, state.best_epoch = row["validation_loss"], state.epoch - 1
-        _copy(parameters, best)
+    if recipe.patience is None:
+        return
+    loss = row[recipe.judged_by]
+    if not isinstance(loss, list):
+        if loss < state.best_loss:
+            state.best_loss, state.best_epoch = loss, state.epoch - 1
+            _copy(parameters, best)
+        return
+    better = np.less(loss, state.best_loss)
+    state.best_loss = np.where(better, loss, state.best_loss).tolist()
+    state.best_epoch = np.where(better, state.epoch - 1, state.best_epoch).tolist()
+    runs = torch.from_numpy(better.nonzero()[0])
+    _copy({name: tensor[runs] for name, tensor in parameters.items()}, best, runs)
 
 
 @torch.no_grad()
-def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor], runs: Tensor | None = None) -> None:
+    """Copy tensors, or those of some of the stacked runs."""
     for name, tensor in target.items():
-        tensor.copy_(source[name])
+        if runs is None:
+            tensor.copy_(source[name])
+        else:
+            tensor[runs.to(tensor.device)] = source[name]
 
 
 def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:

@@ -8,6 +8,8 @@ import matplotlib
 import pytest
 import torch
 
+import subnet_utils  # noqa: F401  (before any test imports transformers: it makes torchvision importable)
+
 # In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)
 matplotlib.use("Agg")

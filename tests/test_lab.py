@@ -1,12 +1,16 @@
 """Networks of every condition at the smallest size: pretrained, pruned, untrained; and what a study may ask for."""
 
+import shutil
+
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 from subnet_utils import break_it_down, ledger
 from subnet_utils.lab import Lab, best_pruning, load_base, pretrain, prune, prunings, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.study import Study, StudyError
+from subnet_utils.tasks import agreement
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 
@@ -71,6 +75,33 @@ def test_pretrained_networks_differ_from_those_trained_from_scratch(lab):
     assert len(made) == 2
     break_it_down.train_bases(lab.pretrained())
     assert made == sorted(path.name for path in (lab.store.root / "pretraining").iterdir())
+
+
+def test_published_weights_count_by_what_they_are_and_not_by_where_they_lie(tmp_path):
+    vocabulary = agreement.tokenizer().tokens
+    sizes = micro.study()["experiments"][0]["architecture"]
+    for name, seed in (("a", 0), ("b", 1)):
+        torch.manual_seed(seed)
+        config = BertConfig(
+            vocab_size=len(vocabulary), hidden_size=sizes["width"], num_hidden_layers=sizes["layers"],
+            num_attention_heads=sizes["heads"], intermediate_size=sizes["mlp_width"],
+        )  # fmt: skip
+        BertModel(config).save_pretrained(tmp_path / name)
+        (tmp_path / name / "vocab.txt").write_text("\n".join(vocabulary))
+    shutil.copytree(tmp_path / "a", tmp_path / "moved")
+    shutil.copytree(tmp_path / "a", tmp_path / "other_words")
+    (tmp_path / "other_words" / "vocab.txt").write_text("\n".join((*vocabulary[:4], *reversed(vocabulary[4:]))))
+
+    def spec(folder: str) -> dict:
+        made = micro.study()
+        experiment = made["experiments"][0] | {"model": "published", "paper_model": "bert_small_lm"}
+        experiment["architecture"] = sizes | {"pretrained": str(tmp_path / folder)}
+        lab = Lab.open(made | {"pretrained": [experiment]}, tmp_path / "store").pretrained()
+        return break_it_down.networks(lab.study)[0].spec(lab)
+
+    assert spec("a") == spec("moved")
+    assert spec("a") != spec("b")
+    assert spec("a") != spec("other_words")
 
 
 def test_training_starts_from_the_pretrained_weights(lab, tmp_path):

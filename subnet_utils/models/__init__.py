@@ -8,13 +8,14 @@ import torch
 
 from subnet_utils.names import nearest
 
+from .causal import gpt2
 from .language import bert
 from .staged import StagedModel, fingerprint
 from .vision import require_resolution, resnet, vit
 
-__all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "resnet", "vit"]
+__all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "gpt2", "resnet", "vit"]
 
-FAMILIES = {"bert": bert, "resnet": resnet, "vit": vit}
+FAMILIES = {"bert": bert, "gpt2": gpt2, "resnet": resnet, "vit": vit}
 FROM_DATA = ("vocabulary", "resolution")
 """Sizes that follow from the data, given to `build` beside the architecture."""
 
@@ -28,8 +29,8 @@ def build(
 ) -> StagedModel:
     """The network that an architecture describes, its weights a pure function of the seed.
 
-    architecture: `{"family": "bert" | "resnet" | "vit", ...}`, the rest being arguments of the function of
-    that name; vocabulary: number of token ids (bert); resolution: pixels a side (vit; checked for resnet).
+    architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit", ...}`, the rest being arguments of the function of
+    that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels a side (vit; checked for resnet).
     The global random state is left as it was. Raises ValueError for an unknown family, unknown or missing
     keys, and impossible sizes.
 

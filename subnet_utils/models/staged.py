@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from subnet_utils.names import nearest
 
@@ -90,7 +91,7 @@ class StagedModel(nn.Module):
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """Attribute names of the maskable weights that a module holds itself, not through its children."""
-    if isinstance(module, nn.Linear | nn.Conv2d):
+    if isinstance(module, nn.Linear | nn.Conv2d | Conv1D):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):
         return ("in_proj_weight",)  # the query, key and value matrices in one; out_proj is a child

@@ -1,0 +1,46 @@
+"""What a network can inherit from another: the conditions that subtask induction compares, and their controls.
+
+*Instilling Inductive Biases with Subnetworks*, sections 3.2 and 4.3, appendix B.3. The authors' released code departs
+from the text in ways that change the conclusion, so each reading has a name.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What one network inherits from another. The masked weights are attention and MLP matrices.
+
+    inherits: which of the masked weights; carried: whether embeddings, positions, norms and biases come along, to be
+    trained; frozen: whether the inherited masked weights stay as they are.
+    """
+
+    inherits: str
+    carried: bool = True
+    frozen: bool = True
+
+
+CONDITIONS = {
+    "subnetwork": Condition("subnetwork"),
+    "full": Condition("all", frozen=False),
+    "random": Condition("random"),
+    "random_complement": Condition("complement"),
+    "random_as_released": Condition("all but random"),
+    "embed_only": Condition("nothing"),
+    "scratch": Condition("nothing", carried=False),
+    "strict": Condition("subnetwork", carried=False),
+    "strict_random": Condition("random", carried=False),
+    "subnetwork_unfrozen": Condition("subnetwork", frozen=False),
+    "random_unfrozen": Condition("random", frozen=False),
+}
+"""What is compared. `text`, the paper's words, sets `subnetwork` against `random`; `as_released`, its code, sets it
+against `random_as_released`, where the sampled weights are those drawn anew and all others are inherited and frozen.
+`strict` draws everything outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
+
+VARIANTS = {
+    "text": ("subnetwork", "random"),
+    "as_released": ("subnetwork", "random_as_released"),
+    "strict": ("strict", "strict_random"),
+    "embed_only": ("subnetwork", "embed_only"),
+}
+"""Name of a variant -> the condition, and its control."""

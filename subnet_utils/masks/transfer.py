@@ -1,0 +1,170 @@
+"""Subnetwork transfer: put a subnetwork into a network that is otherwise drawn anew, and train on around it.
+
+*Instilling Inductive Biases with Subnetworks* (section 3.2, equation 1) minimizes L(M(m * w_original + (1 - m) w_new))
+over w_new. Here that is what a forward pass computes: frozen weights are chosen by the mask at every step and never
+touched by the optimizer, so that they stay as they are, bit for bit, whatever weight decay does to w_new.
+
+Several transfers of one architecture are trained at once (`torch.func.vmap`), which is what small networks need.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from subnet_utils.masks.conditions import CONDITIONS
+from subnet_utils.masks.controls import random_in_complement, random_like
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.frozen import CHUNK
+from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.training import Recipe, fit, generator_for
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A network to be trained: start: its weights by name; frozen: name -> bool, True where a weight stays as it is."""
+
+    start: Weights
+    frozen: Weights
+
+
+def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
+    """The masked weights that a condition inherits, from the discovered subnetwork and a seed for what is drawn.
+
+    Raises ValueError for an unknown choice, NoControl if the complement has not enough weights.
+    """
+    if what == "subnetwork":
+        return subnetwork
+    if what == "all":
+        return subnetwork | ~subnetwork
+    if what == "nothing":
+        return subnetwork & ~subnetwork
+    if what == "random":
+        return random_like(subnetwork, seed=seed)
+    if what == "all but random":
+        return ~random_like(subnetwork, seed=seed)
+    if what == "complement":
+        return random_in_complement(subnetwork, seed=seed)
+    raise ValueError(f"unknown '{what}'; valid: {', '.join(sorted({c.inherits for c in CONDITIONS.values()}))}")
+
+
+def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:
+    """The weights of `fresh` with those of `donor` in the places that `kept` names.
+
+    carried: all weights that no mask covers come from the donor too. frozen: the kept ones are not trained. Raises
+    WrongNetwork if `kept` is not a subnetwork of the donor, ValueError for networks of different shapes.
+    """
+    found = fingerprint(donor)
+    if found != kept.network:
+        raise WrongNetwork(f"this subnetwork belongs to network {kept.network}, not to {found}; give its own donor")
+    ours, theirs = dict(fresh.named_parameters()), dict(donor.named_parameters())
+    if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
+        raise ValueError("donor and new network differ in their weights' names or shapes; build both alike")
+    start = {}
+    for name, weight in ours.items():
+        donated = theirs[name].detach()
+        if name in kept.masks:
+            start[name] = torch.where(kept.masks[name].to(weight.device), donated, weight.detach())
+        else:
+            start[name] = (donated if carried else weight.detach()).clone()
+    stays = {name: mask for name, mask in kept.masks.items() if mask.any()} if frozen else {}
+    return Transfer(start, stays)
+
+
+def untransferred(fresh: StagedModel) -> Transfer:
+    """A network that inherits nothing: ordinary training."""
+    return Transfer({name: weight.detach().clone() for name, weight in fresh.named_parameters()}, {})
+
+
+def train_on(
+    model: StagedModel,
+    transfers: Sequence[Transfer],
+    batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
+    loss: Callable[[Tensor, Tensor], Tensor],
+    validate: Callable[[dict[str, Tensor]], Mapping[str, list[float]]],
+    *,
+    recipe: Recipe,
+    checkpoint: Path | None = None,
+    label: str = "transfer",
+) -> tuple[dict[str, Tensor], pd.DataFrame]:
+    """Train every transfer, all at once: the weights [k, ...] of each one's best epoch, and the history.
+
+    model: of the architecture; its own weights are not used. batches(epoch): pairs of inputs and targets, [k, B, ...]
+    each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
+    numbers, with what the recipe judges by. Frozen weights come back with the bits that they had. Raises
+    TrainingDiverged for a loss that is not finite.
+    """
+    device, count = next(model.parameters()).device, len(transfers)
+    fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
+    new = {name: weights.clone().requires_grad_() for name, weights in fixed.items()}
+    stays = {}
+    for name in sorted({name for one in transfers for name in one.frozen}):
+        none = torch.zeros(fixed[name].shape[1:], dtype=torch.bool)
+        stays[name] = torch.stack([one.frozen.get(name, none) for one in transfers]).to(device)
+
+    def one_loss(own, original, kept, inputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(torch.func.functional_call(model, _merged(own, original, kept), (inputs,)), targets)
+
+    def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
+        inputs, targets = (tensor.to(device) for tensor in batch)
+        if count == 1:  # nothing to vectorize
+            parts = ({name: tensor.squeeze(0) for name, tensor in part.items()} for part in (new, fixed, stays))
+            return one_loss(*parts, inputs.squeeze(0), targets.squeeze(0))[None]
+        with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+            return torch.vmap(one_loss, randomness="different")(new, fixed, stays, inputs, targets)
+
+    def whole() -> dict[str, Tensor]:
+        with torch.no_grad():
+            return {name: tensor.detach() for name, tensor in _merged(new, fixed, stays).items()}
+
+    def one_pass(epoch: int) -> Iterable[tuple[Tensor, Tensor]]:
+        # dropout draws from the global state: here a pure function of (seed, epoch), like all that an epoch draws
+        torch.manual_seed(generator_for("dropout", recipe.seed, epoch).initial_seed())
+        return batches(epoch)
+
+    model.train()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        history = fit(
+            new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), checkpoint=checkpoint, label=label
+        )
+    model.eval()
+    return whole(), history
+
+
+@torch.no_grad()
+def measure_all(
+    model: StagedModel,
+    weights: Weights,
+    inputs: Tensor,
+    targets: Tensor,
+    measure: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """measure(output, targets) [m] of k networks on the same m items, chunk by chunk and in evaluation mode: [k, m].
+
+    weights: [k, ...] by name; inputs, targets: [m, ...].
+    """
+    device, training = next(model.parameters()).device, model.training
+
+    def one(own: dict[str, Tensor], items: Tensor, wanted: Tensor) -> Tensor:
+        return measure(torch.func.functional_call(model, own, (items,)), wanted)
+
+    model.eval()
+    chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
+    with sdpa_kernel(SDPBackend.MATH):
+        found = [
+            torch.vmap(one, in_dims=(0, None, None))(dict(weights), items.to(device), wanted.to(device))
+            for items, wanted in chunks
+        ]
+    model.train(training)
+    return torch.cat(found, dim=1)
+
+
+def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:
+    """m * w_original + (1 - m) * w_new, chosen and not computed: no bit of a frozen weight changes."""
+    return dict(new) | {name: torch.where(mask, original[name], new[name]) for name, mask in stays.items()}

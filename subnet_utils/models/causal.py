@@ -1,0 +1,98 @@
+"""Causal language networks: GPT-2 of any size, which predicts every next symbol of a short sequence.
+
+*Instilling Inductive Biases with Subnetworks* (section 4, appendix B.1) trains GPT-2 of 2 to 12 layers, width 128, on
+modular arithmetic. The modules and their initialization are those of transformers' GPT2Model, with the output tied to
+the embeddings; the forward pass is written out, so that a layer is a stage and can be vectorized over networks.
+
+A state is `(tokens,)` at first, integers [m, L], and then `(hidden,)`, floats [m, L, width]. The last stage returns
+logits [m, L, vocabulary]: those at a position are for the symbol after it.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2Model
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+
+from .staged import StagedModel, require_multiple, require_positive
+
+
+class Embeddings(nn.Module):
+    """Token ids [m, L] -> (hidden [m, L, width],)."""
+
+    def __init__(self, network: GPT2Model) -> None:
+        super().__init__()
+        self.wte, self.wpe, self.drop = network.wte, network.wpe, network.drop
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor]:
+        """The first hidden state."""
+        return (self.drop(self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]),)
+
+
+class Layer(nn.Module):
+    """One transformer layer: (hidden,) -> (hidden,)."""
+
+    def __init__(self, block: GPT2Block) -> None:
+        super().__init__()
+        self.ln_1, self.attn, self.ln_2, self.mlp = block.ln_1, block.attn, block.ln_2, block.mlp
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor]:
+        """The next hidden state, [m, L, width]."""
+        hidden = hidden + self._attend(self.ln_1(hidden))
+        return (hidden + self.mlp(self.ln_2(hidden)),)
+
+    def _attend(self, hidden: Tensor) -> Tensor:
+        length = hidden.shape[1]
+        query, key, value = (
+            part.unflatten(-1, (self.attn.num_heads, -1)).transpose(1, 2)
+            for part in self.attn.c_attn(hidden).chunk(3, dim=-1)
+        )
+        scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)
+        later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
+        shares = self.attn.attn_dropout(scores.masked_fill(later, -torch.inf).softmax(dim=-1))
+        return self.attn.resid_dropout(self.attn.c_proj((shares @ value).transpose(1, 2).flatten(2)))
+
+
+class Unembedding(nn.Module):
+    """(hidden,) -> logits [m, L, vocabulary], by the embeddings' own weight."""
+
+    def __init__(self, network: GPT2Model) -> None:
+        super().__init__()
+        self.ln_f, self.weight = network.ln_f, network.wte.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits of the symbols that follow."""
+        return self.ln_f(hidden) @ self.weight.T
+
+
+def gpt2(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    mlp_width: int,
+    vocabulary: int,
+    max_length: int = 8,
+    dropout: float = 0.0,
+) -> StagedModel:
+    """A GPT-2 with stages `embeddings`, `layer_1` to `layer_n` and `unembedding`.
+
+    vocabulary: number of symbols; max_length: positions; dropout: share of hidden entries dropped in training mode.
+    Raises ValueError for sizes that make no network.
+    """
+    sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
+    require_positive(**sizes, vocabulary=vocabulary, max_length=max_length)
+    require_multiple(width, heads)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}")
+    drops = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), dropout)
+    network = GPT2Model(
+        GPT2Config(
+            n_layer=layers, n_embd=width, n_head=heads, n_inner=mlp_width, vocab_size=vocabulary,
+            n_positions=max_length, bos_token_id=None, eos_token_id=None, use_cache=False, **drops,
+        )
+    )  # fmt: skip
+    stages = {"embeddings": Embeddings(network)}
+    stages |= {f"layer_{i + 1}": Layer(block) for i, block in enumerate(network.h)}
+    return StagedModel(stages | {"unembedding": Unembedding(network)})
