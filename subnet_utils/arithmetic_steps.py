@@ -146,7 +146,8 @@ def _architecture(settings: Arithmetic, layers: int) -> dict[str, Any]:
 def _new(lab: Lab, layers: int, *about: str | int) -> StagedModel:
     """A network as it is before training."""
     settings = lab.study.arithmetic
-    architecture = _architecture(settings, layers) | {"dropout": settings.dropout}
+    more = {"dropout": settings.dropout, "last_only": settings.loss == "answer"}
+    architecture = _architecture(settings, layers) | more
     seed = generator_for("arithmetic network", *about).initial_seed() % 2**31
     return build(architecture, seed=seed, vocabulary=settings.max + 1).to(lab.device)
 

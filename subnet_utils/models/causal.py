@@ -12,6 +12,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import GPT2Config, GPT2Model
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
@@ -31,25 +32,35 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """One transformer layer: (hidden,) -> (hidden,)."""
+    """One transformer layer: (hidden,) -> (hidden,).
 
-    def __init__(self, block: GPT2Block) -> None:
+    last_only: compute the new hidden state of the last position alone (keys and values still come from all), for a
+    last layer of which nothing else is read.
+    """
+
+    def __init__(self, block: GPT2Block, *, last_only: bool) -> None:
         super().__init__()
         self.ln_1, self.attn, self.ln_2, self.mlp = block.ln_1, block.attn, block.ln_2, block.mlp
+        self.last_only = last_only
 
     def forward(self, hidden: Tensor) -> tuple[Tensor]:
-        """The next hidden state, [m, L, width]."""
-        hidden = hidden + self._attend(self.ln_1(hidden))
-        return (hidden + self.mlp(self.ln_2(hidden)),)
+        """The next hidden state, [m, L, width], or [m, 1, width] with last_only."""
+        first = hidden.shape[1] - 1 if self.last_only else 0
+        attended = hidden[:, first:] + self._attend(self.ln_1(hidden), first)
+        # the activation is gelu_new, in one pass
+        inner = functional.gelu(self.mlp.c_fc(self.ln_2(attended)), approximate="tanh")
+        return (attended + self.mlp.dropout(self.mlp.c_proj(inner)),)
 
-    def _attend(self, hidden: Tensor) -> Tensor:
-        length = hidden.shape[1]
+    def _attend(self, hidden: Tensor, first: int) -> Tensor:
+        length, width = hidden.shape[1:]
+        weight, bias = self.attn.c_attn.weight, self.attn.c_attn.bias
+        query = hidden[:, first:] @ weight[:, :width] + bias[:width]
+        key, value = (hidden @ weight[:, width:] + bias[width:]).chunk(2, dim=-1)
         query, key, value = (
-            part.unflatten(-1, (self.attn.num_heads, -1)).transpose(1, 2)
-            for part in self.attn.c_attn(hidden).chunk(3, dim=-1)
+            part.unflatten(-1, (self.attn.num_heads, -1)).transpose(1, 2) for part in (query, key, value)
         )
         scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)
-        later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)[first:]
         shares = self.attn.attn_dropout(scores.masked_fill(later, -torch.inf).softmax(dim=-1))
         return self.attn.resid_dropout(self.attn.c_proj((shares @ value).transpose(1, 2).flatten(2)))
 
@@ -75,10 +86,12 @@ def gpt2(
     vocabulary: int,
     max_length: int = 8,
     dropout: float = 0.0,
+    last_only: bool = False,
 ) -> StagedModel:
     """A GPT-2 with stages `embeddings`, `layer_1` to `layer_n` and `unembedding`.
 
-    vocabulary: number of symbols; max_length: positions; dropout: share of hidden entries dropped in training mode.
+    vocabulary: number of symbols; max_length: positions; dropout: share of hidden entries dropped in training mode;
+    last_only: give the logits after the last position alone, [m, 1, vocabulary], which is all that an answer takes.
     Raises ValueError for sizes that make no network.
     """
     sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
@@ -94,5 +107,7 @@ def gpt2(
         )
     )  # fmt: skip
     stages = {"embeddings": Embeddings(network)}
-    stages |= {f"layer_{i + 1}": Layer(block) for i, block in enumerate(network.h)}
+    stages |= {
+        f"layer_{i + 1}": Layer(block, last_only=last_only and i == layers - 1) for i, block in enumerate(network.h)
+    }
     return StagedModel(stages | {"unembedding": Unembedding(network)})

@@ -1,0 +1,137 @@
+"""Polynomials, rows and pairs of modular arithmetic, against Python's own arithmetic on small numbers."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subnet_utils.tasks import arithmetic
+from subnet_utils.tasks.polynomials import WrongExpression, parse
+
+BY_HAND = {
+    "ab": lambda a, b: a * b,
+    "a+ab": lambda a, b: a + a * b,
+    "a^2": lambda a, b: a * a,
+    "a^2+b^2": lambda a, b: a * a + b * b,
+    "a^2+ab": lambda a, b: a * a + a * b,
+    "a^2+ab+b^2": lambda a, b: a * a + a * b + b * b,
+    "a^3+ab": lambda a, b: a * a * a + a * b,
+    "a+b": lambda a, b: a + b,
+    "a-b": lambda a, b: a - b,
+    "a^2-b^2": lambda a, b: a * a - b * b,
+}
+GRID = torch.tensor(list(itertools.product(range(12), repeat=2)))
+
+
+@pytest.mark.parametrize("expression", arithmetic.COMPUTATIONS)
+@pytest.mark.parametrize("p", [2, 7, 11])
+def test_every_computation_of_the_paper(expression, p):
+    answers = parse(expression)(*GRID.unbind(dim=1), p)
+    assert answers.tolist() == [BY_HAND[expression](a, b) % p for a, b in GRID.tolist()]
+
+
+def expressions() -> st.SearchStrategy[str]:
+    """Expressions in Python's own syntax, of low degree."""
+    leaves = st.sampled_from(["a", "b", "0", "3", "12"])
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds("({}{}{})".format, inner, st.sampled_from(["+", "-", "*"]), inner),
+            st.builds("(-{})".format, inner),
+        ),
+        max_leaves=6,
+    )
+
+
+@given(expressions(), st.integers(0, 11), st.integers(0, 11))
+def test_expressions_mean_what_they_mean_in_python(expression, a, b):
+    expected = eval(expression, {"__builtins__": {}}, {"a": a, "b": b}) % 7  # our own text, made above
+    assert int(parse(expression)(torch.tensor([a]), torch.tensor([b]), 7)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [("a^2 - b^2", "(a+b)(a-b)"), ("2ab", "a*b + b a"), ("-a^2", "0-a*a"), ("a^0", "1"), ("(a+1)^3", "a^3+3a^2+3a+1")],
+)
+def test_ways_to_write_the_same(text, same):
+    assert parse(text) == parse(same)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a+c", r"'a\+c': unexpected 'c' at character 3; use a, b, whole numbers"),
+        ("a+", r"'a\+' ends too early"),
+        ("a^b", "unexpected 'b' at character 3"),
+        ("(a", "ends too early"),
+        ("a)", r"unexpected '\)' at character 2"),
+        ("", "'' is no computation"),
+        ("a/b", "unexpected '/' at character 2"),
+        ("__import__('os')", "unexpected '_' at character 1"),
+        ("a^21", "has the power 21, above 20"),
+        ("((a+b)^20)^20", "of a degree above 20"),
+        ("(" * 5000, "5000 characters is too long"),
+        (7, "7 is no computation"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text, message):
+    with pytest.raises(WrongExpression, match=message):
+        parse(text)
+
+
+def test_rows_are_four_symbols_in_a_row():
+    rows = arithmetic.rows_of("a+ab", torch.tensor([[3, 5], [9, 9]]), maximum=10, p=7)
+    assert rows.tokens.tolist() == [[3, 5, 10], [9, 9, 10]]
+    assert rows.targets.tolist() == [[5, 10, 4], [9, 10, 6]]
+    assert rows.answers.tolist() == [4, 6] and len(rows) == 2
+
+
+@pytest.mark.parametrize(("maximum", "p", "message"), [(10, 1, "p = 1 is no modulus"), (5, 7, "max = 5 leaves no")])
+def test_impossible_numbers_are_refused(maximum, p, message):
+    with pytest.raises(ValueError, match=message):
+        arithmetic.rows_of("ab", torch.tensor([[1, 2]]), maximum=maximum, p=p)
+
+
+def codes(pairs: torch.Tensor) -> list[tuple[int, ...]]:
+    return [tuple(pair) for pair in pairs.tolist()]
+
+
+@given(st.integers(7, 20), st.integers(0, 3))
+def test_pairs_of_a_task_are_distinct_and_hold_every_number(maximum, seed):
+    sizes = {"train": maximum + 5, "validation": 9, "test": 11}
+    pairs = arithmetic.task_pairs(maximum, **sizes, seed=seed)
+    parts = {name: codes(getattr(pairs, name)) for name in sizes}
+    assert {name: len(part) for name, part in parts.items()} == sizes
+    everything = [pair for part in parts.values() for pair in part]
+    assert len(set(everything)) == len(everything)
+    assert {a for a, _ in parts["train"]} == set(range(maximum))
+    again = arithmetic.task_pairs(maximum, **sizes, seed=seed)
+    assert torch.equal(pairs.train, again.train)
+
+
+def test_disambiguating_pairs_are_off_the_diagonal_nested_and_never_tested():
+    few = arithmetic.disambiguation_pairs(10, train=5, validation=20, test=30, seed=1)
+    many = arithmetic.disambiguation_pairs(10, train=40, validation=20, test=30, seed=1)
+    assert torch.equal(few.train, many.train[:5])
+    assert torch.equal(few.validation, many.validation) and torch.equal(few.test, many.test)
+    everything = [pair for part in (many.train, many.validation, many.test) for pair in codes(part)]
+    assert len(set(everything)) == 90 and all(a != b for a, b in everything)
+    other = arithmetic.disambiguation_pairs(10, train=5, validation=20, test=30, seed=2)
+    assert not torch.equal(few.train, other.train)
+
+
+def test_the_diagonal_does_not_tell_computations_apart():
+    pairs = arithmetic.diagonal_pairs(12)
+    answers = [arithmetic.rows_of(text, pairs, maximum=12, p=7).answers for text in ("a^2+ab", "2b^2", "a^2+b^2")]
+    assert len(pairs) == 12 and all(torch.equal(answers[0], other) for other in answers)
+
+
+def test_more_pairs_than_there_are_is_refused():
+    with pytest.raises(ValueError, match="90 for train, 20 for validation, 30 for test: more than the 100 pairs"):
+        arithmetic.task_pairs(10, train=90, validation=20, test=30, seed=0)
+    with pytest.raises(ValueError, match="more than the 90 pairs"):
+        arithmetic.disambiguation_pairs(10, train=41, validation=20, test=30, seed=0)
+    with pytest.raises(ValueError, match="do not hold each of 10 numbers"):
+        arithmetic.task_pairs(10, train=9, validation=1, test=1, seed=0)
