@@ -75,6 +75,7 @@ class Transfers:
     induction: Induction
     seed: int
     samples: int
+    conditions: tuple[str, ...]
 
     @property
     def source(self) -> Source:
@@ -83,11 +84,13 @@ class Transfers:
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the results depend on, the inherited subnetwork among it."""
-        settings = lab.study.arithmetic.transfer.model_dump(exclude={"samples"})
+        more = {"samples", "conditions", "further_samples", "further_conditions"}
+        settings = lab.study.arithmetic.transfer.model_dump(exclude=more)
         return {
             "subnetwork": chosen_mask(lab, self.source, self.induction.subtask).spec(lab),
             "target": self.induction.target,
             "samples": self.samples,
+            "conditions": list(self.conditions),
             "transfer": settings,
         }
 
@@ -234,7 +237,7 @@ def _build_ablation(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
 
 
 def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
-    settings, seed, names = lab.study.arithmetic, transfers.seed, lab.study.arithmetic.transfer.conditions
+    settings, seed, names = lab.study.arithmetic, transfers.seed, transfers.conditions
     donor = load_source(lab, transfers.source)
     found = load_subtask(lab, chosen_mask(lab, transfers.source, transfers.induction.subtask))
     fresh, training = _new(lab, transfers.layers, "target", seed), settings.transfer

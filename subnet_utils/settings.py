@@ -279,12 +279,16 @@ class ArithmeticTransfer(Section):
     )  # fmt: skip
     """Disambiguating rows beside the diagonal ones."""
     conditions: Distinct[str] = tuple(CONDITIONS)
+    further_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
+    """For all inductions but the first; None: the same."""
+    further_conditions: Distinct[str] = ("subnetwork", "full", "random", "embed_only", "scratch")
 
     @model_validator(mode="after")
     def _known_conditions(self):
-        for name in self.conditions:
-            if name not in CONDITIONS:
-                raise fault("conditions", f"'{name}' is unknown; {nearest(name, CONDITIONS)}")
+        for field in ("conditions", "further_conditions"):
+            for name in getattr(self, field):
+                if name not in CONDITIONS:
+                    raise fault(field, f"'{name}' is unknown; {nearest(name, CONDITIONS)}")
         return self
 
 
@@ -345,6 +349,7 @@ class Arithmetic(Section):
             ("base.rows", self.base.rows, pairs),
             ("masks.rows", self.masks.rows, pairs),
             ("transfer.samples", max(self.transfer.samples), pairs - self.max),
+            ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max),
         ):
             if rows + held > there:
                 raise fault(name, f"{rows:,} and {held:,} held out are more than the {there:,} pairs; lower it")

@@ -231,9 +231,11 @@ def _damage(path: Path) -> str | None:
     if not complete:
         return "manifest.json is missing or unreadable"
     for name, digest in manifest.items():
-        if not (path / name).is_file():
+        try:
+            found = _sha256(path / name)
+        except FileNotFoundError:  # it never was there, or another process is moving the artefact away
             return f"{name} is missing"
-        if _sha256(path / name) != digest:
+        if found != digest:
             return f"{name} does not match its checksum"
     return None
 

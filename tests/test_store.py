@@ -335,6 +335,21 @@ def test_two_processes_build_the_same_artefact_once(tmp_path):
     assert list(tmp_path.glob("built-by-*")) == built
 
 
+def test_an_artefact_moved_away_while_it_is_checked_is_not_there(tmp_path, monkeypatch):
+    Store(tmp_path / "original").make("base", SPEC, lambda folder: save_json(folder / "result.json", 1))
+    store = Store(shutil.copytree(tmp_path / "original", tmp_path / "copy"))
+    checked = []
+
+    def move_then_read(path: Path) -> str:
+        checked.append(path)
+        shutil.rmtree(path.parent)
+        return sha256(path)
+
+    sha256 = store_module._sha256
+    monkeypatch.setattr(store_module, "_sha256", move_then_read)
+    assert store.find("base", SPEC) is None and len(checked) == 1
+
+
 def test_many_that_find_the_same_damage_rebuild_once(tmp_path):
     large = {"w": torch.zeros(1 << 21)}
     calls = []

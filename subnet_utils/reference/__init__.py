@@ -1,7 +1,7 @@
 """The numbers that the papers print, and those behind their figures, as tidy tables to compare ours with.
 
 `load(name)` returns one of the csv files beside this module. All values are transcriptions, none was
-computed here. Accuracies, differences and densities are fractions (the papers print accuracies in percent);
+computed by this package. Accuracies, differences and densities are fractions (the papers print accuracies in percent);
 `number` is the empty string where a task has no grammatical number; `base` and `mask` count from 1.
 
 *Break It Down* (Lepori, Serre and Pavlick, 2023); names begin with `break_it_down_`:
@@ -23,6 +23,13 @@ computed here. Accuracies, differences and densities are fractions (the papers p
     table15         Table 15: overlap of the intersections of these two triples (subroutine `inside+number`)
     effects         the authors' results behind Figures 4-12 and 16-18, which are printed as pictures only
     selected_masks  the hyperparameters that the authors' mask search selected
+
+*Instilling Inductive Biases with Subnetworks* (Zhang, Lepori and Pavlick, 2024), which prints most of its arithmetic
+results as pictures only:
+
+    subtask_induction   Table 3 and the numbers in the text: sizes of subnetworks, one mean accuracy
+    induction_measured  not the paper's: accuracies on a^2+ab by condition, from an independent implementation that was
+                        written to tell the text's conditions from those of the released code
 
 Before comparing:
 
