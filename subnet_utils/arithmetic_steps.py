@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils.lab import CHECKPOINT, Lab, best_pruning
 from subnet_utils.masks.conditions import CONDITIONS
-from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -175,8 +175,10 @@ def _build_source(lab: Lab, source: Source, folder: Path) -> None:
         [untransferred(model)],
         lambda epoch: _batches(train, training.batch_size, (source.seed, epoch)),
         _loss(settings),
-        lambda found: {"validation_error": _errors(model, found, held[0])},
-        recipe=_recipe(training, source.seed, patience=training.patience),
+        lambda found: {"validation_loss": _losses(model, found, held[0])},
+        recipe=Recipe(
+            training.learning_rate, training.epochs, source.seed, training.patience, weight_decay=training.weight_decay
+        ),
         checkpoint=folder / CHECKPOINT,
         label=f"{source.layers} layers, {source.computation}, seed {source.seed}",
     )
@@ -237,15 +239,19 @@ def _build_ablation(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
 
 
 def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
-    settings, seed, names = lab.study.arithmetic, transfers.seed, transfers.conditions
+    settings, seed = lab.study.arithmetic, transfers.seed
     donor = load_source(lab, transfers.source)
     found = load_subtask(lab, chosen_mask(lab, transfers.source, transfers.induction.subtask))
     fresh, training = _new(lab, transfers.layers, "target", seed), settings.transfer
-    starts = []
-    for name in names:
+    starts, impossible = {}, []
+    for name in transfers.conditions:
         condition = CONDITIONS[name]
-        kept = inherited(found, condition.inherits, seed=seed)
-        starts.append(transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen))
+        try:
+            kept = inherited(found, condition.inherits, seed=seed)
+        except NoControl as error:  # the others can be had all the same
+            impossible.append({"condition": name, "fault": str(error)})
+            continue
+        starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
     sizes = {"train": transfers.samples, "validation": settings.validation, "test": settings.test}
     pairs = disambiguation_pairs(settings.max, **sizes, seed=seed)
     train, validation, test, diagonal = (
@@ -257,22 +263,29 @@ def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
     )  # fmt: skip
     weights, history = train_on(
         fresh,
-        starts,
-        lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(names)),
+        list(starts.values()),
+        lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
         _loss(settings),
         lambda now: {"validation_error": _errors(fresh, now, validation)},
-        recipe=_recipe(training, seed, patience=training.epochs),
+        recipe=Recipe(
+            training.learning_rate,
+            training.epochs,
+            seed,
+            training.epochs,
+            weight_decay=training.weight_decay,
+            judged_by="validation_error",
+        ),
         checkpoint=folder / CHECKPOINT,
         label=f"{transfers.layers} layers, {transfers.induction.target}, {transfers.samples} rows, seed {seed}",
     )
     errors = {name: _errors(fresh, weights, rows)
               for name, rows in (("validation", validation), ("test", test), ("diagonal", diagonal))}  # fmt: skip
     rows = []
-    for i, name in enumerate(names):
+    for i, name in enumerate(starts):
         own = _flat(history, i)["validation_error"]
         accuracies = {f"{part}_accuracy": 1 - values[i] for part, values in errors.items()}
         rows.append({"condition": name} | accuracies | {"best_epoch": int(own.idxmin()), "epochs": len(own)})
-    save_json(folder / "result.json", rows)
+    save_json(folder / "result.json", rows + impossible)
 
 
 def _rows(lab: Lab, computation: str, pairs: Tensor) -> Rows:
@@ -294,16 +307,21 @@ def _errors(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
     return wrong.double().mean(dim=1).tolist()
 
 
+def _losses(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
+    """Mean cross-entropy of the answers, nats, of each of several networks."""
+    each = measure_all(
+        model,
+        weights,
+        rows.tokens,
+        rows.answers,
+        lambda logits, answers: cross_entropy(logits[:, -1], answers, reduction="none"),
+    )
+    return each.double().mean(dim=1).tolist()
+
+
 def _stacked(model: StagedModel) -> dict[str, Tensor]:
     """The weights of one network as those of a stack of one."""
     return {name: weight.detach()[None] for name, weight in model.named_parameters()}
-
-
-def _recipe(training: Any, seed: int, *, patience: int) -> Recipe:
-    return Recipe(
-        training.learning_rate, training.epochs, seed, patience=patience,
-        weight_decay=training.weight_decay, judged_by="validation_error",
-    )  # fmt: skip
 
 
 def _shuffled(rows: Rows, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

@@ -248,7 +248,7 @@ class ArithmeticTraining(Section):
     batch_size: PositiveInt = 50
     epochs: PositiveInt = 50
     patience: PositiveInt = 10
-    """Epochs without a better validation accuracy before training stops."""
+    """Epochs without a smaller validation loss before training stops."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled, as in AdamW."""
     rows: PositiveInt = 200000

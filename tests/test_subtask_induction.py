@@ -1,0 +1,186 @@
+"""Subtask induction end to end at the smallest size, and its tables against a few lines of numpy."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from subnet_utils import arithmetic_steps, induction_figures, subtask_induction
+from subnet_utils.lab import Lab
+from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
+from subnet_utils.settings import Induction
+from subnet_utils.study import Study, StudyError
+from tests import micro
+
+ARITHMETIC = {
+    "max": 12, "layers": [1, 2], "width": 16, "heads": 2, "mlp_width": 32, "seeds": [0, 1], "validation": 20,
+    "test": 30, "dropout": 0.0, "draws": 3,
+    "base": {"rows": 60, "epochs": 3, "batch_size": 20, "learning_rate": 0.01},
+    "masks": {"rows": 60, "epochs": 3, "batch_size": 20, "learning_rate": 0.1, "l0": [0.0001, 0.0]},
+    "transfer": {"samples": [0, 20], "epochs": 3, "batch_size": 20, "learning_rate": 0.01, "further_samples": [20]},
+    "inductions": [{}, {"target": "a^3+ab"}, {"source": "a^2+b^2", "subtask": "a^2", "target": "a^3+ab"}],
+}  # fmt: skip
+
+
+def study(**changes) -> dict:
+    return micro.study() | {"arithmetic": ARITHMETIC | changes}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(study(), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def table(lab):
+    return subtask_induction.transfers(lab)
+
+
+def test_sources_are_shared_and_further_inductions_are_at_the_deepest(lab):
+    made = subtask_induction.sources(lab)
+    about = {(row.source, row.layers, row.seed) for row in made.itertuples()}
+    assert about == {("a+ab", n, s) for n in (1, 2) for s in (0, 1)} | {("a^2+b^2", 2, s) for s in (0, 1)}
+    assert made["key"].is_unique
+
+
+def test_one_mask_of_each_search_is_chosen(lab):
+    found = subtask_induction.subtasks(lab)
+    assert len(found) == 2 * 6
+    assert (found.groupby(["source", "subtask", "layers", "seed"])["chosen"].sum() == 1).all()
+    sizes = subtask_induction.densities(found, profile="micro")
+    assert set(sizes["verdict"]) == {"not comparable at this profile"}
+    row = sizes[(sizes["source"] == "a+ab") & (sizes["layers"] == 2)].iloc[0]
+    assert row["paper"] == 0.0768 and 0 <= row["ours"] <= 1 and row["n_runs"] == 2
+    assert sizes[sizes["layers"] == 1]["paper"].isna().all()
+
+
+def test_every_condition_is_trained_on_every_number_of_rows(lab, table):
+    first = table[table["target"] == "a^2+ab"]
+    asked = 2 * 2 * 2 * len(CONDITIONS)
+    without = first[first["condition"] != "random_complement"]  # impossible beside a dense mask, which these may be
+    assert len(without) == asked / len(CONDITIONS) * (len(CONDITIONS) - 1) and len(first) <= asked
+    further = table[table["target"] == "a^3+ab"]
+    assert set(further["layers"]) == {2} and set(further["samples"]) == {20}
+    assert set(further["condition"]) == set(lab.study.arithmetic.transfer.further_conditions)
+    assert table["test_accuracy"].between(0, 1).all()
+    again = subtask_induction.transfers(lab)
+    pd.testing.assert_frame_equal(table, again)
+
+
+def test_the_source_network_is_loaded_as_it_was_saved(lab):
+    source = arithmetic_steps.Source(2, "a+ab", 0)
+    model, artefact = arithmetic_steps.load_source(lab, source), arithmetic_steps.train_source(lab, source)
+    weights = artefact.tensors("weights")
+    assert all(torch.equal(parameter, weights[name]) for name, parameter in model.named_parameters())
+    mask = arithmetic_steps.chosen_mask(lab, source, "ab")
+    assert arithmetic_steps.load_subtask(lab, mask).network == artefact.json("result")["network"]
+
+
+def test_changing_a_parameter_makes_what_depends_on_it_anew(lab):
+    wish = arithmetic_steps.Transfers(2, Induction(), 0, 20, ("subnetwork", "scratch"))
+    source, masks = wish.source.spec(lab), wish.spec(lab)
+
+    def specs(**changes):
+        other = Lab.open(study(**changes), lab.store.root)
+        return wish.source.spec(other), wish.spec(other)
+
+    assert specs() == (source, masks)
+    same, changed = specs(transfer=ARITHMETIC["transfer"] | {"epochs": 2})
+    assert same == source and changed != masks
+    same, unchanged = specs(transfer=ARITHMETIC["transfer"] | {"samples": [0, 10, 20]})
+    assert (same, unchanged) == (source, masks)
+    assert specs(p=5)[0] != source
+
+
+def test_ablations_are_tested_against_random_ones(lab):
+    table = subtask_induction.ablations(lab)
+    assert len(table) == 6 * (3 + 3)
+    tests = subtask_induction.ablation_tests(table)
+    assert set(tests["p"]) <= {0.25, 0.5, 0.75, 1.0}
+    own = table[(table["source"] == "a+ab") & (table["layers"] == 1) & (table["network"] == "ablated")]
+    row = tests[(tests["source"] == "a+ab") & (tests["layers"] == 1)].iloc[0]
+    assert row["ablated"] == pytest.approx(own["source_accuracy"].mean())
+
+
+def made_up() -> pd.DataFrame:
+    """Two seeds, three numbers of rows; the control never gets there, the subnetwork does in one seed."""
+    values = {("subnetwork", 0): (0.5, 0.99, 1.0), ("subnetwork", 1): (0.4, 0.7, 0.9),
+              ("random", 0): (0.2, 0.3, 0.4), ("random", 1): (0.2, 0.2, 0.2)}  # fmt: skip
+    return pd.DataFrame(
+        {"source": "a+ab", "subtask": "ab", "target": "a^2+ab", "layers": 2, "condition": condition, "seed": seed,
+         "samples": samples, "test_accuracy": accuracy}
+        for (condition, seed), accuracies in values.items()
+        for samples, accuracy in zip((10, 100, 1000), accuracies, strict=True)
+    )  # fmt: skip
+
+
+def test_samples_needed_with_censored_seeds():
+    needed = subtask_induction.samples_needed(made_up()).set_index("condition")
+    assert needed.loc["subnetwork", ["median", "low", "high", "censored"]].tolist() == [math.inf, 100, math.inf, 1]
+    assert needed.loc["random", "censored"] == 2 and needed.loc["random", "low"] == math.inf
+    eased = subtask_induction.samples_needed(made_up(), level=0.7).set_index("condition")
+    assert eased.loc["subnetwork", "median"] == 100
+
+
+def test_gaps_are_means_of_paired_differences():
+    (row,) = subtask_induction.gaps(made_up()).to_dict("records")
+    by_seed = np.array([np.mean([0.3, 0.69, 0.6]), np.mean([0.2, 0.5, 0.7])])
+    half = 12.7062047 * by_seed.std(ddof=1) / math.sqrt(2)
+    assert row["variant"] == "text" and row["n_runs"] == 2
+    assert row["advantage"] == pytest.approx(by_seed.mean())
+    assert (row["low"], row["high"]) == pytest.approx((by_seed.mean() - half, by_seed.mean() + half))
+
+
+def test_means_over_depths_keep_the_seeds_apart():
+    deeper = made_up().assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
+    table = subtask_induction.over_depths(pd.concat([made_up(), deeper]))
+    curves = subtask_induction.curves(table)
+    row = curves[(curves["condition"] == "subnetwork") & (curves["samples"] == 10)].iloc[0]
+    assert row["mean"] == pytest.approx(0.45 * 0.75) and row["n_runs"] == 2
+
+
+def test_figures_have_a_line_for_each_condition(table, lab):
+    curves = subtask_induction.curves(table)
+    main = curves[curves["target"] == "a^2+ab"]
+    chance = subtask_induction.chance(lab, "a^2+ab")
+    assert chance == pytest.approx(max(np.bincount([(a * a + a * b) % 7 for a in range(12) for b in range(12)])) / 144)
+    figure = induction_figures.panels([("two", main[main["layers"] == 2])], chance=chance)
+    assert len(figure.axes[0].lines) == len(induction_figures.MAIN) + 1
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["0", "20"]
+    figure = induction_figures.variants(main[main["layers"] == 2], chance=chance)
+    assert len(figure.axes) == len(VARIANTS)
+    assert set(induction_figures.LINES) == set(CONDITIONS)
+    shown = subtask_induction.further(curves)
+    assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
+        8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"p": 1}, "arithmetic.p: p = 1 is no modulus"),
+        ({"max": 5}, "arithmetic.max: max = 5 leaves no symbols for the answers mod 7"),
+        ({"inductions": [{"source": "a+c"}]}, "arithmetic.inductions.0.source: 'a+c': unexpected 'c' at character 3"),
+        ({"transfer": {"conditions": ["strct"]}}, "conditions: 'strct' is unknown; did you mean 'strict'?"),
+        ({"base": {"rows": 130}}, "arithmetic.base.rows: 130 and 50 held out are more than the 144 pairs"),
+        ({"base": {"rows": 7}}, "arithmetic.base.rows: 7 rows do not hold each of 12 numbers"),
+        (
+            {"transfer": {"samples": [83]}},
+            "arithmetic.transfer.samples: 83 and 50 held out are more than the 132 pairs",
+        ),
+        ({"width": 15}, "arithmetic.width: 15 is not a multiple of heads 2"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(change, message):
+    with pytest.raises(StudyError) as error:
+        Study.load(study(**change))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_study_without_arithmetic_says_so(tmp_path):
+    with pytest.raises(ValueError, match="profile 'micro' has no 'arithmetic' section; add one"):
+        subtask_induction.sources(Lab.open(micro.study(), tmp_path))
