@@ -13,9 +13,15 @@ import difflib
 import sys
 from pathlib import Path
 
+import yaml
 from filelock import FileLock, Timeout
 
-NOTEBOOKS = "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap", "11_cost_of_a_study"
+NOTEBOOKS = (
+    "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
+    "07_subtask_induction", "11_cost_of_a_study",
+)
+# What a study may do without: a notebook about a section that its profile lacks is left out.
+OPTIONAL = {"05_pretraining": "pretrained", "07_subtask_induction": "arithmetic"}
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
@@ -28,6 +34,10 @@ PROFILES = sorted(path.stem for path in Path("params").glob("*.yaml"))
 if PROFILE not in PROFILES:
     close = [f"did you mean '{name}'? " for name in difflib.get_close_matches(PROFILE, PROFILES, n=1, cutoff=0.5)]
     raise SystemExit(f"no profile '{PROFILE}'; {''.join(close)}valid: {', '.join(PROFILES)}")
+
+# The sections alone: to check the whole of it is the notebooks' first act, and would take seconds here.
+SECTIONS = (yaml.safe_load(Path("params", f"{PROFILE}.yaml").read_text()) or {}).get("study") or {}
+NOTEBOOKS = [name for name in NOTEBOOKS if name not in OPTIONAL or SECTIONS.get(OPTIONAL[name])]
 
 PARTS = []
 if int(config.get("parts", 0)):  # one job for every base model with its masks, before the notebooks
@@ -71,106 +81,18 @@ rule part:
     shell: "{sys.executable:q} -m subnet_utils.parts {wildcards.profile} {wildcards.part} > {log} 2>&1"
 
 
-rule train_bases:
-    message: "01_train_bases, {wildcards.profile} profile"
-    input:
-        expand("runs/{profile}/parts/{part}.done", profile=PROFILE, part=PARTS),
-        notebook="notebooks/01_train_bases.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/01_train_bases.json",
-        touch("runs/{profile}/01_train_bases.done"),
-    log: "runs/{profile}/01_train_bases.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule discover_masks:
-    message: "02_discover_masks, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/01_train_bases.done",
-        notebook="notebooks/02_discover_masks.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/02_discover_masks.json",
-        touch("runs/{profile}/02_discover_masks.done"),
-    log: "runs/{profile}/02_discover_masks.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule ablations:
-    message: "03_ablations, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/02_discover_masks.done",
-        notebook="notebooks/03_ablations.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/03_ablations.json",
-        touch("runs/{profile}/03_ablations.done"),
-    log: "runs/{profile}/03_ablations.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule random_controls:
-    message: "04_random_controls, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/03_ablations.done",
-        notebook="notebooks/04_random_controls.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/04_random_controls.json",
-        touch("runs/{profile}/04_random_controls.done"),
-    log: "runs/{profile}/04_random_controls.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule pretraining:
-    message: "05_pretraining, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/04_random_controls.done",
-        notebook="notebooks/05_pretraining.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/05_pretraining.json",
-        touch("runs/{profile}/05_pretraining.done"),
-    log: "runs/{profile}/05_pretraining.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule overlap:
-    message: "06_overlap, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/05_pretraining.done",
-        notebook="notebooks/06_overlap.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/06_overlap.json",
-        touch("runs/{profile}/06_overlap.done"),
-    log: "runs/{profile}/06_overlap.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
-
-
-rule cost_of_a_study:
-    message: "11_cost_of_a_study, {wildcards.profile} profile"
-    input:
-        "runs/{profile}/06_overlap.done",
-        notebook="notebooks/11_cost_of_a_study.ipynb",
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        "figures/{profile}/11_cost_of_a_study.json",
-        touch("runs/{profile}/11_cost_of_a_study.done"),
-    log: "runs/{profile}/11_cost_of_a_study.ipynb"
-    threads: workflow.cores
-    shell: PAPERMILL
+for BEFORE, NOTEBOOK in zip([None, *NOTEBOOKS], NOTEBOOKS):
+    rule:
+        name: NOTEBOOK.partition("_")[2]
+        message: f"{NOTEBOOK}, {{wildcards.profile}} profile"
+        input:
+            f"runs/{{profile}}/{BEFORE}.done" if BEFORE else expand("runs/{profile}/parts/{part}.done", profile=PROFILE, part=PARTS),
+            notebook=f"notebooks/{NOTEBOOK}.ipynb",
+            study="params/{profile}.yaml",
+            package=PACKAGE,
+        output:
+            f"figures/{{profile}}/{NOTEBOOK}.json",
+            touch(f"runs/{{profile}}/{NOTEBOOK}.done"),
+        log: f"runs/{{profile}}/{NOTEBOOK}.ipynb"
+        threads: workflow.cores
+        shell: PAPERMILL

@@ -29,7 +29,7 @@ from subnet_utils.clusters import Interval
 from subnet_utils.jobs import run_jobs
 from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import VARIANTS
-from subnet_utils.settings import Induction
+from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.statistics import t_interval
 from subnet_utils.store import Artefact
 from subnet_utils.tasks.arithmetic import rows_of
@@ -57,15 +57,16 @@ PANELS = {
 """Source, subtask and target of each panel."""
 
 
-def require_arithmetic(lab: Lab) -> None:
-    """Raise ValueError if the study has no arithmetic part."""
+def settings_of(lab: Lab) -> Arithmetic:
+    """The arithmetic part of a study. Raises ValueError if there is none."""
     if lab.study.arithmetic is None:
         raise ValueError(f"profile '{lab.study.name}' has no 'arithmetic' section; add one")
+    return lab.study.arithmetic
 
 
 def sources(lab: Lab) -> pd.DataFrame:
     """The source networks: accuracy on held-out rows and epochs, a row each."""
-    require_arithmetic(lab)
+    settings_of(lab)
     wanted = list(dict.fromkeys(_source(induction, layers, seed) for induction, layers, seed in _all(lab)))
     made = _make(lab, "arithmetic", train_source, wanted, "source networks")
     names = ["validation_accuracy", "test_accuracy", "epochs"]
@@ -220,17 +221,20 @@ def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def first(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the study's first induction, which is done at all depths and under all conditions."""
+    about = lab.study.arithmetic.inductions[0].model_dump()
+    return table[(table[list(about)] == pd.Series(about)).all(axis=1)]
+
+
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
     """What the conclusion is worth under each reading of the method: the subnetwork's advantage over its control.
 
     Of each seed and depth the difference in test accuracy at the same number of rows, averaged over the numbers tried;
     then the mean over seeds (each the mean of its depths) with a 95% t interval. Readings that lack a condition in the
-    table are left out.
+    table are left out. table: of one induction.
     """
-    first = table[
-        (table[["source", "subtask", "target"]] == table[["source", "subtask", "target"]].iloc[0]).all(axis=1)
-    ]
-    wide = first.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
+    wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
     rows = []
     for name, (condition, control) in VARIANTS.items():
         if not {condition, control} <= set(wide):

@@ -137,8 +137,8 @@ def test_profile_is_called_like_its_file(profile: str):
 
 def test_one_rule_per_notebook():
     notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    rules = re.findall(r'notebook="notebooks/(\w+)\.ipynb"', (ROOT / "Snakefile").read_text())
-    assert sorted(rules) == sorted(notebooks)
+    (listed,) = re.findall(r"^NOTEBOOKS = \(.*?\)$", (ROOT / "Snakefile").read_text(), re.MULTILINE | re.DOTALL)
+    assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(notebooks) == sorted(NAMES)
 
 
 def test_no_file_names_a_path_of_one_machine():
@@ -166,7 +166,7 @@ folder.mkdir(parents=True, exist_ok=True)
 """
 NAMES = [
     "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "11_cost_of_a_study",
+    "07_subtask_induction", "11_cost_of_a_study",
 ]  # fmt: skip
 
 
@@ -257,12 +257,25 @@ def test_a_committed_manifest_does_not_count_as_a_run(checkout: Path):
     assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(NAMES)] == NAMES
 
 
+def test_notebooks_about_sections_that_a_profile_lacks_are_left_out(checkout: Path):
+    profile = yaml.safe_load((checkout / "params/tiny.yaml").read_text())
+    for section in ("pretrained", "arithmetic"):
+        del profile["study"][section]
+    (checkout / "params/small.yaml").write_text(yaml.safe_dump(profile))
+    dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=small", folder=checkout)
+    code, output = finish(dry_run)
+    assert code == 0
+    kept = [name for name in NAMES if name not in ("05_pretraining", "07_subtask_induction")]
+    assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(kept)] == kept
+    assert "05_pretraining" not in output
+
+
 def test_parts_run_before_the_notebooks(checkout: Path):
     parts = ["--config", "profile=tiny", "parts=1"]
     code, output = finish(start(sys.executable, "-m", "snakemake", "-n", "--cores", "2", *parts, folder=checkout))
     assert code == 0
     jobs = re.findall(r"^Job \d+: (.*), tiny profile", output, re.MULTILINE)
-    assert sorted(jobs[:7]) == sorted(Study.load("tiny").parts()) and jobs[7:14] == NAMES
+    assert sorted(jobs[:7]) == sorted(Study.load("tiny").parts()) and jobs[7 : 7 + len(NAMES)] == NAMES
 
 
 def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
@@ -275,7 +288,7 @@ def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
     assert profile["cores"] >= 1  # a dry run does without, a real one with an executor does not
     assert profile["executor"] == "slurm" and "part:gpu=1" in profile["set-resources"]
     rules = {name.partition("=")[0] for name in profile["set-threads"]}
-    assert rules <= set(re.findall(r"^rule (\w+):", (ROOT / "Snakefile").read_text(), re.MULTILINE))
+    assert rules <= {"part", *(name.partition("_")[2] for name in NAMES)}
 
 
 def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):

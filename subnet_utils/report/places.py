@@ -1,4 +1,4 @@
-"""The paper's figures and tables, and what a profile made for each: nothing that is missing goes unmentioned."""
+"""The papers' figures and tables, and what a profile made for each: nothing that is missing goes unmentioned."""
 
 import re
 from collections import defaultdict
@@ -40,8 +40,17 @@ PLACES = {
     "Table 13": "Overlap of subnetworks for inside",
     "Table 14": "Overlap of subnetworks for number",
     "Table 15": "Overlap between inside and number",
+    # *Instilling Inductive Biases with Subnetworks*; its Figures 1 and 2 are drawings
+    "Subtask Induction, Figure 3": "Test accuracy by disambiguating samples",
+    "Subtask Induction, Figure 6": "The same, by depth",
+    "Subtask Induction, Figure 7": "Frozen and trained subnetworks",
+    "Subtask Induction, Figure 8": "ab for other computations",
+    "Subtask Induction, Figure 9": "a^2 for two computations",
+    "Subtask Induction, Figure 10": "Two subnetworks for one computation",
+    "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
 }
-"""What the report has to show or to name as missing, in the paper's order, each with a few words of its caption."""
+"""What the report has to show or to name as missing, in the papers' order, each with a few words of its caption. Those
+of *Break It Down* have plain numbers, those of other papers the paper's name before them."""
 
 
 def missing(records: Sequence[dict[str, Any]]) -> list[str]:
