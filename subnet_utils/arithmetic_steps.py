@@ -21,11 +21,11 @@ from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Weights, inherited, measure_all, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
-from subnet_utils.tasks.arithmetic import Rows, diagonal_pairs, disambiguation_pairs, rows_of, task_pairs
+from subnet_utils.tasks.arithmetic import Rows, diagonal_pairs, disambiguation_pairs, off_diagonal, rows_of, task_pairs
 from subnet_utils.training import Recipe, TrainingDiverged, generator_for
 
 FOUND = 0.99
@@ -86,8 +86,9 @@ class Transfers:
         """What the results depend on, the inherited subnetwork among it."""
         more = {"samples", "conditions", "further_samples", "further_conditions"}
         settings = lab.study.arithmetic.transfer.model_dump(exclude=more)
+        mask = chosen_mask(lab, self.source, self.induction.subtask)
         return {
-            "subnetwork": chosen_mask(lab, self.source, self.induction.subtask).spec(lab),
+            "subnetwork": mask.spec(lab) | {"bits": _bits(lab, mask)},
             "target": self.induction.target,
             "samples": self.samples,
             "conditions": list(self.conditions),
@@ -106,15 +107,23 @@ def find_subtask(lab: Lab, mask: SubtaskMask) -> Artefact:
 
 
 def chosen_mask(lab: Lab, source: Source, subtask: str) -> SubtaskMask:
-    """Of the masks with different lambdas the sparsest that computes the subtask, else the most accurate."""
+    """Of the masks with different lambdas the sparsest that computes the subtask, else the most accurate.
+
+    Raises TrainingDiverged if the training of all of them did.
+    """
     masks = [SubtaskMask(source, subtask, l0) for l0 in lab.study.arithmetic.masks.l0]
     return masks[best_pruning([find_subtask(lab, mask).json("result") for mask in masks], learned=FOUND)]
 
 
 def ablate_subtask(lab: Lab, mask: SubtaskMask) -> Artefact:
     """Accuracies with and without the subnetwork, and without random ones of its size: a row each."""
-    spec = mask.spec(lab) | {"draws": lab.study.arithmetic.draws}
+    spec = mask.spec(lab) | ablation_spec(lab, mask)
     return lab.store.make("subtask_ablation", spec, partial(_build_ablation, lab, mask))
+
+
+def ablation_spec(lab: Lab, mask: SubtaskMask) -> dict[str, Any]:
+    """What an ablation depends on besides the mask's own specification."""
+    return {"draws": lab.study.arithmetic.draws, "bits": _bits(lab, mask)}
 
 
 def transfer(lab: Lab, transfers: Transfers) -> Artefact:
@@ -134,6 +143,11 @@ def load_subtask(lab: Lab, mask: SubtaskMask) -> Subnetwork:
 def load_source(lab: Lab, source: Source) -> StagedModel:
     """The trained source network, frozen. One copy serves all: do not change it."""
     return _loaded(lab, source, train_source(lab, source).key)
+
+
+def _bits(lab: Lab, mask: SubtaskMask) -> str | None:
+    """Checksum of a subnetwork: one that was built anew with other bits has results of its own."""
+    return find_subtask(lab, mask).json("manifest").get("subnetwork.safetensors")
 
 
 def _about(lab: Lab, layers: int) -> dict[str, Any]:
@@ -239,53 +253,61 @@ def _build_ablation(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
 
 
 def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
-    settings, seed = lab.study.arithmetic, transfers.seed
-    donor = load_source(lab, transfers.source)
-    found = load_subtask(lab, chosen_mask(lab, transfers.source, transfers.induction.subtask))
-    fresh, training = _new(lab, transfers.layers, "target", seed), settings.transfer
-    starts, impossible = {}, []
-    for name in transfers.conditions:
-        condition = CONDITIONS[name]
+    settings, seed, target = lab.study.arithmetic, transfers.seed, transfers.induction.target
+    training, fresh = settings.transfer, _new(lab, transfers.layers, "target", seed)
+    starts, rows = _starts(lab, transfers, fresh)
+    # what the source network and its mask were never trained on is what the new networks are judged by, too
+    sizes = {"train": settings.max, "validation": settings.validation, "test": settings.test}
+    held = task_pairs(settings.max, **sizes, seed=seed)
+    out = torch.cat([held.validation, held.test])
+    more = disambiguation_pairs(settings.max, train=transfers.samples, held=out, seed=seed)
+    train = _rows(lab, target, torch.cat([diagonal_pairs(settings.max), more]))
+    sets = {name: _rows(lab, target, pairs)
+            for name, pairs in (("validation", off_diagonal(held.validation)), ("test", off_diagonal(held.test)),
+                                ("diagonal", diagonal_pairs(settings.max)))}  # fmt: skip
+    while starts:
         try:
-            kept = inherited(found, condition.inherits, seed=seed)
-        except NoControl as error:  # the others can be had all the same
-            impossible.append({"condition": name, "fault": str(error)})
-            continue
-        starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
-    sizes = {"train": transfers.samples, "validation": settings.validation, "test": settings.test}
-    pairs = disambiguation_pairs(settings.max, **sizes, seed=seed)
-    train, validation, test, diagonal = (
-        _rows(lab, transfers.induction.target, part)
-        for part in (
-            torch.cat([diagonal_pairs(settings.max), pairs.train]), pairs.validation, pairs.test,
-            diagonal_pairs(settings.max),
-        )
-    )  # fmt: skip
-    weights, history = train_on(
-        fresh,
-        list(starts.values()),
-        lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
-        _loss(settings),
-        lambda now: {"validation_error": _errors(fresh, now, validation)},
-        recipe=Recipe(
-            training.learning_rate,
-            training.epochs,
-            seed,
-            training.epochs,
-            weight_decay=training.weight_decay,
-            judged_by="validation_error",
-        ),
-        checkpoint=folder / CHECKPOINT,
-        label=f"{transfers.layers} layers, {transfers.induction.target}, {transfers.samples} rows, seed {seed}",
-    )
-    errors = {name: _errors(fresh, weights, rows)
-              for name, rows in (("validation", validation), ("test", test), ("diagonal", diagonal))}  # fmt: skip
-    rows = []
+            weights, history = train_on(
+                fresh,
+                list(starts.values()),
+                lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
+                _loss(settings),
+                lambda now: {"validation_error": _errors(fresh, now, sets["validation"])},
+                recipe=Recipe(
+                    training.learning_rate, training.epochs, seed, training.epochs,
+                    weight_decay=training.weight_decay, judged_by="validation_error",
+                ),
+                checkpoint=folder / CHECKPOINT,
+                label=f"{transfers.layers} layers, {target}, {transfers.samples} rows, seed {seed}",
+            )  # fmt: skip
+            break
+        except TrainingDiverged as error:  # the others go on without
+            names = list(starts)
+            for run in error.runs:
+                rows.append({"condition": names[run], "fault": str(error)})
+                del starts[names[run]]
+    errors = {name: _errors(fresh, weights, of) for name, of in sets.items()} if starts else {}
     for i, name in enumerate(starts):
         own = _flat(history, i)["validation_error"]
         accuracies = {f"{part}_accuracy": 1 - values[i] for part, values in errors.items()}
         rows.append({"condition": name} | accuracies | {"best_epoch": int(own.idxmin()), "epochs": len(own)})
-    save_json(folder / "result.json", rows + impossible)
+    save_json(folder / "result.json", rows)
+
+
+def _starts(lab: Lab, transfers: Transfers, fresh: StagedModel) -> tuple[dict[str, Transfer], list[dict[str, str]]]:
+    """What each condition starts from, and a row with the fault for each control that cannot be had."""
+    donor = load_source(lab, transfers.source)
+    found = load_subtask(lab, chosen_mask(lab, transfers.source, transfers.induction.subtask))
+    starts, faults = {}, []
+    for name in transfers.conditions:
+        condition = CONDITIONS[name]
+        try:
+            kept = inherited(found, condition.inherits, seed=transfers.seed)
+        except NoControl as error:  # the others can be had all the same
+            faults.append({"condition": name, "fault": str(error)})
+            continue
+        starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
+    return starts, faults
 
 
 def _rows(lab: Lab, computation: str, pairs: Tensor) -> Rows:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from subnet_utils import stimuli
 from subnet_utils.jobs import run_jobs
-from subnet_utils.lab import Condition, Lab, Network, pretrain, prune, prunings, train_base
+from subnet_utils.lab import Condition, Lab, Network, make_all, pretrain, prune, prunings, train_base
 from subnet_utils.masks import search
 from subnet_utils.steps import Mask, find_half, find_mask, find_masks_at_once, masks_at_once, measure_effect, seconds_of
 from subnet_utils.store import Artefact
@@ -40,7 +40,7 @@ def train_bases(lab: Lab) -> pd.DataFrame:
     stimuli.render(lab.store, lab.study.pairs(), _base_only, compute=lab.study.compute)
     wanted = networks(lab.study, lab.condition)
     _prepare(lab, wanted)
-    made = make(lab, "base", train_base, wanted, "base models")
+    made = make_all(lab, "base", train_base, wanted, "base models")
     return pd.DataFrame([_base_row(*pair) for pair in zip(wanted, made, strict=True)])
 
 
@@ -62,7 +62,7 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     pairs = [(sweep, task) for task in sweep.tasks]
     stimuli.render(lab.store, pairs, _base_only, compute=lab.study.compute)
     points = _sweep_points(sweep)
-    made = make(lab, "base", train_base, swept(lab.study), "ViT search")
+    made = make_all(lab, "base", train_base, swept(lab.study), "ViT search")
     results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
     rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
             for point, result in zip(points, results, strict=True)]  # fmt: skip
@@ -119,7 +119,7 @@ def halving(lab: Lab) -> pd.DataFrame:
         raise ValueError(f"profile '{lab.study.name}' has no full search to compare with; set masks.search to grid")
     full = search_masks(lab)
     bases, rows = networks(lab.study, lab.condition), []
-    make(lab, "half", find_half, [mask for base in bases for mask in candidates(base)], "half of the mask search")
+    make_all(lab, "half", find_half, [mask for base in bases for mask in candidates(base)], "half of the mask search")
     for network in bases:
         kept = {find_mask(lab, mask).key for mask in halved(lab, network)}
         about = identity(network)
@@ -170,7 +170,7 @@ def effects(lab: Lab) -> pd.DataFrame:
 
 def effects_of(lab: Lab, masks: list[Mask]) -> pd.DataFrame:
     """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
-    made = make(lab, "effect", measure_effect, masks, "ablations")
+    made = make_all(lab, "effect", measure_effect, masks, "ablations")
     return pd.DataFrame(
         about_mask(lab, mask, artefact) | row
         for mask, artefact in zip(masks, made, strict=True)
@@ -247,7 +247,7 @@ def _prepare(lab: Lab, wanted: list[Network]) -> None:
     _run(lab, pretrain, [(lab, network) for network in starting.values()], "pretraining")
     pruned = [network for network in missing if network.condition == "pruned"]
     if pruned:
-        make(lab, "base", train_base, [network.trained() for network in pruned], "base models")
+        make_all(lab, "base", train_base, [network.trained() for network in pruned], "base models")
         _run(lab, prune, [(lab, network, point) for network in pruned for point in prunings(lab, network)], "pruning")
 
 
@@ -264,7 +264,8 @@ def _tried(lab: Lab) -> list[Mask]:
     """The masks of the search that are trained to their end."""
     masks = {network: list(candidates(network)) for network in networks(lab.study, lab.condition)}
     halving = [network for network in masks if network.experiment.masks.search == "halving"]
-    make(lab, "half", find_half, [mask for network in halving for mask in masks[network]], "half of the mask search")
+    halves = [mask for network in halving for mask in masks[network]]
+    make_all(lab, "half", find_half, halves, "half of the mask search")
     masks |= {network: halved(lab, network) for network in halving}
     return [mask for tried in masks.values() for mask in tried]
 
@@ -293,18 +294,6 @@ def _groups(lab: Lab, masks: list[Mask]) -> list[list[Mask]]:
         for (base, _, _), group in together.items()
         for i in range(0, len(group), sizes[base])
     ]
-
-
-def make(
-    lab: Lab, kind: str, step: Callable, wanted: list[Network] | list[Mask], label: str, **more: Any
-) -> list[Artefact]:
-    """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
-
-    more: what the step's artefact depends on besides what it is made of.
-    """
-    jobs = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
-    run_jobs(step, jobs, compute=lab.study.compute, label=label)
-    return [step(lab, one) for one in wanted]
 
 
 def _missing(lab: Lab, kind: str, wanted: list[Network] | list[Mask]) -> list:

@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils import pretraining, stimuli
 from subnet_utils.evaluation import score_model
+from subnet_utils.jobs import run_jobs
 from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -73,6 +74,16 @@ class Lab:
             raise ValueError(f"profile '{self.study.name}' has no 'pruning'; add it")
         update = {"experiments": self.study.to_prune(), "pretrained": (), "vit_search": None}
         return replace(self, study=self.study.model_copy(update=update), condition="pruned")
+
+
+def make_all(lab: Lab, kind: str, step: Callable, wanted: Sequence[Any], label: str, **more: Any) -> list[Artefact]:
+    """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
+
+    wanted: things with a `spec(lab)`; more: what the step's artefact depends on besides.
+    """
+    jobs = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
+    run_jobs(step, jobs, compute=lab.study.compute, label=label)
+    return [step(lab, one) for one in wanted]
 
 
 @dataclass(frozen=True)

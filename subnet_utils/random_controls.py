@@ -12,7 +12,7 @@ import pandas as pd
 
 from subnet_utils import break_it_down
 from subnet_utils.ablations import null_effects, other_ablations
-from subnet_utils.lab import LEARNED, Lab, Network, train_base
+from subnet_utils.lab import LEARNED, Lab, Network, make_all, train_base
 from subnet_utils.steps import Mask
 from subnet_utils.store import Artefact
 
@@ -58,14 +58,14 @@ def null_draws(lab: Lab) -> pd.DataFrame:
     """
     masks = _with_controls(lab, break_it_down.used_masks(lab))
     draws = lab.study.controls.draws
-    made = break_it_down.make(lab, "null", null_effects, masks, "random subnetworks", draws=draws)
+    made = make_all(lab, "null", null_effects, masks, "random subnetworks", draws=draws)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
     masks = _with_controls(lab, break_it_down.used_masks(lab))
-    made = break_it_down.make(lab, "ablations", other_ablations, masks, "other ablations")
+    made = make_all(lab, "ablations", other_ablations, masks, "other ablations")
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 

@@ -6,8 +6,7 @@ Seeds are the independent observations: each has a source network, a mask, data,
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ from subnet_utils.arithmetic_steps import (
     SubtaskMask,
     Transfers,
     ablate_subtask,
+    ablation_spec,
     chosen_mask,
     find_subtask,
     train_source,
@@ -27,11 +27,10 @@ from subnet_utils.arithmetic_steps import (
 )
 from subnet_utils.clusters import Interval
 from subnet_utils.jobs import run_jobs
-from subnet_utils.lab import Lab
+from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.conditions import VARIANTS
 from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.statistics import t_interval
-from subnet_utils.store import Artefact
 from subnet_utils.tasks.arithmetic import rows_of
 
 LEARNED = 0.999
@@ -68,7 +67,7 @@ def sources(lab: Lab) -> pd.DataFrame:
     """The source networks: accuracy on held-out rows and epochs, a row each."""
     settings_of(lab)
     wanted = list(dict.fromkeys(_source(induction, layers, seed) for induction, layers, seed in _all(lab)))
-    made = _make(lab, "arithmetic", train_source, wanted, "source networks")
+    made = make_all(lab, "arithmetic", train_source, wanted, "source networks")
     names = ["validation_accuracy", "test_accuracy", "epochs"]
     return pd.DataFrame(
         {"source": one.computation, "layers": one.layers, "seed": one.seed}
@@ -83,7 +82,7 @@ def subtasks(lab: Lab) -> pd.DataFrame:
     sources(lab)
     pairs = list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
     masks = [SubtaskMask(source, subtask, l0) for source, subtask in pairs for l0 in lab.study.arithmetic.masks.l0]
-    made = dict(zip(masks, _make(lab, "subtask", find_subtask, masks, "subtask masks"), strict=True))
+    made = dict(zip(masks, make_all(lab, "subtask", find_subtask, masks, "subtask masks"), strict=True))
     rows = []
     for mask, artefact in made.items():
         result = artefact.json("result")
@@ -127,8 +126,10 @@ def ablations(lab: Lab) -> pd.DataFrame:
     subtasks(lab)
     pairs = list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
     masks = [chosen_mask(lab, *pair) for pair in pairs]
-    draws = {"draws": lab.study.arithmetic.draws}
-    made = _make(lab, "subtask_ablation", ablate_subtask, masks, "ablations", **draws)
+    missing = [mask for mask in masks
+               if lab.store.find("subtask_ablation", mask.spec(lab) | ablation_spec(lab, mask)) is None]  # fmt: skip
+    run_jobs(ablate_subtask, [(lab, mask) for mask in missing], compute=lab.study.compute, label="ablations")
+    made = [ablate_subtask(lab, mask) for mask in masks]
     return pd.DataFrame(
         {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
         | {"seed": mask.source.seed, "key": artefact.key}
@@ -169,7 +170,7 @@ def transfers(lab: Lab) -> pd.DataFrame:
     """
     subtasks(lab)
     wanted = _transfers(lab)
-    made = _make(lab, "transfers", transfer, wanted, "transfers")
+    made = make_all(lab, "transfers", transfer, wanted, "transfers")
     rows, faults = [], []
     for wish, artefact in zip(wanted, made, strict=True):
         about = wish.induction.model_dump() | {"layers": wish.layers, "seed": wish.seed, "samples": wish.samples}
@@ -313,10 +314,3 @@ def _transfers(lab: Lab) -> list[Transfers]:
 
 def _source(induction: Induction, layers: int, seed: int) -> Source:
     return Source(layers, induction.source, seed)
-
-
-def _make(lab: Lab, kind: str, step: Callable, wanted: Sequence[Any], label: str, **more: Any) -> list[Artefact]:
-    """Take a step for everything wanted; workers are started for what is not there yet, and only then."""
-    jobs = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
-    run_jobs(step, jobs, compute=lab.study.compute, label=label)
-    return [step(lab, one) for one in wanted]

@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from subnet_utils import training
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
@@ -40,7 +41,9 @@ def loss(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(transfers, *, epochs=4, patience=None, weight_decay=0.1, learning_rate=0.01, errors=None, **changes):
+def train(
+    transfers, *, epochs=4, patience=None, weight_decay=0.1, learning_rate=0.01, errors=None, checkpoint=None, **changes
+):
     count = len(transfers)
     model = network(5, **changes).to(next(iter(transfers[0].start.values())).dtype)
 
@@ -51,10 +54,12 @@ def train(transfers, *, epochs=4, patience=None, weight_decay=0.1, learning_rate
 
     def validate(weights):
         seen.append({name: tensor.clone() for name, tensor in weights.items()})
+        if errors and len(seen) > len(errors):
+            raise KeyboardInterrupt
         return {"validation_loss": errors[len(seen) - 1] if errors else [0.5] * count}
 
     recipe = Recipe(learning_rate, epochs, 0, patience=patience, weight_decay=weight_decay)
-    weights, history = train_on(model, transfers, batches, loss, validate, recipe=recipe)
+    weights, history = train_on(model, transfers, batches, loss, validate, recipe=recipe, checkpoint=checkpoint)
     return weights, history, seen
 
 
@@ -174,6 +179,19 @@ def test_training_ends_when_nothing_can_be_better(donor):
     made = [untransferred(network(1)), untransferred(network(2))]
     _, history, _ = train(made, epochs=9, patience=9, errors=[[0.5, 0.0], [0.0, 0.3], [0.1, 0.1]])
     assert len(history) == 2
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(donor, found, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    made = [transplant(donor, network(1), found, carried=True, frozen=True), untransferred(network(2))]
+    errors = [[0.5, 0.5], [0.2, 0.6], [0.3, 0.4], [0.2, 0.5]]
+    whole, history, _ = train(made, patience=4, errors=errors, dropout=0.2)
+    file = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(made, patience=4, errors=errors[:2], dropout=0.2, checkpoint=file)
+    resumed, again, seen = train(made, patience=4, errors=errors[2:], dropout=0.2, checkpoint=file)
+    assert len(seen) == 2 and len(again) == len(history) == 4
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
 def test_dropout_is_a_pure_function_of_the_seed_and_leaves_the_global_state(donor):

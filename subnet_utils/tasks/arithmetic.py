@@ -76,18 +76,21 @@ def task_pairs(maximum: int, *, train: int, validation: int, test: int, seed: in
     return Pairs(*(_pairs(codes, maximum) for codes in (train_codes, held[:validation], held[validation:])))
 
 
-def disambiguation_pairs(maximum: int, *, train: int, validation: int, test: int, seed: int) -> Pairs:
-    """Pairs with a != b, all distinct: `train` of them tell computations apart that agree on the diagonal.
+def disambiguation_pairs(maximum: int, *, train: int, held: Tensor, seed: int) -> Tensor:
+    """Distinct pairs with a != b, int64 [train, 2]: they tell computations apart that agree on the diagonal.
 
-    Validation and test pairs do not depend on `train`, and n pairs are the first n of more. Raises ValueError if there
-    are not as many pairs as asked for.
+    held: pairs that are not to be among them, int64 [m, 2]. n pairs are the first n of more. Raises ValueError if there
+    are not as many as asked for.
     """
     codes = torch.arange(maximum**2)
-    codes = codes[codes // maximum != codes % maximum]
-    _require_enough(len(codes), train=train, validation=validation, test=test)
-    order = _shuffled(codes, "disambiguation", maximum, seed)
-    held, rest = order[: validation + test], order[validation + test :]
-    return Pairs(*(_pairs(chosen, maximum) for chosen in (rest[:train], held[:validation], held[validation:])))
+    codes = codes[(codes // maximum != codes % maximum) & ~torch.isin(codes, held[:, 0] * maximum + held[:, 1])]
+    _require_enough(len(codes), train=train)
+    return _pairs(_shuffled(codes, "disambiguation", maximum, seed)[:train], maximum)
+
+
+def off_diagonal(pairs: Tensor) -> Tensor:
+    """Those of the pairs with a != b."""
+    return pairs[pairs[:, 0] != pairs[:, 1]]
 
 
 def diagonal_pairs(maximum: int) -> Tensor:
