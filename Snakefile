@@ -37,7 +37,7 @@ if PROFILE not in PROFILES:
 
 # The sections alone: to check the whole of it is the notebooks' first act, and would take seconds here.
 SECTIONS = (yaml.safe_load(Path("params", f"{PROFILE}.yaml").read_text()) or {}).get("study") or {}
-NOTEBOOKS = [name for name in NOTEBOOKS if name not in OPTIONAL or SECTIONS.get(OPTIONAL[name])]
+NOTEBOOKS = [name for name in NOTEBOOKS if name not in OPTIONAL or SECTIONS.get(OPTIONAL[name]) not in (None, [])]
 
 PARTS = []
 if int(config.get("parts", 0)):  # one job for every base model with its masks, before the notebooks

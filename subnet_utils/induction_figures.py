@@ -40,18 +40,18 @@ LINES = {
     "random_unfrozen": Line("#c8321e", "-.", "random subnetwork, not frozen"),
 }
 MAIN = ("subnetwork", "full", "random", "scratch")
-"""The conditions of Figures 3 and 6."""
+"""The conditions of Figure 3."""
 FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
 """Those of Figures 8 to 10."""
-LABELS = {"text": "as the text says", "as_released": "as released", "strict": "strict",
+LABELS = {"text": "random as in the text", "as_released": "random as released", "strict": "subnetwork alone",
           "embed_only": "embeddings as control"}  # fmt: skip
 
 
-def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *, chance: float) -> Axes:
+def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) -> Axes:
     """Mean test accuracy with its interval over the number of rows, 0 at the left of a logarithmic axis.
 
-    curves: columns condition, samples, mean, low, high; conditions that it lacks are left out. chance: share of the
-    most common answer, dotted.
+    curves: columns condition, samples, mean, low, high, and chance, the share of the most common answer, dotted;
+    conditions that it lacks are left out.
     """
     numbers = sorted(curves["samples"].unique())
     places = {number: _place(number, numbers) for number in numbers}
@@ -62,7 +62,7 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *,
         line, x = LINES[name], rows["samples"].map(places)
         ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, marker="o", ms=2.6, lw=1.2)
         ax.fill_between(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, alpha=0.13, lw=0)
-    ax.axhline(chance, color="0.45", ls=":", lw=0.9, zorder=0)
+    ax.axhline(curves["chance"].iloc[0], color="0.45", ls=":", lw=0.9, zorder=0)
     ax.xaxis.set_major_locator(FixedLocator(list(places.values())))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([f"{number:g}" for number in numbers], rotation=45 if len(numbers) > 6 else 0)
@@ -70,9 +70,7 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *,
     return ax
 
 
-def panels(
-    frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str] = MAIN, *, chance: float, across: int = 3
-) -> Figure:
+def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str] = MAIN, *, across: int = 3) -> Figure:
     """A panel for each (title, curves), with one legend below."""
     columns = min(len(frames), across)
     rows = math.ceil(len(frames) / columns)
@@ -81,20 +79,20 @@ def panels(
     for ax in axes.flat[len(frames) :]:
         ax.set_axis_off()
     for i, (ax, (title, curves)) in enumerate(zip(axes.flat, frames, strict=False)):
-        accuracy_lines(ax, curves, conditions, chance=chance)
+        accuracy_lines(ax, curves, conditions)
         ax.set_title(title)
         if i % columns:
             ax.set_ylabel("")
     return _legend(figure, axes)
 
 
-def variants(curves: pd.DataFrame, *, chance: float) -> Figure:
-    """Each reading of the method and its control, side by side: the same subnetwork, four conclusions."""
+def variants(curves: pd.DataFrame) -> Figure:
+    """Each reading of the method and its control, side by side. curves: of one depth."""
     shown = [name for name, pair in VARIANTS.items() if set(pair) <= set(curves["condition"])]
     figure, axes = plt.subplots(1, len(shown), figsize=(max(4.6, 1.95 * len(shown)), 2.9), squeeze=False, sharey=True)
     for i, (ax, name) in enumerate(zip(axes.flat, shown, strict=True)):
         pair = VARIANTS[name]
-        accuracy_lines(ax, curves, pair, chance=chance)
+        accuracy_lines(ax, curves, pair)
         upper, lower = (curves[curves["condition"] == one].sort_values("samples") for one in pair)
         places = [_place(number, sorted(curves["samples"].unique())) for number in upper["samples"]]
         ax.fill_between(places, lower["mean"].to_numpy(), upper["mean"].to_numpy(), color="0.9", zorder=0, lw=0)
@@ -114,7 +112,7 @@ def ablations(ax: Axes, tests: pd.DataFrame) -> Axes:
     for shift, (column, (color, label)) in zip((-0.26, 0.0, 0.26), bars.items(), strict=True):
         drawn = ax.bar(places + shift, tests[column], 0.24, color=color, label=label)
         ax.bar_label(drawn, fmt="%.2f", padding=1, fontsize=6.5)
-    ax.plot(places, tests["random_lowest"], "v", color="#111111", ms=4, ls="none", label="worst random draw")
+    ax.plot(places, tests["random_lowest"], "v", color="#111111", ms=4, ls="none", label="lowest of the draws")
     ax.set_xticks(places, tests["label"])
     ax.set(ylabel="accuracy on T1", ylim=(0, 1.12))
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)

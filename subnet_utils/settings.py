@@ -256,7 +256,8 @@ class ArithmeticTraining(Section):
 
 
 class ArithmeticMasks(Section):
-    """Discovery of a subtask's subnetwork (appendices A and B.1). Of several lambdas the sparsest mask at 99% wins."""
+    """Discovery of a subtask's subnetwork (appendices A and B.1). Of several lambdas the sparsest mask at 99% wins,
+    else the most accurate."""
 
     learning_rate: PositiveFloat = 0.001
     epochs: PositiveInt = 50
@@ -289,6 +290,9 @@ class ArithmeticTransfer(Section):
             for name in getattr(self, field):
                 if name not in CONDITIONS:
                     raise fault(field, f"'{name}' is unknown; {nearest(name, CONDITIONS)}")
+            for name in ("subnetwork", "random"):
+                if name not in getattr(self, field):
+                    raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
         return self
 
 

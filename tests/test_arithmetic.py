@@ -72,6 +72,8 @@ def test_ways_to_write_the_same(text, same):
         ("__import__('os')", "unexpected '_' at character 1"),
         ("a^21", "has the power 21, above 20"),
         ("((a+b)^20)^20", "of a degree above 20"),
+        ("a^2^3", r"unexpected '\^' at character 4"),
+        ("(a+b)^20(a+b)", "of a degree above 20"),
         ("(" * 5000, "5000 characters is too long"),
         (7, "7 is no computation"),
     ],
@@ -111,15 +113,15 @@ def test_pairs_of_a_task_are_distinct_and_hold_every_number(maximum, seed):
     assert torch.equal(pairs.train, again.train)
 
 
-def test_disambiguating_pairs_are_off_the_diagonal_nested_and_never_tested():
-    few = arithmetic.disambiguation_pairs(10, train=5, validation=20, test=30, seed=1)
-    many = arithmetic.disambiguation_pairs(10, train=40, validation=20, test=30, seed=1)
-    assert torch.equal(few.train, many.train[:5])
-    assert torch.equal(few.validation, many.validation) and torch.equal(few.test, many.test)
-    everything = [pair for part in (many.train, many.validation, many.test) for pair in codes(part)]
-    assert len(set(everything)) == 90 and all(a != b for a, b in everything)
-    other = arithmetic.disambiguation_pairs(10, train=5, validation=20, test=30, seed=2)
-    assert not torch.equal(few.train, other.train)
+def test_disambiguating_pairs_are_off_the_diagonal_nested_and_not_those_held():
+    held = arithmetic.task_pairs(10, train=10, validation=20, test=30, seed=1)
+    out = torch.cat([held.validation, held.test])
+    few = arithmetic.disambiguation_pairs(10, train=5, held=out, seed=1)
+    many = arithmetic.disambiguation_pairs(10, train=36, held=out, seed=1)
+    assert torch.equal(few, many[:5])
+    assert len(set(codes(many)) - set(codes(out))) == 36 and all(a != b for a, b in codes(many))
+    assert not torch.equal(few, arithmetic.disambiguation_pairs(10, train=5, held=out, seed=2))
+    assert codes(arithmetic.off_diagonal(torch.tensor([[1, 1], [1, 2], [3, 3]]))) == [(1, 2)]
 
 
 def test_the_diagonal_does_not_tell_computations_apart():
@@ -131,7 +133,9 @@ def test_the_diagonal_does_not_tell_computations_apart():
 def test_more_pairs_than_there_are_is_refused():
     with pytest.raises(ValueError, match="90 for train, 20 for validation, 30 for test: more than the 100 pairs"):
         arithmetic.task_pairs(10, train=90, validation=20, test=30, seed=0)
-    with pytest.raises(ValueError, match="more than the 90 pairs"):
-        arithmetic.disambiguation_pairs(10, train=41, validation=20, test=30, seed=0)
+    with pytest.raises(ValueError, match="41 for train: more than the 40 pairs"):
+        arithmetic.disambiguation_pairs(
+            10, train=41, held=arithmetic.off_diagonal(GRID[(GRID < 10).all(dim=1)])[:50], seed=0
+        )
     with pytest.raises(ValueError, match="do not hold each of 10 numbers"):
         arithmetic.task_pairs(10, train=9, validation=1, test=1, seed=0)

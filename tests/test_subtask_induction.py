@@ -12,6 +12,7 @@ from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.settings import Induction
 from subnet_utils.study import Study, StudyError
+from subnet_utils.training import TrainingDiverged
 from tests import micro
 
 ARITHMETIC = {
@@ -110,7 +111,7 @@ def made_up() -> pd.DataFrame:
               ("random", 0): (0.2, 0.3, 0.4), ("random", 1): (0.2, 0.2, 0.2)}  # fmt: skip
     return pd.DataFrame(
         {"source": "a+ab", "subtask": "ab", "target": "a^2+ab", "layers": 2, "condition": condition, "seed": seed,
-         "samples": samples, "test_accuracy": accuracy}
+         "samples": samples, "chance": 0.25, "test_accuracy": accuracy}
         for (condition, seed), accuracies in values.items()
         for samples, accuracy in zip((10, 100, 1000), accuracies, strict=True)
     )  # fmt: skip
@@ -146,11 +147,11 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     main = curves[curves["target"] == "a^2+ab"]
     chance = subtask_induction.chance(lab, "a^2+ab")
     assert chance == pytest.approx(max(np.bincount([(a * a + a * b) % 7 for a in range(12) for b in range(12)])) / 144)
-    figure = induction_figures.panels([("two", main[main["layers"] == 2])], chance=chance)
+    figure = induction_figures.panels([("two", main[main["layers"] == 2])])
     assert len(figure.axes[0].lines) == len(induction_figures.MAIN) + 1
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert labels == ["0", "20"]
-    figure = induction_figures.variants(main[main["layers"] == 2], chance=chance)
+    figure = induction_figures.variants(main[main["layers"] == 2])
     assert len(figure.axes) == len(VARIANTS)
     assert set(induction_figures.LINES) == set(CONDITIONS)
     shown = subtask_induction.further(curves)
@@ -162,6 +163,10 @@ def test_figures_have_a_line_for_each_condition(table, lab):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"transfer": {"conditions": ["subnetwork", "scratch"]}},
+            "conditions: 'random' is missing; a subnetwork and its",
+        ),
         ({"p": 1}, "arithmetic.p: p = 1 is no modulus"),
         ({"max": 5}, "arithmetic.max: max = 5 leaves no symbols for the answers mod 7"),
         ({"inductions": [{"source": "a+c"}]}, "arithmetic.inductions.0.source: 'a+c': unexpected 'c' at character 3"),
@@ -179,6 +184,81 @@ def test_impossible_settings_are_refused_in_one_line(change, message):
     with pytest.raises(StudyError) as error:
         Study.load(study(**change))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_one_seed_and_one_size_are_enough_for_every_table_and_figure(tmp_path):
+    one = Lab.open(
+        study(seeds=[0], layers=[1], inductions=[{}], transfer=ARITHMETIC["transfer"] | {"samples": [20]}), tmp_path
+    )
+    sizes = subtask_induction.densities(subtask_induction.subtasks(one), profile="paper")
+    assert set(sizes["verdict"]) == {"not comparable at this profile"}  # of one seed, and below 99%
+    table = subtask_induction.transfers(one)
+    curves = subtask_induction.curves(table)
+    assert curves["low"].isna().all() and len(subtask_induction.gaps(table)) == len(VARIANTS)
+    induction_figures.panels([("one", curves)])
+    induction_figures.variants(curves)
+
+
+def test_sizes_are_judged_where_every_mask_is_found():
+    found = pd.DataFrame({
+        "source": "a+ab", "subtask": "ab", "layers": 2, "seed": [0, 1], "l0": 1e-7, "chosen": True,
+        "density": [0.076, 0.078], "test_accuracy": [1.0, 0.995],
+    })  # fmt: skip
+    verdict = subtask_induction.densities(found, profile="paper")["verdict"]
+    assert verdict.tolist() == ["agrees"]
+    assert subtask_induction.densities(found.assign(density=[0.010, 0.011]), profile="paper")["verdict"].tolist() == [
+        "differs"
+    ]
+    below = found.assign(test_accuracy=[1.0, 0.5])
+    assert subtask_induction.densities(below, profile="paper")["verdict"].tolist() == ["not comparable at this profile"]
+
+
+def test_beside_the_reference_stand_the_same_sizes_only(tmp_path):
+    large = Lab.open(study(max=100, width=64, heads=4, base=ARITHMETIC["base"] | {"rows": 200},
+                           masks=ARITHMETIC["masks"] | {"rows": 200}), tmp_path)  # fmt: skip
+    ours = made_up().assign(samples=lambda frame: frame["samples"].replace({10: 200, 100: 400}))
+    table = subtask_induction.beside_reference(large, ours)
+    assert set(zip(table["condition"], table["samples"], strict=True)) == {
+        ("subnetwork", 200), ("subnetwork", 400), ("random", 200), ("random", 400),
+    }  # fmt: skip
+    row = table[(table["condition"] == "subnetwork") & (table["samples"] == 400)].iloc[0]
+    assert (row["measured"], row["ours"]) == (0.925, pytest.approx(0.845)) and not row["within_05"]
+    elsewhere = subtask_induction.beside_reference(large, ours.assign(subtask="a"))
+    assert elsewhere.empty
+
+
+def test_a_diverged_condition_costs_no_other(lab, monkeypatch, capsys):
+    original = arithmetic_steps.train_on
+
+    def train_on(model, transfers, *rest, **options):
+        if len(transfers) == 3:
+            raise TrainingDiverged("the loss is not finite", runs=(1,))
+        return original(model, transfers, *rest, **options)
+
+    monkeypatch.setattr(arithmetic_steps, "train_on", train_on)
+    wish = arithmetic_steps.Transfers(1, Induction(), 0, 15, ("subnetwork", "random", "scratch"))
+    rows = arithmetic_steps.transfer(lab, wish).json("result")
+    assert {row["condition"]: "fault" in row for row in rows} == {"subnetwork": False, "random": True, "scratch": False}
+
+
+def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch):
+    seen = {}
+
+    def rows_of(lab, computation, pairs, original=arithmetic_steps._rows):
+        seen.setdefault(computation, []).append({tuple(pair) for pair in pairs.tolist()})
+        return original(lab, computation, pairs)
+
+    monkeypatch.setattr(arithmetic_steps, "_rows", rows_of)
+    fresh = Lab.open(study(), lab.store.root.parent / "another")
+    wish = arithmetic_steps.Transfers(1, Induction(), 0, 20, ("subnetwork", "random"))
+    arithmetic_steps.transfer(fresh, wish)
+    source_train, _, _ = seen["a+ab"]
+    mask_train = seen["ab"][0]
+    train, validation, test, diagonal = seen["a^2+ab"]
+    assert len(train) == 32 and diagonal < train
+    for held in (validation, test):
+        assert held and not held & (source_train | mask_train | train)
+    assert not validation & test
 
 
 def test_a_study_without_arithmetic_says_so(tmp_path):

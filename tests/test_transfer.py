@@ -151,6 +151,19 @@ def test_frozen_weights_keep_their_bits_through_weight_decay(donor, found):
     assert not torch.equal(free[name][0][found.masks[name]], donor.get_parameter(name)[found.masks[name]])
 
 
+def test_frozen_weights_keep_their_bits_in_a_stack_too(donor, found):
+    made = [
+        transplant(donor, network(seed), found, carried=True, frozen=frozen) for seed, frozen in ((1, True), (2, False))
+    ]
+    weights, _, _ = train([*made, untransferred(network(3))], weight_decay=0.5, dropout=0.2)
+    changed = []
+    for name, mask in found.masks.items():
+        original = donor.get_parameter(name)[mask]
+        assert torch.equal(weights[name][0][mask], original)
+        changed.append(torch.equal(weights[name][1][mask], original))
+    assert not any(changed)
+
+
 def test_many_at_once_are_what_each_is_alone(donor, found):
     made = [
         transplant(donor, network(1), inherited(found, c.inherits, seed=0), carried=c.carried, frozen=c.frozen)

@@ -33,9 +33,10 @@ CONDITIONS = {
     "subnetwork_unfrozen": Condition("subnetwork", frozen=False),
     "random_unfrozen": Condition("random", frozen=False),
 }
-"""What is compared. `text`, the paper's words, sets `subnetwork` against `random`; `as_released`, its code, sets it
-against `random_as_released`, where the sampled weights are those drawn anew and all others are inherited and frozen.
-`strict` draws everything outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
+"""What is compared. `text` sets `subnetwork` against `random`, as the paper's words have it, but for embeddings, norms
+and biases, which come along although it does not say so. `as_released`, its code, sets it against `random_as_released`,
+where the sampled weights are those drawn anew and all others are inherited and frozen. `strict` draws everything
+outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
 
 VARIANTS = {
     "text": ("subnetwork", "random"),

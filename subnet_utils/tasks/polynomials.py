@@ -38,6 +38,11 @@ class Polynomial:
             total = (total + term) % p
         return total
 
+    @property
+    def degree(self) -> int:
+        """The largest sum of both powers."""
+        return max((i + j for i, j in self.terms), default=0)
+
     def __add__(self, other: "Polynomial") -> "Polynomial":
         sums = defaultdict(int, self.terms)
         for powers, coefficient in other.terms.items():
@@ -106,25 +111,30 @@ class _Reader:
         while self.next == "*" or self.next == "(" or self.next.isalnum():
             if self.next == "*":
                 self.take()
-            value = value * self.power()
-        if value.terms and max(i + j for i, j in value.terms) > HIGHEST_POWER:
-            raise WrongExpression(f"'{self.text}' is of a degree above {HIGHEST_POWER}; give a smaller one")
+            value = self.times(value, self.power())
         return value
 
     def power(self) -> Polynomial:
         value = self.atom()
-        while self.next == "^":
-            self.take()
-            if not self.next.isdecimal():
-                self.fail()
-            power = int(self.take())
-            if power > HIGHEST_POWER:
-                raise WrongExpression(f"'{self.text}' has the power {power}, above {HIGHEST_POWER}; give a smaller one")
-            result = Polynomial({(0, 0): 1})
-            for _ in range(power):
-                result = result * value
-            value = result
-        return value
+        if self.next != "^":
+            return value
+        self.take()
+        if not self.next.isdecimal():
+            self.fail()
+        power = int(self.take())
+        if power > HIGHEST_POWER:
+            raise WrongExpression(f"'{self.text}' has the power {power}, above {HIGHEST_POWER}; give a smaller one")
+        if self.next == "^":  # a^(b^c) or (a^b)^c: who writes it may mean either
+            self.fail()
+        result = Polynomial({(0, 0): 1})
+        for _ in range(power):
+            result = self.times(result, value)
+        return result
+
+    def times(self, left: Polynomial, right: Polynomial) -> Polynomial:
+        if left.degree + right.degree > HIGHEST_POWER:
+            raise WrongExpression(f"'{self.text}' is of a degree above {HIGHEST_POWER}; give a smaller one")
+        return left * right
 
     def atom(self) -> Polynomial:
         if self.next == "(":
