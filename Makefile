@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES)'
-	@echo 'make test                  run the whole test suite, the notebooks on the tiny profile included'
+	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
 	@echo 'make lab                   open JupyterLab'
 	@echo 'make lint                  check style and formatting of code and notebooks'
 

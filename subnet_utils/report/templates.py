@@ -81,7 +81,7 @@ INDEX = """{% extends "page" %}
 {% if totals.verdicts %}<p>The paper’s values against ours: {{ badges(totals.verdicts) }}</p>{% endif %}
 {% for warning in warnings %}<p class="warning">{{ warning }}</p>{% endfor %}
 <h2>From the paper to this report</h2>
-<p class="soft">{{ missing }} figures and tables of the paper are missing at this profile. Figure 2, a drawing of the
+<p class="soft">{{ missing }} figures and tables of the papers are missing at this profile. Figure 2, a drawing of the
  design, is left out. The means are over those rows of a table in which the paper and we have a number; the verdicts
  are on single values.</p>
 <div class="places"><table><thead><tr><th>Paper</th><th>What it shows</th><th>Here</th><th>Notebook</th>
