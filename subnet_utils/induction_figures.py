@@ -43,6 +43,8 @@ MAIN = ("subnetwork", "full", "random", "scratch")
 """The conditions of Figure 3."""
 FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
 """Those of Figures 8 to 10."""
+FEWEST = 3
+"""Seeds from which on an interval is drawn: that of two is wider than the panel."""
 LABELS = {"text": "random as in the text", "as_released": "random as released", "strict": "subnetwork alone",
           "embed_only": "embeddings as control"}  # fmt: skip
 
@@ -50,7 +52,7 @@ LABELS = {"text": "random as in the text", "as_released": "random as released", 
 def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) -> Axes:
     """Mean test accuracy with its interval over the number of rows, 0 at the left of a logarithmic axis.
 
-    curves: columns condition, samples, mean, low, high, and chance, the share of the most common answer, dotted;
+    curves: columns condition, samples, mean, low, high, n_runs, and chance, the share of the most common answer, dotted;
     conditions that it lacks are left out.
     """
     numbers = sorted(curves["samples"].unique())
@@ -61,7 +63,8 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) ->
             continue
         line, x = LINES[name], rows["samples"].map(places)
         ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, marker="o", ms=2.6, lw=1.2)
-        ax.fill_between(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, alpha=0.13, lw=0)
+        if (rows["n_runs"] >= FEWEST).all():
+            ax.fill_between(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, alpha=0.13, lw=0)
     ax.axhline(curves["chance"].iloc[0], color="0.45", ls=":", lw=0.9, zorder=0)
     ax.xaxis.set_major_locator(FixedLocator(list(places.values())))
     ax.xaxis.set_minor_locator(NullLocator())

@@ -144,6 +144,8 @@ def test_means_over_depths_keep_the_seeds_apart():
 
 def test_figures_have_a_line_for_each_condition(table, lab):
     curves = subtask_induction.curves(table)
+    assert not induction_figures.panels([("two seeds", curves)]).axes[0].collections
+    assert induction_figures.panels([("three", curves.assign(n_runs=3))]).axes[0].collections
     main = curves[curves["target"] == "a^2+ab"]
     chance = subtask_induction.chance(lab, "a^2+ab")
     assert chance == pytest.approx(max(np.bincount([(a * a + a * b) % 7 for a in range(12) for b in range(12)])) / 144)
