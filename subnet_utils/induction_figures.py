@@ -52,8 +52,8 @@ LABELS = {"text": "random as in the text", "as_released": "random as released", 
 def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) -> Axes:
     """Mean test accuracy with its interval over the number of rows, 0 at the left of a logarithmic axis.
 
-    curves: columns condition, samples, mean, low, high, n_runs, and chance, the share of the most common answer, dotted;
-    conditions that it lacks are left out.
+    curves: columns condition, samples, mean, low, high, n_runs, and chance, the share of the most common answer, which
+    is dotted; conditions that it lacks are left out.
     """
     numbers = sorted(curves["samples"].unique())
     places = {number: _place(number, numbers) for number in numbers}
