@@ -4,6 +4,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the command line name another profile."""
     parser.addoption("--study", default="params/check.yaml", help="profile that the notebooks are run on")
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.lab import CHECKPOINT, Lab, best_pruning
+from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.discover import discover
@@ -133,11 +133,7 @@ def transfer(lab: Lab, transfers: Transfers) -> Artefact:
 
 def load_subtask(lab: Lab, mask: SubtaskMask) -> Subnetwork:
     """The subnetwork of a mask. Raises TrainingDiverged if its training ended without one."""
-    artefact = find_subtask(lab, mask)
-    fault = artefact.json("result").get("fault")
-    if fault:
-        raise TrainingDiverged(fault)
-    return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+    return subnetwork_in(find_subtask(lab, mask))
 
 
 def load_source(lab: Lab, source: Source) -> StagedModel:

@@ -86,6 +86,14 @@ def make_all(lab: Lab, kind: str, step: Callable, wanted: Sequence[Any], label: 
     return [step(lab, one) for one in wanted]
 
 
+def subnetwork_in(artefact: Artefact) -> Subnetwork:
+    """The subnetwork that an artefact of a mask holds. Raises TrainingDiverged if its training ended without one."""
+    fault = artefact.json("result").get("fault")
+    if fault:
+        raise TrainingDiverged(fault)
+    return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+
 @dataclass(frozen=True)
 class Network:
     """One base model to be: an architecture on a task, with a recipe and a seed.

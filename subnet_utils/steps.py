@@ -18,7 +18,17 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils.evaluation import Score, score_both
 from subnet_utils.jobs import worker_count
-from subnet_utils.lab import CHECKPOINT, Lab, Network, data_of, load_base, precision_of, train_base, untrained
+from subnet_utils.lab import (
+    CHECKPOINT,
+    Lab,
+    Network,
+    data_of,
+    load_base,
+    precision_of,
+    subnetwork_in,
+    train_base,
+    untrained,
+)
 from subnet_utils.masks import search
 from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
@@ -105,11 +115,7 @@ def masks_at_once(lab: Lab, network: Network) -> int:
 
 def load_subnetwork(lab: Lab, mask: Mask) -> Subnetwork:
     """The subnetwork of a mask, found if need be. Raises TrainingDiverged if its training ended without one."""
-    artefact = find_mask(lab, mask)
-    fault = artefact.json("result").get("fault")
-    if fault:
-        raise TrainingDiverged(fault)
-    return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+    return subnetwork_in(find_mask(lab, mask))
 
 
 def seconds_of(artefact: Artefact) -> float:
