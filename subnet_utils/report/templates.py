@@ -33,7 +33,8 @@ th { text-align: left; background: #eef2f5; position: sticky; top: 0; }
 table, th, td { border: 0; }
 th, td { padding: .28rem .42rem; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
 .places { overflow-x: auto; margin: .8rem 0; }
-.places th, .places td { white-space: normal; } .places td.number { white-space: nowrap; } .places td.place { min-width: 4.4rem; }
+.places th, .places td { white-space: normal; } .places td.number { white-space: nowrap; }
+.places td.place { min-width: 4.4rem; }
 .places td.warning { padding: .28rem .8rem; } .places .soft { font-size: inherit; }
 .places .label { font-size: .74rem; white-space: nowrap; } .places .title { min-width: 12rem; }
 .number { text-align: right; } td.long, td.not-comparable { white-space: normal; min-width: 8.5rem; }
