@@ -18,10 +18,10 @@ from filelock import FileLock, Timeout
 
 NOTEBOOKS = (
     "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "07_subtask_induction", "11_cost_of_a_study",
+    "07_subtask_induction", "07b_shape_bias", "11_cost_of_a_study",
 )
 # What a study may do without: a notebook about a section that its profile lacks is left out.
-OPTIONAL = {"05_pretraining": "pretrained", "07_subtask_induction": "arithmetic"}
+OPTIONAL = {"05_pretraining": "pretrained", "07_subtask_induction": "arithmetic", "07b_shape_bias": "images"}
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (

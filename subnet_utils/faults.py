@@ -19,7 +19,8 @@ WANTED = {
     "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",
     "tuple_type": "a list, in square brackets", "too_long": "at most {max_length} entries",
     "model_type": "a mapping of keys", "model_attributes_type": "a mapping of keys",
-    "greater_than": "more than {gt:g}", "greater_than_equal": "at least {ge:g}", "finite_number": "a finite number",
+    "greater_than": "more than {gt:g}", "greater_than_equal": "at least {ge:g}", "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}", "finite_number": "a finite number",
     "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits and underscores",
 }  # fmt: skip
 """What to give instead, by pydantic's name of the fault."""

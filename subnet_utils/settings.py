@@ -47,7 +47,8 @@ class Compute(Section):
     """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
 
 
-def _heads_divide_width(architecture: "Bert | ViT") -> "Bert | ViT":
+def heads_divide_width(architecture: T) -> T:
+    """Validator of a transformer's sizes."""
     if architecture.width % architecture.heads:
         what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
         raise fault("width", what)
@@ -65,7 +66,7 @@ class Bert(Section):
     pretrained: str | None = None
     """Folder (or hub name) to take weights and tokenizer from."""
 
-    _widths = model_validator(mode="after")(_heads_divide_width)
+    _widths = model_validator(mode="after")(heads_divide_width)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ class ViT(Section):
     head_width: PositiveInt = 2048
     embedding: PositiveInt = 128
 
-    _widths = model_validator(mode="after")(_heads_divide_width)
+    _widths = model_validator(mode="after")(heads_divide_width)
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from subnet_utils import reference
 from subnet_utils.faults import explain, fault
+from subnet_utils.image_settings import Images
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     Arithmetic,
@@ -180,6 +181,8 @@ class Study(Section):
     """Controls of the ablations (notebook 04)."""
     arithmetic: Arithmetic | None = None
     """Subtask induction in modular arithmetic (notebook 07)."""
+    images: Images | None = None
+    """Subtask induction with images (notebook 07b)."""
     check_halving: bool = False
     """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,8 @@ from subnet_utils.store import StoreError, load_tensors, save_tensors
 
 CHECKPOINT_SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
+MOMENTUM = 0.9
+"""Of stochastic gradient descent."""
 
 
 class TrainingDiverged(RuntimeError):
@@ -46,12 +48,13 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to optimize: Adam, without weight decay in *Break It Down* (sections 5 and B).
+    """How to optimize: by default Adam, without weight decay in *Break It Down* (sections 5 and B).
 
     seed: one for each of the runs that are stacked. patience: epochs without a better validation loss before training
     stops; the best weights are kept, of each stacked run its own. None: all epochs are run and the last weights are
     kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one.
-    weight_decay: decoupled, as in AdamW. judged_by: column of the history that is small where the weights are good.
+    optimizer: 'adam', whose weight decay is decoupled (AdamW), or 'sgd' with momentum .9. judged_by: column of the
+    history that is small where the weights are good.
     """
 
     learning_rate: float
@@ -61,6 +64,7 @@ class Recipe:
     final_share: float = 1.0
     weight_decay: float = 0.0
     judged_by: str = "validation_loss"
+    optimizer: Literal["adam", "sgd"] = "adam"
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch; `final_share` of it would be reached in the one after the last."""
@@ -109,9 +113,7 @@ def fit(
     """
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
-    # fused: one pass over weights, gradients and moments instead of about ten
-    kind = torch.optim.AdamW if recipe.weight_decay else torch.optim.Adam
-    optimizer = kind(parameters.values(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+    optimizer = _optimizer(parameters, recipe)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
     saved, pause = time.monotonic(), CHECKPOINT_SECONDS
@@ -191,6 +193,15 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         bar.close()
 
 
+def _optimizer(parameters: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+    # fused: one pass over weights, gradients and moments instead of about ten
+    common = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(parameters.values(), momentum=MOMENTUM, **common)
+    kind = torch.optim.AdamW if recipe.weight_decay else torch.optim.Adam
+    return kind(parameters.values(), **common)
+
+
 def _epoch(state: Progress, batches, loss, optimizer, label: str) -> float | list[float]:
     """One pass of optimization; the mean loss over its batches, of each run if they are stacked."""
     losses = []
@@ -213,7 +224,9 @@ def _epoch(state: Progress, batches, loss, optimizer, label: str) -> float | lis
     return mean.tolist()
 
 
-def _require_finite(what: str, value: Tensor | float, state: Progress, optimizer: torch.optim.Adam, label: str) -> None:
+def _require_finite(
+    what: str, value: Tensor | float, state: Progress, optimizer: torch.optim.Optimizer, label: str
+) -> None:
     """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite; the runs are dimension 0."""
     values = torch.atleast_1d(torch.as_tensor(value))
     bad = ~values.isfinite().reshape(len(values), -1).all(dim=1)

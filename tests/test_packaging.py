@@ -166,7 +166,7 @@ folder.mkdir(parents=True, exist_ok=True)
 """
 NAMES = [
     "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "07_subtask_induction", "11_cost_of_a_study",
+    "07_subtask_induction", "07b_shape_bias", "11_cost_of_a_study",
 ]  # fmt: skip
 
 
@@ -259,13 +259,13 @@ def test_a_committed_manifest_does_not_count_as_a_run(checkout: Path):
 
 def test_notebooks_about_sections_that_a_profile_lacks_are_left_out(checkout: Path):
     profile = yaml.safe_load((checkout / "params/tiny.yaml").read_text())
-    for section in ("pretrained", "arithmetic"):
+    for section in ("pretrained", "arithmetic", "images"):
         del profile["study"][section]
     (checkout / "params/small.yaml").write_text(yaml.safe_dump(profile))
     dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=small", folder=checkout)
     code, output = finish(dry_run)
     assert code == 0
-    kept = [name for name in NAMES if name not in ("05_pretraining", "07_subtask_induction")]
+    kept = [name for name in NAMES if name not in ("05_pretraining", "07_subtask_induction", "07b_shape_bias")]
     assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(kept)] == kept
     assert "05_pretraining" not in output
 

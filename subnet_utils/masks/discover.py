@@ -7,7 +7,7 @@ single small mask would leave idle.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,20 +63,30 @@ def discover(
     start: str,
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
+    watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
     checkpoint: Path | None = None,
     label: str = "mask",
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
     items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
-    autocast: context in which the suffix runs forward. The model's weights and buffers stay as they are, bit for bit.
+    autocast: context in which the suffix runs forward; watch: what to add to the history of the subnetwork that
+    thresholding gives after each epoch. The model's weights and buffers stay as they are, bit for bit.
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
     schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
     that is not finite.
     """
     wanted = Wanted(items, batches, method, recipe.seed)
     (found,) = discover_many(
-        model, [wanted], loss, start=start, recipe=recipe, autocast=autocast, checkpoint=checkpoint, label=label
+        model,
+        [wanted],
+        loss,
+        start=start,
+        recipe=recipe,
+        autocast=autocast,
+        watch=watch,
+        checkpoint=checkpoint,
+        label=label,
     )
     if isinstance(found, TrainingDiverged):
         raise found
@@ -91,6 +101,7 @@ def discover_many(
     start: str,
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
+    watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
     label: str = "masks",
@@ -112,7 +123,7 @@ def discover_many(
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
     ready = [replace(one, items=_outputs(prefix, one.items, device)) for one in wanted]
-    train = _Together(suffix, names, network, loss, recipe, autocast, checkpoint, stop_after, label)
+    train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
     found = train.all(ready)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
@@ -129,6 +140,7 @@ class _Together:
     loss: Callable[[Tensor, Tensor], Tensor]
     recipe: Recipe
     autocast: Callable[[], AbstractContextManager]
+    watch: Callable[[Subnetwork], Mapping[str, float]] | None
     checkpoint: Path | None
     stop_after: int | None
     label: str
@@ -190,7 +202,7 @@ class _Together:
             lambda epoch: self._batches(wanted, epoch),
             losses,
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
-            observe=lambda epoch: _observe(method, logits, epoch),
+            observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
             stop_after=self.stop_after,
             label=self.label,
@@ -216,11 +228,20 @@ class _Together:
                 generators[0],
             )
 
+    def _watched(self, method: MaskMethod, logits: dict[str, Tensor]) -> dict[str, list[float]]:
+        """What is to be known of every mask's subnetwork as it is now."""
+        if self.watch is None:
+            return {}
+        rows = [self.watch(self._thresholded(method, logits, i)) for i in range(len(next(iter(logits.values()))))]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def _thresholded(self, method: MaskMethod, logits: dict[str, Tensor], i: int) -> Subnetwork:
+        return Subnetwork({name: method.hard(tensor.detach()[i]) for name, tensor in logits.items()}, self.network)
+
     def _discovery(self, method: MaskMethod, logits: dict[str, Tensor], history: pd.DataFrame, i: int) -> Discovery:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
-        masks = {name: method.hard(tensor.detach()[i]) for name, tensor in logits.items()}
         bins = [column for column in own if column.startswith("bin_")]
-        return Discovery(Subnetwork(masks, self.network), own.drop(columns=bins), own[["epoch", *bins]])
+        return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
 
 
 def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:

@@ -8,6 +8,7 @@ Several transfers of one architecture are trained at once (`torch.func.vmap`), w
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,10 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Transfer:
-    """A network to be trained: start: its weights by name; frozen: name -> bool, True where a weight stays as it is."""
+    """A network to be trained. start: its weights, and running statistics, by name.
+
+    frozen: name -> bool, True where a weight stays as it is.
+    """
 
     start: Weights
     frozen: Weights
@@ -57,13 +61,14 @@ def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
 def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:
     """The weights of `fresh` with those of `donor` in the places that `kept` names.
 
-    carried: all weights that no mask covers come from the donor too. frozen: the kept ones are not trained. Raises
-    WrongNetwork if `kept` is not a subnetwork of the donor, ValueError for networks of different shapes.
+    carried: all that no mask covers comes from the donor too, running statistics among it. frozen: the kept ones are
+    not trained. Raises WrongNetwork if `kept` is not a subnetwork of the donor, ValueError for networks of different
+    shapes.
     """
     found = fingerprint(donor)
     if found != kept.network:
         raise WrongNetwork(f"this subnetwork belongs to network {kept.network}, not to {found}; give its own donor")
-    ours, theirs = dict(fresh.named_parameters()), dict(donor.named_parameters())
+    ours, theirs = _state(fresh), _state(donor)
     if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
         raise ValueError("donor and new network differ in their weights' names or shapes; build both alike")
     start = {}
@@ -79,7 +84,13 @@ def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carr
 
 def untransferred(fresh: StagedModel) -> Transfer:
     """A network that inherits nothing: ordinary training."""
-    return Transfer({name: weight.detach().clone() for name, weight in fresh.named_parameters()}, {})
+    return Transfer({name: weight.detach().clone() for name, weight in _state(fresh).items()}, {})
+
+
+def _state(model: StagedModel) -> dict[str, Tensor]:
+    """Weights and running statistics by name, without counters."""
+    state = dict(model.named_parameters()) | dict(model.named_buffers())
+    return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
 
 
 def train_on(
@@ -90,6 +101,8 @@ def train_on(
     validate: Callable[[dict[str, Tensor]], Mapping[str, list[float]]],
     *,
     recipe: Recipe,
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
+    updating: bool = True,
     checkpoint: Path | None = None,
     label: str = "transfer",
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
@@ -97,19 +110,23 @@ def train_on(
 
     model: of the architecture; its own weights are not used. batches(epoch): pairs of inputs and targets, [k, B, ...]
     each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
-    numbers, with what the recipe judges by. Frozen weights come back with the bits that they had. Raises
-    TrainingDiverged for a loss that is not finite.
+    numbers, with what the recipe judges by; autocast: context of the forward pass; updating: whether the network is in
+    training mode, which dropout and running statistics (these for one network at a time) depend on. Frozen weights come
+    back with the bits that they had. Raises TrainingDiverged for a loss that is not finite.
     """
     device, count = next(model.parameters()).device, len(transfers)
     fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
-    new = {name: weights.clone().requires_grad_() for name, weights in fixed.items()}
+    trained = dict(model.named_parameters())
+    new = {name: weights.clone().requires_grad_(name in trained) for name, weights in fixed.items()}
     stays = {}
     for name in sorted({name for one in transfers for name in one.frozen}):
         none = torch.zeros(fixed[name].shape[1:], dtype=torch.bool)
         stays[name] = torch.stack([one.frozen.get(name, none) for one in transfers]).to(device)
 
     def one_loss(own, original, kept, inputs: Tensor, targets: Tensor) -> Tensor:
-        return loss(torch.func.functional_call(model, _merged(own, original, kept), (inputs,)), targets)
+        with autocast():
+            outputs = torch.func.functional_call(model, _merged(own, original, kept), (inputs,))
+        return loss(outputs.float(), targets)
 
     def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
         inputs, targets = (tensor.to(device) for tensor in batch)
@@ -128,7 +145,7 @@ def train_on(
         torch.manual_seed(generator_for("dropout", recipe.seed, epoch).initial_seed())
         return batches(epoch)
 
-    model.train()
+    model.train(updating)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         history = fit(
             new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), checkpoint=checkpoint, label=label
@@ -154,13 +171,15 @@ def measure_all(
     def one(own: dict[str, Tensor], items: Tensor, wanted: Tensor) -> Tensor:
         return measure(torch.func.functional_call(model, own, (items,)), wanted)
 
+    def every(items: Tensor, wanted: Tensor) -> Tensor:
+        if len(next(iter(weights.values()))) == 1:
+            return one({name: tensor.squeeze(0) for name, tensor in weights.items()}, items, wanted)[None]
+        with sdpa_kernel(SDPBackend.MATH):
+            return torch.vmap(one, in_dims=(0, None, None))(dict(weights), items, wanted)
+
     model.eval()
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
-    with sdpa_kernel(SDPBackend.MATH):
-        found = [
-            torch.vmap(one, in_dims=(0, None, None))(dict(weights), items.to(device), wanted.to(device))
-            for items, wanted in chunks
-        ]
+    found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
     model.train(training)
     return torch.cat(found, dim=1)
 

@@ -9,13 +9,21 @@ import torch
 from subnet_utils.names import nearest
 
 from .causal import gpt2
+from .classifiers import resnet_classifier, vit_classifier
 from .language import bert
 from .staged import StagedModel, fingerprint
 from .vision import require_resolution, resnet, vit
 
 __all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "gpt2", "resnet", "vit"]
 
-FAMILIES = {"bert": bert, "gpt2": gpt2, "resnet": resnet, "vit": vit}
+FAMILIES = {
+    "bert": bert,
+    "gpt2": gpt2,
+    "resnet": resnet,
+    "vit": vit,
+    "resnet_classifier": resnet_classifier,
+    "vit_classifier": vit_classifier,
+}
 FROM_DATA = ("vocabulary", "resolution")
 """Sizes that follow from the data, given to `build` beside the architecture."""
 
@@ -29,8 +37,9 @@ def build(
 ) -> StagedModel:
     """The network that an architecture describes, its weights a pure function of the seed.
 
-    architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit", ...}`, the rest being arguments of the function of
-    that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels a side (vit; checked for resnet).
+    architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit" | "resnet_classifier" | "vit_classifier", ...}`, the
+    rest being arguments of the function of that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels
+    a side (vit, vit_classifier; checked for resnet).
     The global random state is left as it was. Raises ValueError for an unknown family, unknown or missing
     keys, and impossible sizes.
 

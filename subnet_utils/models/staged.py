@@ -11,7 +11,7 @@ No network is ever edited: masked weights go through
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +29,19 @@ class StagedModel(nn.Module):
     stages: name -> module. A module takes the tensors of a state as its arguments and returns the next state,
     a tuple; the last stage of a whole network returns the embeddings, one tensor.
     trim: optional function state -> state behind `compact`; without one `compact` changes nothing.
+    unmasked: stages whose weights no mask covers.
     """
 
-    def __init__(self, stages: Mapping[str, nn.Module], *, trim: Callable[[State], State] | None = None) -> None:
+    def __init__(
+        self,
+        stages: Mapping[str, nn.Module],
+        *,
+        trim: Callable[[State], State] | None = None,
+        unmasked: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.stages = nn.ModuleDict(stages)
-        self._trim = trim
+        self._trim, self._unmasked = trim, tuple(unmasked)
 
     @property
     def stage_names(self) -> tuple[str, ...]:
@@ -67,6 +74,7 @@ class StagedModel(nn.Module):
         return tuple(
             f"{module_name}.{weight}"
             for stage in after
+            if stage not in self._unmasked
             for module_name, module in self.stages[stage].named_modules(prefix=f"stages.{stage}")
             for weight in _matrices(module)
         )
@@ -80,7 +88,7 @@ class StagedModel(nn.Module):
         return state if self._trim is None else self._trim(state)
 
     def _part(self, names: tuple[str, ...]) -> "StagedModel":
-        return StagedModel({name: self.stages[name] for name in names}, trim=self._trim)
+        return StagedModel({name: self.stages[name] for name in names}, trim=self._trim, unmasked=self._unmasked)
 
     def _split(self, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = self.stage_names

@@ -42,11 +42,16 @@ PLACES = {
     "Table 15": "Overlap between inside and number",
     # *Instilling Inductive Biases with Subnetworks*; its Figures 1 and 2 are drawings
     "Subtask Induction, Figure 3": "Test accuracy by disambiguating samples",
-    "Subtask Induction, Figure 6": "The same, by depth",
+    "Subtask Induction, Figure 4": "Mean-pooled images",
+    "Subtask Induction, Figure 5": "Training dynamics with images",
+    "Subtask Induction, Figure 6": "Figure 3, depth by depth",
     "Subtask Induction, Figure 7": "Frozen and trained subnetworks",
     "Subtask Induction, Figure 8": "ab for other computations",
     "Subtask Induction, Figure 9": "a^2 for two computations",
     "Subtask Induction, Figure 10": "Two subnetworks for one computation",
+    "Subtask Induction, Figure 11": "Discovery of shape subnetworks",
+    "Subtask Induction, Table 1": "Accuracies and cue conflict",
+    "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
     "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
 }
 """What the report has to show or to name as missing, in the papers' order, each with a few words of its caption. Those

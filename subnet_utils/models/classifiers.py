@@ -1,0 +1,260 @@
+"""Image classifiers: ResNets and vision transformers with a linear layer for an answer.
+
+*Instilling Inductive Biases with Subnetworks* (section 5.2, appendix C.1) uses ResNet18 and ViT-B/16, pretrained, with
+a new classifier for 16 classes. The blocks are torchvision's. Published weights are read from a local file or folder,
+or fetched by the library that publishes them. Smaller networks of the same kind can be had by giving sizes; group
+normalization then spares them the running statistics.
+
+A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1]. The last stage, `classifier`, returns logits
+[m, classes] and is never masked.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torchvision.models import ResNet18_Weights
+from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
+from torchvision.models.vision_transformer import VisionTransformer
+
+from subnet_utils.names import nearest
+
+from .staged import StagedModel, require_multiple, require_positive
+from .vision import BLOCKS, MaxPool, Patches, Stage, TransformerLayer
+
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of ImageNet's channels: what torchvision's weights expect."""
+HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+"""What ViT's own weights expect, and what is used without published weights."""
+CLASSIFIER = "classifier"
+VIT_NAMES = (
+    ("embeddings.cls_token", "patches.class_token"),
+    ("embeddings.position_embeddings", "patches.pos_embedding"),
+    ("embeddings.patch_embeddings.projection", "patches.conv_proj"),
+    ("attention.q_proj", "in_proj"),
+    ("attention.k_proj", "in_proj"),
+    ("attention.v_proj", "in_proj"),
+    ("attention.o_proj", "self_attention.out_proj"),
+    ("layernorm_before", "ln_1"),
+    ("layernorm_after", "ln_2"),
+    ("mlp.fc1", "mlp.0"),
+    ("mlp.fc2", "mlp.3"),
+    ("layernorm.", f"{CLASSIFIER}.ln."),
+)
+"""transformers' names of a ViT's parts, and ours."""
+TORCHVISION = "torchvision"
+"""In place of a file: the weights that torchvision publishes, fetched from its server."""
+
+
+class WeightsError(ValueError):
+    """Published weights cannot be had or do not fit; the message names the file and the remedy."""
+
+
+class Channels(nn.Module):
+    """Images [m, 3, H, W], uint8 or floats in [0, 1] -> floats normalized channel by channel."""
+
+    def __init__(self, statistics: tuple[Sequence[float], Sequence[float]]) -> None:
+        super().__init__()
+        self.mean, self.std = statistics
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalized images."""
+        values = images.float() / 255 if images.dtype == torch.uint8 else images
+        mean, std = (values.new_tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
+        return (values - mean) / std
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group normalization, four channels a group (fewer where there are not as many)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(max(1, channels // 4), channels)
+
+
+NORMS = {"group": GroupNorm, "batch": nn.BatchNorm2d}
+
+
+def resnet_classifier(
+    *,
+    classes: int,
+    block: str = "basic",
+    depths: Sequence[int] = (2, 2, 2, 2),
+    width: int = 64,
+    norm: str = "batch",
+    small_stem: bool = False,
+    pretrained: str | None = None,
+) -> StagedModel:
+    """A ResNet with stages `stem`, `stage_1` to `stage_4` and `classifier`; by default ResNet18.
+
+    norm: 'batch', or 'group' for networks without running statistics; small_stem: a 3x3 convolution of stride 2 in
+    place of the 7x7 one and the pooling after it. pretrained: a file (safetensors, or a state dict of tensors alone)
+    with torchvision's names, or 'torchvision'; the classifier is drawn anew. Raises ValueError for sizes that make no
+    network, WeightsError for weights that cannot be had or do not fit.
+    """
+    require_positive(classes=classes, width=width, **{f"depths[{i}]": depth for i, depth in enumerate(depths)})
+    for what, name, valid in (("block", block, BLOCKS), ("norm", norm, NORMS)):
+        if name not in valid:
+            raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
+    if len(depths) != 4:
+        raise ValueError(f"depths must be four numbers, one per stage, got {depths!r}")
+    make = NORMS[norm]
+    stages, channels = {"stem": _stem(width, make, small_stem, IMAGENET if pretrained else HALF)}, width
+    for i, depth in enumerate(depths):
+        stride = 1 if i == 0 else 2
+        stages[f"stage_{i + 1}"], channels = _blocks(BLOCKS[block], depth, channels, width * 2**i, stride, make)
+    pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
+    stages[CLASSIFIER] = nn.Sequential(OrderedDict([*pool, ("fc", nn.Linear(channels, classes))]))
+    model = StagedModel(stages, unmasked=(CLASSIFIER,))
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    if pretrained is not None:
+        _load(model, {_staged(name): tensor for name, tensor in _torchvision(pretrained).items()}, pretrained)
+    return model
+
+
+def vit_classifier(
+    *,
+    classes: int,
+    resolution: int,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    mlp_width: int = 3072,
+    patch: int = 16,
+    pretrained: str | None = None,
+) -> StagedModel:
+    """A vision transformer with stages `patches`, `layer_1` to `layer_n` and `classifier`; by default ViT-B/16.
+
+    resolution: pixels a side. pretrained: a folder, or hub name, from which transformers loads a ViT; the classifier is
+    drawn anew. Raises ValueError for sizes that make no network, WeightsError for weights that do not fit.
+    """
+    require_positive(classes=classes, layers=layers, width=width, heads=heads, mlp_width=mlp_width, patch=patch)
+    require_multiple(width, heads)
+    if resolution % patch:
+        raise ValueError(f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it")
+    transformer = VisionTransformer(resolution, patch, layers, heads, width, mlp_width)
+    first = Patches(transformer)
+    first.pixels = Channels(HALF)
+    stages = {"patches": first}
+    for i, block in enumerate(transformer.encoder.layers):
+        stages[f"layer_{i + 1}"] = TransformerLayer(block, first_only=i == layers - 1)
+    stages[CLASSIFIER] = _TokenClassifier(
+        OrderedDict([("ln", transformer.encoder.ln), ("fc", nn.Linear(width, classes))])
+    )
+    model = StagedModel(stages, unmasked=(CLASSIFIER,))
+    if pretrained is not None:
+        weights, epsilon = _transformers(pretrained, layers)
+        _load(model, weights, pretrained)
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.eps = epsilon
+    return model
+
+
+class _TokenClassifier(nn.Sequential):
+    """Final layer normalization of the class token, then the linear classifier."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden[:, 0])
+
+
+def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> Stage:
+    """Normalized pixels to the first feature map, at half (small) or a quarter of the resolution."""
+    kernel = 3 if small else 7
+    modules = OrderedDict(
+        pixels=Channels(statistics),
+        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        bn1=norm(width),
+    )
+    if not small:
+        modules["maxpool"] = MaxPool(3, stride=2, padding=1)
+    modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
+    return Stage(modules)
+
+
+def _blocks(
+    block: type[BasicBlock | Bottleneck], depth: int, channels: int, planes: int, stride: int, norm: type[nn.Module]
+) -> tuple[Stage, int]:
+    """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
+    out = planes * block.expansion
+    downsample = None
+    if stride != 1 or channels != out:
+        downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
+    first = block(channels, planes, stride, downsample, norm_layer=norm)
+    return Stage(first, *(block(out, planes, norm_layer=norm) for _ in range(1, depth))), out
+
+
+def _torchvision(source: str) -> Mapping[str, Tensor]:
+    """A state dict with torchvision's names. Nothing but tensors is read from a file."""
+    if source == TORCHVISION:
+        try:
+            return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False, check_hash=True, weights_only=True)
+        except OSError as error:
+            message = f"torchvision's weights cannot be fetched ({error}); give 'pretrained' a local file"
+            raise WeightsError(message) from None
+    path = Path(source)
+    if not path.is_file():
+        raise WeightsError(f"no file {source}; give 'pretrained' a file of weights, or '{TORCHVISION}' to fetch them")
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a damaged file makes the two libraries raise
+        raise WeightsError(
+            f"{source} cannot be read as weights: {str(error).splitlines()[0]}; fetch it again"
+        ) from None
+
+
+def _staged(name: str) -> str:
+    """torchvision's name of a ResNet's weight -> ours."""
+    first, _, rest = name.partition(".")
+    if first.startswith("layer"):
+        return f"stages.stage_{first.removeprefix('layer')}.{rest}"
+    return f"stages.{CLASSIFIER}.{name}" if first == "fc" else f"stages.stem.{name}"
+
+
+def _transformers(source: str, layers: int) -> tuple[dict[str, Tensor], float]:
+    """The weights of a transformers ViT by our names, and the epsilon of its normalizations."""
+    from transformers import ViTModel  # seconds to import, needed by few
+
+    try:
+        found = ViTModel.from_pretrained(source, add_pooling_layer=False)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"no ViT in {source}: {str(error).splitlines()[0]}; give a folder or hub name") from None
+    if found.config.num_hidden_layers != layers:
+        raise WeightsError(
+            f"{source} has {found.config.num_hidden_layers} layers, the network {layers}; make them equal"
+        )
+    renamed = {}
+    for name, tensor in found.state_dict().items():
+        kind = name.rpartition(".")[2]
+        for theirs, ours in VIT_NAMES:
+            name = name.replace(theirs, ours)
+        # torch's attention has query, key and value in one matrix: they come in this order
+        renamed.setdefault(f"self_attention.in_proj_{kind}".join(name.split(f"in_proj.{kind}")), []).append(tensor)
+    weights = {f"stages.{_layer(name)}": torch.cat(parts) for name, parts in renamed.items()}
+    return weights, found.config.layer_norm_eps
+
+
+def _layer(name: str) -> str:
+    """`layers.0.rest` -> `layer_1.rest`."""
+    first, _, rest = name.partition(".")
+    number, _, rest = rest.partition(".") if first == "layers" else ("", "", "")
+    return f"layer_{int(number) + 1}.{rest}" if number else name
+
+
+def _load(model: StagedModel, weights: Mapping[str, Tensor], source: str) -> None:
+    """Put weights into all of a network but its classifier's linear layer. Raises WeightsError if they do not fit."""
+    own = model.state_dict()
+    needed = {name for name in own if not name.startswith(f"stages.{CLASSIFIER}.fc.")}
+    for name in sorted(needed):
+        if name not in weights:
+            raise WeightsError(f"{source} has no '{name.removeprefix('stages.')}'; is it of another architecture?")
+        if weights[name].shape != own[name].shape:
+            shapes = f"{tuple(weights[name].shape)}, the network {tuple(own[name].shape)}"
+            raise WeightsError(f"'{name.removeprefix('stages.')}' in {source} is {shapes}; make the sizes equal")
+    model.load_state_dict({name: weights[name] for name in needed}, strict=False)

@@ -1,0 +1,220 @@
+"""Mean-pooled images, and image sets from folders (*Instilling Inductive Biases with Subnetworks*, section 5.1).
+
+Mean pooling gives every pixel the mean of its segment: local texture is gone, global shape is left. The paper's
+segments are Segment Anything's; where its weights are not at hand, a classical segmentation serves. Sets come from
+folders in torchvision's layout, a folder a class: 16-class ImageNet and the cue-conflict images of Geirhos et al.
+(2019), of which those whose two cues agree are left out.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from skimage.segmentation import felzenszwalb
+from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from subnet_utils.names import nearest
+
+SHORTER_SIDE = 256 / 224
+"""Images are resized to this many times the resolution, then cut to its middle."""
+POINTS, SMALLEST = 16, 100
+"""Segment Anything is asked at 16 points a side, and at half as many in each quarter of the image; segments of fewer
+pixels are dropped."""
+
+
+class ImageError(ValueError):
+    """A folder lacks a class, or a file is no image; the message names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and what they show. pixels: uint8 [n, 3, r, r]; shapes, textures: int64 [n], numbers of classes.
+
+    In an ordinary image shape and texture are of the same class.
+    """
+
+    pixels: Tensor
+    shapes: Tensor
+    textures: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+
+def mean_pool(image: NDArray[np.uint8], segments: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Paint each segment with its mean color, large ones first, so that a smaller one lies over a larger one.
+
+    image: [h, w, 3]; segments: [k, h, w], which may overlap. Means are those of the original pixels of the whole
+    segment; what no segment covers gets one mean.
+    """
+    painted = np.empty_like(image)
+    rest = ~segments.any(axis=0)
+    if rest.any():
+        painted[rest] = _mean(image, rest)
+    for i in np.argsort(-segments.sum(axis=(1, 2)), kind="stable"):
+        if segments[i].any():
+            painted[segments[i]] = _mean(image, segments[i])
+    return painted
+
+
+def _mean(image: NDArray[np.uint8], where: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    return image[where].mean(axis=0).round().astype(np.uint8)
+
+
+def classical_segments(image: NDArray[np.uint8], *, scale: float) -> NDArray[np.bool_]:
+    """Segments by Felzenszwalb and Huttenlocher's graph method: [k, h, w], a partition.
+
+    scale: larger for larger segments; none is smaller than a hundredth of the image.
+    """
+    found = felzenszwalb(image, scale=scale, sigma=0.5, min_size=image.shape[0] * image.shape[1] // 100)
+    return found[None] == np.arange(found.max() + 1)[:, None, None]
+
+
+def segment_anything(source: str, device: torch.device) -> Callable[[NDArray[np.uint8]], NDArray[np.bool_]]:
+    """Segments by a Segment Anything model from a local folder or a hub: of the image, then of its four quarters.
+
+    Raises ImageError if there is no such model, and, at the first image, if torchvision's operators are not there.
+    """
+    generate = _mask_generation(source, str(device))
+
+    def found(image: NDArray[np.uint8], points: int) -> NDArray[np.bool_]:
+        try:
+            masks = generate(Image.fromarray(image), points_per_crop=points)["masks"]
+        except RuntimeError as error:
+            if "custom C++ ops" not in str(error):
+                raise
+            what = "mask generation needs torchvision's compiled operators, which do not load beside this torch"
+            raise ImageError(f"{what}; install the torchvision built for it, or leave out 'segment_anything'") from None
+        return np.array([np.asarray(mask) for mask in masks], dtype=bool).reshape(-1, *image.shape[:2])
+
+    def segments(image: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        # not with the library's own crops: version 5.13 fails on crops with fewer points than the whole image
+        height, width = (side // 2 for side in image.shape[:2])
+        every = [found(image, POINTS)]
+        for top, left in product((0, height), (0, width)):
+            quarter = slice(top, None if top else height), slice(left, None if left else width)
+            inside = found(image[quarter], POINTS // 2)
+            placed = np.zeros((len(inside), *image.shape[:2]), dtype=bool)
+            placed[:, *quarter] = inside
+            # what is cut by the inner border is a piece of something that the whole image shows
+            row, column = height - 1 if top == 0 else height, width - 1 if left == 0 else width
+            every.append(placed[~placed[:, row].any(axis=1) & ~placed[:, :, column].any(axis=1)])
+        masks = np.concatenate(every)
+        return masks[masks.sum(axis=(1, 2)) >= SMALLEST]
+
+    return segments
+
+
+@lru_cache(maxsize=1)
+def _mask_generation(source: str, device: str):
+    from transformers import pipeline  # seconds to import, needed by few
+
+    try:
+        return pipeline("mask-generation", model=source, device=device)
+    except (OSError, ValueError) as error:
+        message = f"no Segment Anything model in {source}: {str(error).splitlines()[0]}"
+        raise ImageError(f"{message}; give a folder or hub name, or leave 'segment_anything' out") from None
+
+
+def pooled(images: ImageSet, segments: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> ImageSet:
+    """The set with every image mean-pooled."""
+    painted = [mean_pool(image, segments(image)) for image in images.pixels.permute(0, 2, 3, 1).numpy()]
+    return ImageSet(
+        torch.from_numpy(np.stack(painted)).permute(0, 3, 1, 2).contiguous(), images.shapes, images.textures
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Files and the numbers of their classes: for training, the part of these to be mean-pooled, and for validation."""
+
+    train: list[tuple[Path, int]]
+    mask: list[tuple[Path, int]]
+    validation: list[tuple[Path, int]]
+
+
+def split_folder(folder: Path, classes: Sequence[str], *, mask: int, validation: int) -> Split:
+    """The files of a folder with one folder a class, those for validation and for pooling evenly spread.
+
+    mask, validation: of each class. Raises ImageError for a class without a folder, or with too few images.
+    """
+    split = Split([], [], [])
+    for label, name in enumerate(classes):
+        files = files_of(folder, name, classes)
+        if len(files) < mask + validation:
+            what = f"{folder / name} holds {len(files)} images, fewer than {mask} to pool and {validation} to validate"
+            raise ImageError(f"{what}; lower mask_per_class or validation_per_class")
+        held = set(_spread(files, validation))
+        rest = [path for path in files if path not in held]
+        for part, paths in ((split.train, rest), (split.mask, _spread(rest, mask)), (split.validation, sorted(held))):
+            part.extend((path, label) for path in paths)
+    return split
+
+
+def read(files: Sequence[tuple[Path, int]], resolution: int) -> ImageSet:
+    """A set from files and the numbers of their classes. Raises ImageError for a file that is no image."""
+    labels = torch.tensor([label for _, label in files])
+    return ImageSet(_read([path for path, _ in files], resolution), labels, labels)
+
+
+def read_conflicts(folder: Path, classes: Sequence[str], *, resolution: int) -> ImageSet:
+    """Cue-conflict images: a folder for each class of shape, files such as `cat3-elephant1.png` (shape, then texture).
+
+    Images whose shape and texture are of one class are not in conflict and left out: 80 of 1,280. Raises ImageError as
+    `split_folder` does, and for a file whose name does not tell a texture.
+    """
+    files, shapes, textures = [], [], []
+    for label, name in enumerate(classes):
+        for path in files_of(folder, name, classes):
+            named = re.fullmatch(r"[a-z]+\d*-([a-z]+)\d*", path.stem)
+            if not named or named[1] not in classes:
+                raise ImageError(f"{path} does not tell its texture; name it as in 'cat3-elephant1.png'")
+            if named[1] != name:
+                files.append(path)
+                shapes.append(label)
+                textures.append(classes.index(named[1]))
+    return ImageSet(_read(files, resolution), torch.tensor(shapes), torch.tensor(textures))
+
+
+def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
+    """The images of one class, by name. Raises ImageError if there is no such folder, or nothing in it."""
+    if not folder.is_dir():
+        raise ImageError(f"no folder {folder}; give the folder that holds one folder a class")
+    within = folder / name
+    if not within.is_dir():
+        there = sorted(path.name for path in folder.iterdir() if path.is_dir())
+        raise ImageError(f"{folder} has no folder for class '{name}'; {nearest(name, there or classes)}")
+    found = sorted(path for path in within.iterdir() if path.suffix.lower() in IMG_EXTENSIONS)
+    if not found:
+        raise ImageError(f"{within} holds no images ({', '.join(IMG_EXTENSIONS)}); fill it or leave the class out")
+    return found
+
+
+def _spread(files: Sequence[Path], count: int) -> list[Path]:
+    """So many of the files, at even distances."""
+    return [files[i * len(files) // count] for i in range(count)]
+
+
+def _read(files: Sequence[Path], resolution: int) -> Tensor:
+    """Images resized to 256/224 of the resolution by their shorter side and cut to the middle: uint8 [n, 3, r, r]."""
+    pixels = torch.empty(len(files), 3, resolution, resolution, dtype=torch.uint8)
+    for i, path in enumerate(files):
+        try:
+            with Image.open(path) as opened:
+                image = opened.convert("RGB")
+        except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ImageError(f"{path} cannot be read as an image ({error}); remove it or fetch it again") from None
+        scale = resolution * SHORTER_SIDE / min(image.size)
+        resized = image.resize([max(resolution, round(side * scale)) for side in image.size], Image.Resampling.BILINEAR)
+        left, top = ((side - resolution) // 2 for side in resized.size)
+        cut = resized.crop((left, top, left + resolution, top + resolution))
+        pixels[i] = torch.from_numpy(np.array(cut)).permute(2, 0, 1)
+    return pixels

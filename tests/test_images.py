@@ -1,0 +1,244 @@
+"""Images with shape and texture, mean pooling against plain numpy, and image sets from folders."""
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+from scipy import ndimage
+
+from subnet_utils.tasks.images import (
+    ImageError,
+    ImageSet,
+    classical_segments,
+    mean_pool,
+    pooled,
+    read,
+    read_conflicts,
+    segment_anything,
+    split_folder,
+)
+from subnet_utils.tasks.textures import SHAPES, TEXTURES, render
+
+CLASSES = ("bear", "cat", "dog")
+
+
+def drawn(shapes, textures, **changes):
+    return render(shapes, textures, **{"resolution": 32, "contrast": 0.12, "seed": 0, "about": "test"} | changes)
+
+
+def save(path, color=(10, 20, 30), size=(40, 30)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i, name in enumerate(CLASSES):
+        for k in range(6):
+            save(tmp_path / "train" / name / f"{k}.png", (40 * i, 10 * k, 0))
+        for other in CLASSES:
+            save(tmp_path / "conflicts" / name / f"{name}1-{other}2.png")
+    return tmp_path
+
+
+def test_a_set_is_a_pure_function_of_its_arguments_and_contains_the_smaller_ones():
+    names = [*SHAPES] * 20
+    one, two = drawn(names, ["dots"] * 160), drawn(names[:140], ["dots"] * 140)
+    assert (one.images[:140] == two.images).all() and (one.objects[:140] == two.objects).all()
+    assert not (one.images[:8] == drawn(names[:8], ["dots"] * 8, seed=1).images).all()
+    assert not (one.images[:8] == drawn(names[:8], ["dots"] * 8, about="other").images).all()
+
+
+def test_the_texture_changes_the_filling_and_nothing_else():
+    plain, waves = (drawn(["star"] * 4, [name] * 4) for name in ("dots", "zigzag"))
+    assert (plain.objects == waves.objects).all()
+    outside = ~plain.objects
+    for a, b, out in zip(plain.images, waves.images, outside, strict=True):
+        away = ndimage.binary_erosion(out, np.ones((3, 3)), border_value=1)  # at the outline a pixel is partly object
+        assert (a[:, away] == b[:, away]).all()
+    assert (plain.images != waves.images).any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_in_the_image_and_leaves_room_around_it(shape):
+    areas = drawn([shape] * 40, ["dots"] * 40, resolution=48).objects.mean(axis=(1, 2))
+    assert areas.min() > 0.02 and areas.max() < 0.5
+
+
+@pytest.mark.parametrize("texture", TEXTURES)
+def test_every_texture_is_lighter_here_and_darker_there(texture):
+    image = drawn(["square"], [texture], resolution=64, contrast=0.3)
+    inside = image.images[0].mean(axis=0)[image.objects[0]]
+    assert inside.std() > 25
+
+
+@pytest.mark.parametrize(
+    ("shapes", "textures", "message"),
+    [(["cirle"], ["dots"], "unknown shape 'cirle'; did you mean 'circle'?"),
+     (["circle"], ["dot"], "unknown texture 'dot'; did you mean 'dots'?"),
+     (["circle"], ["dots", "grid"], "1 shapes and 2 textures")],
+)  # fmt: skip
+def test_wrong_names_and_lengths_are_refused(shapes, textures, message):
+    with pytest.raises(ValueError) as error:
+        drawn(shapes, textures)
+    assert str(error.value).startswith(message)
+
+
+@settings(max_examples=50, deadline=None)
+@given(image=arrays(np.uint8, (7, 6, 3)), segments=arrays(bool, st.tuples(st.integers(1, 4), st.just(7), st.just(6))))
+def test_mean_pooling_paints_the_smallest_segment_over_a_pixel(image, segments):
+    sizes = segments.sum(axis=(1, 2))
+    rest = ~segments.any(axis=0)
+    found = mean_pool(image, segments)
+    for y in range(7):
+        for x in range(6):
+            own = [k for k in range(len(segments)) if segments[k, y, x]]
+            # of equal sizes the later one is painted last
+            where = segments[min(own, key=lambda k: (sizes[k], -k))] if own else rest
+            expected = image[where].astype(float).mean(axis=0).round()
+            assert (found[y, x] == expected).all()
+
+
+def test_classical_segments_are_a_partition_that_finds_the_object():
+    made = drawn(list(SHAPES) * 4, ["dots"] * 32, resolution=48)
+    overlaps = []
+    for image, thing in zip(made.images.transpose(0, 2, 3, 1), made.objects, strict=True):
+        segments = classical_segments(image, scale=2000)
+        assert (segments.sum(axis=0) == 1).all()
+        overlaps.append(max((one & thing).sum() / (one | thing).sum() for one in segments))
+    assert np.mean(overlaps) > 0.75
+
+
+def test_pooled_images_lose_their_texture_and_keep_their_classes():
+    made = drawn(["square"] * 6, ["grid"] * 6, resolution=48)
+    labels = torch.arange(6)
+    images = ImageSet(torch.from_numpy(made.images), labels, labels + 1)
+    flat = pooled(images, lambda image: classical_segments(image, scale=2000))
+    assert flat.pixels.shape == (6, 3, 48, 48) and flat.pixels.dtype == torch.uint8
+    assert (flat.shapes == labels).all() and (flat.textures == labels + 1).all()
+    inside = [flat.pixels[i].float().mean(dim=0)[torch.from_numpy(made.objects[i])].std() for i in range(6)]
+    before = [made.images[i].mean(axis=0)[made.objects[i]].std() for i in range(6)]
+    assert np.median(inside) < 0.5 * np.median(before)
+
+
+def test_folders_are_split_without_overlap(folder):
+    split = split_folder(folder / "train", CLASSES, mask=2, validation=1)
+    train, mask, held = ({path for path, _ in part} for part in (split.train, split.mask, split.validation))
+    assert len(train) == 15 and len(mask) == 6 and len(held) == 3
+    assert mask <= train and not train & held
+    assert all(path.parent.name == CLASSES[label] for path, label in split.train + split.validation)
+
+
+def test_images_are_resized_and_cut_to_their_middle(tmp_path):
+    wide = np.zeros((30, 90, 3), dtype=np.uint8)
+    wide[:, :30, 0], wide[:, 30:60, 1], wide[:, 60:, 2] = 255, 255, 255
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    made = read([(tmp_path / "wide.png", 1)], 32)
+    assert made.pixels.shape == (1, 3, 32, 32)
+    assert made.shapes.tolist() == made.textures.tolist() == [1]
+    middle = made.pixels[0, :, 16, 3:-3]
+    assert (middle[1] > 200).all() and (middle[0] < 60).all() and (middle[2] < 60).all()
+
+
+def test_images_whose_cues_agree_are_left_out(folder):
+    made = read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+    assert sorted(zip(made.shapes.tolist(), made.textures.tolist(), strict=True)) == [
+        (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)
+    ]  # fmt: skip
+
+
+def test_a_missing_class_is_named(folder):
+    with pytest.raises(ImageError, match="no folder for class 'bears'; did you mean 'bear'"):
+        split_folder(folder / "train", ("bears", "cat"), mask=1, validation=1)
+    with pytest.raises(ImageError, match="no folder .*/nowhere; give the folder"):
+        split_folder(folder / "nowhere", CLASSES, mask=1, validation=1)
+
+
+def test_an_empty_class_and_one_that_is_too_small_are_named(folder):
+    (folder / "train" / "emu").mkdir()
+    (folder / "train" / "emu" / "notes.txt").touch()
+    with pytest.raises(ImageError, match="emu holds no images"):
+        split_folder(folder / "train", ("cat", "emu"), mask=1, validation=1)
+    with pytest.raises(ImageError, match="bear holds 6 images, fewer than 5 to pool and 2 to validate"):
+        split_folder(folder / "train", CLASSES, mask=5, validation=2)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not an image", None])
+def test_a_corrupt_image_is_named(folder, damage):
+    path = folder / "train" / "cat" / "3.png"
+    path.write_bytes(path.read_bytes()[:60] if damage is None else damage)
+    with pytest.raises(ImageError, match=r"3\.png cannot be read as an image .* remove it or fetch it again"):
+        read([(path, 0)], 32)
+
+
+def test_a_file_without_a_texture_in_its_name_is_named(folder):
+    save(folder / "conflicts" / "cat" / "stray.png")
+    with pytest.raises(ImageError, match="stray.png does not tell its texture"):
+        read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+
+
+@pytest.fixture(scope="module")
+def sam(tmp_path_factory):
+    """A Segment Anything model that was never trained, but is sure of itself: else it would find nothing."""
+    from transformers import SamConfig, SamImageProcessor, SamModel, SamProcessor
+
+    vision = {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "image_size": 64, "patch_size": 16, "mlp_dim": 16, "window_size": 2, "global_attn_indexes": [0],
+              "num_pos_feats": 4}  # fmt: skip
+    prompt = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
+    decoder = {"hidden_size": 8, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "iou_head_depth": 2,
+               "iou_head_hidden_dim": 8}  # fmt: skip
+    torch.manual_seed(0)
+    model = SamModel(SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder))
+    with torch.no_grad():
+        model.mask_decoder.iou_prediction_head.proj_out.bias.fill_(1)
+        for network in model.mask_decoder.output_hypernetworks_mlps:
+            network.proj_out.bias.normal_(0, 1e4)
+        for parameter in model.mask_decoder.upscale_conv2.parameters():
+            parameter.mul_(100)
+    folder = tmp_path_factory.mktemp("sam")
+    model.save_pretrained(folder)
+    processor = SamImageProcessor(size={"longest_edge": 64}, pad_size={"height": 64, "width": 64})
+    SamProcessor(processor).save_pretrained(folder)
+    return folder
+
+
+def test_segment_anything_is_asked_or_what_it_lacks_is_named(sam):
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    segments = segment_anything(str(sam), torch.device("cpu"))
+    if torchvision.extension._has_ops():
+        found = segments(image)
+        assert len(found) and found.dtype == bool and found.shape[1:] == (64, 64)
+        assert (found.sum(axis=(1, 2)) >= 100).all()
+    else:  # a CPU-only torch beside torchvision's wheel of the registry
+        with pytest.raises(ImageError, match="needs torchvision's compiled operators"):
+            segments(image)
+
+
+def test_quarters_are_put_in_their_places_without_what_their_borders_cut(monkeypatch):
+    asked = []
+
+    def generate(image, points_per_crop):
+        asked.append((image.size, points_per_crop))
+        height, width = image.size[::-1]
+        masks = np.zeros((3, height, width), dtype=bool)
+        masks[0, 2:14, 2:14] = True  # well inside
+        masks[1, :, :] = True  # cut by the border, in a quarter
+        masks[2, 3:5, 3:5] = True  # too small
+        return {"masks": list(masks)}
+
+    monkeypatch.setattr("subnet_utils.tasks.images._mask_generation", lambda *_: generate)
+    found = segment_anything("folder", torch.device("cpu"))(np.zeros((40, 48, 3), dtype=np.uint8))
+    assert asked == [((48, 40), 16)] + [((24, 20), 8)] * 4
+    corners = [tuple(np.argwhere(one)[0]) for one in found]
+    assert corners == [(2, 2), (0, 0), (2, 2), (2, 26), (22, 2), (22, 26)]
+    assert found.sum(axis=(1, 2)).tolist() == [144, 40 * 48, 144, 144, 144, 144]
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(ImageError, match="no Segment Anything model in"):
+        segment_anything(str(tmp_path), torch.device("cpu"))

@@ -1,0 +1,313 @@
+"""Subtask induction with images, end to end at the smallest size; its measures against hand-made votes."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from subnet_utils import bias_figures, image_steps, shape_bias
+from subnet_utils.image_steps import ImageBase, Induced, ShapeMask
+from subnet_utils.lab import Lab
+from subnet_utils.masks.conditions import IMAGE_CONDITIONS
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.study import Study, StudyError
+from subnet_utils.tasks.images import ImageError, ImageSet
+from tests import micro
+
+TRAINING = {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 8, "epochs": 2}
+RESNET = {"family": "resnet_classifier", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True}
+MASKS = {"learning_rate": 0.1, "epochs": 3, "batch_size": 8, "l0": [0.001, 0.0], "mask_init": 0.05}
+CNN = {
+    "model": "cnn", "paper_model": "resnet18", "architecture": RESNET | {"norm": "group"}, "base": TRAINING,
+    "transfer": TRAINING, "linear": TRAINING, "masks": MASKS | {"start": "stage_1"}, "seeds": [0, 1],
+}  # fmt: skip
+VIT = CNN | {
+    "model": "vit", "paper_model": "vit_b", "masks": MASKS | {"start": "patches"}, "seeds": [0],
+    "architecture": {"family": "vit_classifier", "layers": 1, "width": 8, "heads": 2, "mlp_width": 8, "patch": 16},
+}  # fmt: skip
+BATCH = CNN | {
+    "model": "batch", "architecture": RESNET | {"norm": "batch"}, "seeds": [0],
+    "transfer": TRAINING | {"optimizer": "sgd"},
+}  # fmt: skip
+RENDERED = {
+    "shapes": ["circle", "bar", "star"], "textures": ["horizontal", "dots", "grid"], "resolution": 32, "train": 24,
+    "mask": 12, "validation": 9, "test": 12, "conflicts": 12,
+}  # fmt: skip
+
+
+def study(**changes) -> dict:
+    return micro.study() | {"images": {"rendered": RENDERED, "models": [CNN, VIT, BATCH]} | changes}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(study(), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def table(lab):
+    return shape_bias.induced(lab)
+
+
+def base_of(lab, model="cnn", seed=0) -> ImageBase:
+    return ImageBase(next(one for one in lab.study.images.models if one.model == model), seed)
+
+
+def test_every_network_is_measured_for_every_model_and_seed(lab, table):
+    expected = {(model, seed, network) for model, seed in (("cnn", 0), ("cnn", 1), ("vit", 0), ("batch", 0))
+                for network in ("base", "mask", *IMAGE_CONDITIONS)}  # fmt: skip
+    assert set(map(tuple, table[["model", "seed", "network"]].to_numpy())) == expected
+    assert table[["original", "pooled", "shape_accuracy", "robustness"]].stack().between(0, 1).all()
+
+
+def test_measures_follow_from_hand_made_votes():
+    shapes, textures = torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 2, 0])
+    images = ImageSet(torch.zeros(4, 3, 1, 1), shapes, textures)
+    by_shape, by_texture = (shape_bias.conflict_scores(votes, images) for votes in (shapes, textures))
+    assert by_shape == {"shape_accuracy": 1, "robustness": 1, "shape_bias": 1}
+    assert by_texture == {"shape_accuracy": 0, "robustness": 0, "shape_bias": 0}
+    mixed = shape_bias.conflict_scores(torch.tensor([0, 2, 0, 2]), images)
+    # class 0: one of two, class 1: none, class 2: one of one; two by shape, one by texture
+    assert mixed == {"shape_accuracy": pytest.approx(0.5), "robustness": 0.75, "shape_bias": pytest.approx(2 / 3)}
+    neither = shape_bias.conflict_scores(torch.tensor([2, 1, 0, 1]), images)
+    assert neither["robustness"] == 1 and math.isnan(neither["shape_bias"])
+
+
+def test_conflict_images_are_in_conflict_and_others_are_not(lab):
+    conflicts, test = image_steps.image_set(lab, "conflicts"), image_steps.image_set(lab, "test")
+    assert (conflicts.shapes != conflicts.textures).all() and (test.shapes == test.textures).all()
+    assert len(conflicts) == len(test) == 12
+
+
+def test_the_images_to_pool_are_the_first_training_images(lab):
+    train, mask, flat = (image_steps.image_set(lab, name) for name in ("train", "mask", "pooled_mask"))
+    assert torch.equal(train.pixels[:12], mask.pixels) and torch.equal(mask.shapes, flat.shapes)
+    assert not torch.equal(mask.pixels, flat.pixels)
+
+
+@pytest.mark.parametrize(("share", "same"), [(1.0, 1.0), (0.0, 1 / 3)])
+def test_the_share_of_images_with_their_classs_texture_is_the_one_asked_for(tmp_path, share, same):
+    many = RENDERED | {"texture_share": share, "train": 600}
+    made = image_steps.image_set(Lab.open(study(rendered=many), tmp_path), "train")
+    assert (made.shapes == made.textures).double().mean() == pytest.approx(same, abs=0.07)
+
+
+def test_inherited_weights_are_the_subnetworks_and_stay_bit_identical(lab, monkeypatch, tmp_path):
+    base = base_of(lab)
+    donor = dict(image_steps.load_image_base(lab, base).named_parameters())
+    trained = train(lab, Induced(base, "subnetwork"), monkeypatch, tmp_path)
+    mask = image_steps.chosen_shape_mask(lab, base)
+    kept = Subnetwork.load(image_steps.find_shape_mask(lab, mask).path / "subnetwork.safetensors")
+    assert 0 < kept.active < kept.total
+    for name, chosen in kept.masks.items():
+        assert torch.equal(trained[name][chosen], donor[name][chosen])
+        assert not chosen.all() or torch.equal(trained[name], donor[name])
+    assert any((trained[name] != donor[name]).any() for name in kept.masks)
+
+
+def test_a_new_classifier_leaves_the_features_as_they_are(lab, monkeypatch, tmp_path):
+    for model in ("cnn", "batch"):
+        base = base_of(lab, model)
+        donor = image_steps.load_image_base(lab, base).state_dict()
+        trained = train(lab, Induced(base, "linear"), monkeypatch, tmp_path / model)
+        for name, tensor in donor.items():
+            if "num_batches" not in name:
+                assert torch.equal(trained[name], tensor) == (not name.startswith("stages.classifier.fc")), name
+
+
+def test_running_statistics_are_learned(lab, monkeypatch, tmp_path):
+    trained = train(lab, Induced(base_of(lab, "batch"), "scratch"), monkeypatch, tmp_path)
+    assert (trained["stages.stem.bn1.running_var"] != 1).all()
+
+
+def train(lab, induced, monkeypatch, folder):
+    """The weights that a condition's training ends with, which no artefact keeps."""
+    found, folder = {}, folder / induced.condition
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(
+        image_steps, "votes", lambda lab, model: found.update(model.state_dict()) or {"none": torch.ones(1)}
+    )
+    image_steps._build_induced(lab, induced, folder)
+    return found
+
+
+def test_the_data_mixture_sees_pooled_images(lab, monkeypatch, tmp_path):
+    asked = []
+    whole = image_steps.image_set
+    monkeypatch.setattr(image_steps, "image_set", lambda lab, name: asked.append(name) or whole(lab, name))
+    for condition in ("mixture", "scratch"):
+        asked.clear()
+        train(lab, Induced(base_of(lab), condition), monkeypatch, tmp_path)
+        assert ("pooled_mask" in asked) == (condition == "mixture")
+
+
+def test_rows_of_two_sets_are_numbered_through():
+    labels = torch.arange(2)
+    first, second = (ImageSet(torch.full((n, 3, 2, 2), n, dtype=torch.uint8), labels, labels) for n in (2, 3))
+    rows = image_steps._rows([first, second], torch.tensor([0, 2, 4, 1]))
+    assert rows[:, 0, 0, 0].tolist() == [2, 3, 3, 2]
+
+
+def test_masks_are_chosen_by_pooled_validation_images_and_then_by_size(lab):
+    for base in (base_of(lab), ImageBase(base_of(lab).model, 0, untrained=True)):
+        made = {l0: image_steps.find_shape_mask(lab, ShapeMask(base, l0)).json("result") for l0 in (0.001, 0.0)}
+        best = max(made, key=lambda l0: (made[l0]["validation_accuracy"], -made[l0]["active"]))
+        assert image_steps.chosen_shape_mask(lab, base).l0 == best
+    rows = shape_bias.masks(lab)
+    assert (rows.groupby(["model", "seed", "condition"])["chosen"].sum() == 1).all()
+
+
+def test_tables_keep_the_papers_numbers_apart(lab, table):
+    first = shape_bias.table_1(table, comparable=False)
+    own = first[(first["model"] == "cnn") & (first["network"] == "subnetwork") & (first["measure"] == "pooled")].iloc[0]
+    values = table[(table["model"] == "cnn") & (table["network"] == "subnetwork")]["pooled"]
+    assert own["paper"] == 0.556 and own["ours"] == pytest.approx(values.mean()) and own["n_runs"] == 2
+    assert set(first["verdict"]) == {"not comparable at this profile"}
+    assert {"agrees", "differs"} & set(shape_bias.table_1(table, comparable=True)["verdict"])
+    second = shape_bias.table_2(shape_bias.masks(lab), shape_bias.bases(lab), comparable=False)
+    assert second[second["model"] == "vit"]["paper"].tolist() == [0.146, 0.573, 0.761]
+
+
+def test_advantages_are_paired_over_seeds(table):
+    ahead = shape_bias.advantages(table)
+    row = ahead[(ahead["model"] == "cnn") & (ahead["measure"] == "pooled") & (ahead["baseline"] == "scratch")].iloc[0]
+    wide = table[table["model"] == "cnn"].pivot(index="seed", columns="network", values="pooled")
+    assert row["ahead"] == pytest.approx((wide["subnetwork"] - wide["scratch"]).mean())
+    assert row["n_runs"] == 2 and row["low"] <= row["ahead"] <= row["high"]
+
+
+def test_histories_are_those_of_figures_5_and_11(lab, table):
+    curves = shape_bias.dynamics(lab)
+    assert (curves.groupby(["model", "seed", "network"]).size() == 2).all()
+    assert curves[["validation_accuracy", "pooled_accuracy"]].stack().between(0, 1).all()
+    found = shape_bias.discovery(lab)
+    assert (found.groupby(["model", "seed", "condition"]).size() == 3).all()
+
+
+def test_figures_are_drawn(lab, table):
+    names = shape_bias.NAMES
+    drawn = [
+        bias_figures.pairs(shape_bias.examples(lab)),
+        bias_figures.pairs(shape_bias.photographs()),
+        bias_figures.dots(table[table["model"] == "cnn"], {"pooled": "pooled", "shape_bias": "shape bias"}, names),
+        bias_figures.dynamics(shape_bias.dynamics(lab), names),
+        bias_figures.discovery(shape_bias.discovery(lab)),
+        bias_figures.by_class(shape_bias.by_class(lab), names),
+        bias_figures.ballots(shape_bias.ballots(lab, "cnn"), names),
+    ]
+    for figure in drawn:
+        figure.canvas.draw()
+    assert [tick.get_text() for tick in drawn[2].axes[0].get_yticklabels()] == list(names.values())
+    assert len(drawn[-1].axes) == 24
+
+
+def test_ballots_tell_the_cue(lab):
+    images = image_steps.image_set(lab, "conflicts")
+    votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["conflicts"]
+    shown = shape_bias.ballots(lab, "cnn", count=12)
+    names = {"shape": images.shapes, "texture": images.textures}
+    found = sorted(one["votes"]["base"] for one in shown)
+    expected = ["neither"] * 12
+    for cue, right in names.items():
+        for i in (votes == right).nonzero().flatten().tolist():
+            expected[i] = cue
+    assert found == sorted(expected)
+
+
+def test_by_class_is_the_accuracy_within_the_class(lab):
+    rows = shape_bias.by_class(lab, networks=["base"])
+    votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["pooled_test"].numpy()
+    shapes = image_steps.image_set(lab, "pooled_test").shapes.numpy()
+    own = rows[(rows["model"] == "cnn") & (rows["seed"] == 0)].set_index("class")["accuracy"]
+    for i, name in enumerate(RENDERED["shapes"]):
+        assert own[name] == pytest.approx(np.mean(votes[shapes == i] == i))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 3)):
+        for name in ("cat", "dog"):
+            for i in range(count):
+                save(tmp_path / part / name / f"{i}.png", rng)
+    for name, other in (("cat", "dog"), ("dog", "cat")):
+        for i in range(3):
+            save(tmp_path / "conflicts" / name / f"{name}{i}-{other}1.png", rng)
+        save(tmp_path / "conflicts" / name / f"{name}1-{name}2.png", rng)
+    return tmp_path
+
+
+def save(path, rng):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(rng.integers(0, 256, (36, 40, 3), dtype=np.uint8)).save(path)
+
+
+def from_folders(folder, store, **changes) -> Lab:
+    parts = {name: str(folder / name) for name in ("train", "test", "conflicts")}
+    about = {"classes": ["cat", "dog"], "resolution": 32, "mask_per_class": 3, "validation_per_class": 2} | changes
+    models = [CNN | {"seeds": [0], "masks": CNN["masks"] | {"l0": [0.0]}}]
+    return Lab.open(study(rendered=None, folders=parts | about, models=models), store)
+
+
+def test_photographs_from_folders_take_the_same_way(folders, tmp_path):
+    lab = from_folders(folders, tmp_path / "store")
+    shape_bias.open_images(lab)
+    table = shape_bias.induced(lab)
+    assert set(table["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
+    assert len(image_steps.image_set(lab, "conflicts")) == 6  # without the two whose cues agree
+    assert len(image_steps.image_set(lab, "train")) == 12
+    assert image_steps.settings_of(lab).data.classes == ("cat", "dog")
+
+
+def test_folders_are_known_by_what_they_hold(folders, tmp_path):
+    lab = from_folders(folders, tmp_path / "store")
+    before = image_steps.data_spec(lab)
+    moved = tmp_path / "elsewhere"
+    folders.joinpath("train").rename(moved)
+    parts = {"train": str(moved), "test": str(folders / "test"), "conflicts": str(folders / "conflicts")}
+    again = from_folders(folders, tmp_path / "store", **parts)
+    assert image_steps.data_spec(again) == before
+    image_steps._listing.cache_clear(), image_steps._split.cache_clear()
+    (moved / "cat" / "7.png").unlink()
+    assert image_steps.data_spec(again) != before
+
+
+def test_faults_of_folders_come_up_before_any_training(folders, tmp_path):
+    with pytest.raises(ImageError, match="no folder for class 'truck'"):
+        shape_bias.open_images(from_folders(folders, tmp_path / "store", classes=["cat", "truck"]))
+    with pytest.raises(ImageError, match="no folder .*nowhere"):
+        shape_bias.open_images(from_folders(folders, tmp_path / "store", conflicts=str(folders / "nowhere")))
+    with pytest.raises(ValueError, match="has no 'images' section"):
+        shape_bias.open_images(Lab.open(micro.study(), tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [({"rendered": RENDERED | {"shapes": ["circle", "bra", "star"]}}, "unknown shape 'bra'; did you mean 'bar'?"),
+     ({"rendered": RENDERED | {"textures": ["dots", "grid"]}}, "2 for 3 shapes; every class needs one of each"),
+     ({"rendered": RENDERED | {"mask": 25}}, "25 of 24 training images cannot be pooled"),
+     ({"rendered": RENDERED | {"texture_share": 1.5}}, "1.5 is not valid; give at most 1"),
+     ({"rendered": None}, "give either 'rendered' or 'folders'"),
+     ({"models": [CNN | {"masks": MASKS | {"start": "stage_9"}}]}, "'stage_9' is not a stage; did you mean"),
+     ({"models": [CNN | {"conditions": ["subnetwork", "random", "scrach"]}]}, "'scrach' is unknown; did you"),
+     ({"models": [CNN | {"conditions": ["subnetwork", "scratch"]}]}, "'random' is missing"),
+     ({"models": [CNN, CNN]}, "'cnn' stands twice"),
+     ({"models": [VIT | {"architecture": VIT["architecture"] | {"patch": 5}}]}, "32 is not a multiple of patch 5"),
+     ({"models": []}, "models: is empty; give at least one"),
+     ({"models": [CNN | {"paper_model": "resnet50"}]}, "'resnet50' is not valid; give 'resnet18' or 'vit_b'")],
+)  # fmt: skip
+def test_impossible_sections_are_refused_with_one_line(images, message):
+    with pytest.raises(StudyError) as error:
+        Study.load(study(**images))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_diverging_run_is_named_and_the_others_go_on(tmp_path, capsys):
+    wild = CNN | {"transfer": TRAINING | {"learning_rate": 1e30, "optimizer": "sgd"}, "seeds": [0]}
+    found = shape_bias.induced(Lab.open(study(models=[wild]), tmp_path))
+    assert set(found["network"]) == {"base", "mask", "linear"}
+    assert "not finite" in capsys.readouterr().out
+    assert isinstance(shape_bias.table_1(found, comparable=False), pd.DataFrame)
