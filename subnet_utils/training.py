@@ -52,7 +52,8 @@ class Recipe:
 
     seed: one for each of the runs that are stacked. patience: epochs without a better validation loss before training
     stops; the best weights are kept, of each stacked run its own. None: all epochs are run and the last weights are
-    kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one.
+    kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one. linear:
+    it falls to 0 in a line instead, after `warmup` epochs in which it rises.
     optimizer: 'adam', whose weight decay is decoupled (AdamW), or 'sgd' with momentum .9. judged_by: column of the
     history that is small where the weights are good.
     """
@@ -65,9 +66,15 @@ class Recipe:
     weight_decay: float = 0.0
     judged_by: str = "validation_loss"
     optimizer: Literal["adam", "sgd"] = "adam"
+    linear: bool = False
+    warmup: int = 0
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch; `final_share` of it would be reached in the one after the last."""
+        """The learning rate of an epoch; its last value would be reached in the one after the last."""
+        if self.linear:
+            return self.learning_rate * min(
+                (epoch + 1) / (self.warmup + 1), (self.epochs - epoch) / (self.epochs - self.warmup)
+            )
         height = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
 

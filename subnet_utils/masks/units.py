@@ -1,0 +1,322 @@
+"""Structured masks: subnetworks of whole attention heads and MLPs, found by pruning with hard-concrete gates.
+
+*The Heuristic Core* (Bhaskar, Friedman and Chen 2024), section 2 and appendix B, after Louizos et al. (2018) and CoFi
+pruning (Xia et al. 2022). A unit is an attention head, acting on the context vector before the output projection, or an
+MLP, acting on its output before the residual stream. A gate z turns a unit's activation x into z x + (1 - z) mu: with
+mu = 0 it is zero ablation, with mu the mean over data mean ablation. Networks are never edited: gates are hooks on
+transformers' own BERT, RoBERTa or GPT-2, there for as long as a `with` block lasts.
+
+A unit subnetwork is a `Subnetwork` with the masks `heads` [layers, heads] and `mlps` [layers], with its algebra, its
+random controls and its files.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div, log_softmax
+
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.training import Recipe, fit, generator_for
+
+Gates = Mapping[str, Tensor]
+"""`heads` [layers, heads] and `mlps` [layers]: floats in [0, 1], or booleans."""
+Means = Mapping[str, Tensor]
+"""`heads` [layers, width] and `mlps` [layers, width]: mean activations."""
+Inputs = Mapping[str, Tensor]
+"""What the network is called with: `input_ids` [m, T], `attention_mask` [m, T], ..."""
+
+BETA, LOW, HIGH, EPSILON = 2 / 3, -0.1, 1.1, 1e-6
+"""Temperature of the hard concrete distribution, and the ends that it is stretched to."""
+STRIDE = 0.05
+"""Of the grid of thresholds (appendix B)."""
+MULTIPLIER_SCALE = 10.0
+"""The multipliers' learning rate in units of the gates': theirs is 1, the gates' .1."""
+
+
+class Layer(NamedTuple):
+    """Where a layer's gates act: the input of `attention` is the heads' context, the output of `mlp` the MLP's."""
+
+    attention: nn.Module
+    mlp: nn.Module
+
+
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of transformers' BERT, RoBERTa or GPT-2. Raises ValueError for a model without attention heads."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module):
+            first = module[0]
+            if hasattr(first, "attention") and hasattr(getattr(first.attention, "output", None), "dense"):
+                return [Layer(block.attention.output.dense, block.output.dense) for block in module]
+            if hasattr(first, "attn") and hasattr(first.attn, "c_proj"):
+                return [Layer(block.attn.c_proj, block.mlp) for block in module]
+    name = type(model).__name__
+    raise ValueError(f"{name} has no attention heads that can be gated; give a BERT, RoBERTa or GPT-2 of transformers")
+
+
+def shape_of(model: nn.Module) -> tuple[int, int]:
+    """Number of layers, and of heads in each. Raises ValueError as `layers_of` does."""
+    return len(layers_of(model)), model.config.num_attention_heads
+
+
+def whole(model: nn.Module) -> Subnetwork:
+    """All units of a network."""
+    layers, heads = shape_of(model)
+    masks = {"heads": torch.ones(layers, heads, dtype=torch.bool), "mlps": torch.ones(layers, dtype=torch.bool)}
+    return Subnetwork(masks, fingerprint(model))
+
+
+def without(model: nn.Module, heads: Iterable[tuple[int, int]]) -> Subnetwork:
+    """All units but some heads, (layer, head) each, counted from 0."""
+    every = whole(model)
+    kept = every.masks["heads"].clone()
+    for layer, head in heads:
+        kept[layer, head] = False
+    return Subnetwork({"heads": kept, "mlps": every.masks["mlps"]}, every.network)
+
+
+@contextmanager
+def gated(model: nn.Module, gates: Gates | Subnetwork, means: Means | None = None) -> Iterator[nn.Module]:
+    """The network with gates on its units, inside the block; means: None for zero ablation.
+
+    A gate of 1 leaves every bit as it is. Raises WrongNetwork for a subnetwork of another network, ValueError for gates
+    of the wrong shape.
+    """
+    if isinstance(gates, Subnetwork):
+        found = fingerprint(model)
+        if found != gates.network:
+            raise WrongNetwork(f"these units belong to network {gates.network}, not to {found}; give their own network")
+        gates = gates.masks
+    layers, shape = layers_of(model), shape_of(model)
+    if tuple(gates["heads"].shape) != shape or tuple(gates["mlps"].shape) != shape[:1]:
+        sizes = f"{tuple(gates['heads'].shape)} heads and {tuple(gates['mlps'].shape)} MLPs"
+        raise ValueError(
+            f"gates for {sizes} do not fit {shape[0]} layers of {shape[1]} heads; make them for this model"
+        )
+    handles = []
+    for i, layer in enumerate(layers):
+        heads, mlp = gates["heads"][i], gates["mlps"][i]
+        centers = (0.0, 0.0) if means is None else (means["heads"][i], means["mlps"][i])
+        handles.append(layer.attention.register_forward_pre_hook(_gate_input(heads, centers[0])))
+        handles.append(layer.mlp.register_forward_hook(_gate_output(mlp, centers[1])))
+    try:
+        yield model
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _gate_input(gate: Tensor, center: Tensor | float) -> Callable:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        context, *rest = inputs
+        each = gate.to(context).repeat_interleave(context.shape[-1] // len(gate))
+        return (_through(context, each, center), *rest)
+
+    return hook
+
+
+def _gate_output(gate: Tensor, center: Tensor | float) -> Callable:
+    return lambda module, inputs, output: _through(output, gate.to(output), center)
+
+
+def _through(x: Tensor, gate: Tensor, center: Tensor | float) -> Tensor:
+    """z x + (1 - z) mu, which is (x - mu) z + mu but leaves every bit of x where z is 1."""
+    return x * gate + (1 - gate) * (center.to(x) if isinstance(center, Tensor) else center)
+
+
+@torch.no_grad()
+def mean_activations(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, Tensor]:
+    """Mean of every layer's context vectors and MLP outputs over all tokens that are not padding: [layers, width] each.
+
+    Raises ValueError if there is no batch.
+    """
+    layers, device = layers_of(model), next(model.parameters()).device
+    sums: dict[str, dict[int, Tensor]] = {"heads": {}, "mlps": {}}
+    real, count = torch.empty(0), 0
+
+    def note(kind: str, i: int, x: Tensor) -> None:
+        total = (x.double() * real[..., None]).sum(dim=(0, 1))
+        sums[kind][i] = sums[kind].get(i, 0) + total
+
+    handles = [layer.attention.register_forward_pre_hook(lambda _, inputs, i=i: note("heads", i, inputs[0]))
+               for i, layer in enumerate(layers)]  # fmt: skip
+    handles += [layer.mlp.register_forward_hook(lambda _, __, output, i=i: note("mlps", i, output))
+                for i, layer in enumerate(layers)]  # fmt: skip
+    try:
+        for batch in batches:
+            real = batch["attention_mask"].to(device)
+            count += int(real.sum())
+            model(**{name: tensor.to(device) for name, tensor in batch.items()})
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not count:
+        raise ValueError("no batch to take mean activations from; give it data")
+    return {
+        kind: torch.stack([found[i] for i in range(len(layers))]).div(count).float() for kind, found in sums.items()
+    }
+
+
+def sampled(log_alpha: Tensor, uniform: Tensor) -> Tensor:
+    """Hard concrete gates (Louizos et al. 2018, equations 10 and 11) for uniform numbers between 0 and 1."""
+    uniform = uniform.clamp(EPSILON, 1 - EPSILON)
+    concrete = torch.sigmoid((uniform.log() - (1 - uniform).log() + log_alpha) / BETA)
+    return (concrete * (HIGH - LOW) + LOW).clamp(0, 1)
+
+
+def expected(log_alpha: Tensor) -> Tensor:
+    """The gates without noise (equation 13): what is thresholded in the end."""
+    return (torch.sigmoid(log_alpha) * (HIGH - LOW) + LOW).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Gates after pruning. scores: `expected` of each unit; history: one row for each report interval."""
+
+    scores: dict[str, Tensor]
+    history: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to prune, and how fast. In the paper, for a target of s percent: 6500 + 50 s steps of warm-up of the
+    target sparsity, then 6 s more; learning rates .1 of the gates and 1 of the multipliers.
+
+    steps: in all; warmup: of them until the target is reached; rate_warmup: until the learning rate is reached, after
+    which it falls to 0 in a line; start: log alpha at first. At the paper's 10 hardly a gate is ever below 1, where
+    alone it has a gradient: it takes thousands of steps, of weight decay too, before pruning begins. A short schedule
+    starts lower. interval: steps between rows of the history, and between checkpoints at the least.
+    """
+
+    steps: int
+    warmup: int
+    learning_rate: float = 0.1
+    rate_warmup: int = 200
+    weight_decay: float = 0.01
+    start: float = 10.0
+    interval: int = 50
+
+    @classmethod
+    def of_paper(cls, sparsity: float) -> "Schedule":
+        """The paper's schedule for a target sparsity."""
+        percent = round(100 * sparsity)
+        return cls(steps=6500 + 56 * percent, warmup=6500 + 50 * percent)
+
+
+def require_sparsity(sparsity: float) -> None:
+    """Raise ValueError unless a sparsity is at least 0 and less than 1."""
+    if not 0 <= sparsity < 1:
+        raise ValueError(f"sparsity {sparsity:g} is not possible; give at least 0 and less than 1")
+
+
+def prune(
+    model: nn.Module,
+    batches: Callable[[torch.Generator], Iterator[tuple[Inputs, Tensor]]],
+    means: Means | None,
+    *,
+    sparsity: float,
+    schedule: Schedule,
+    seed: int,
+    checkpoint: Path | None = None,
+    label: str = "pruning",
+) -> Pruned:
+    """Gates that keep the network's predictions while a share `sparsity` of its units is turned off (appendix B).
+
+    Minimizes KL(full || gated) + l1 (t - s) + l2 (t - s)^2 over the gates, t the target and s the share of sampled
+    gates that is off, and maximizes it over the multipliers l1 and l2. batches(generator): an endless supply of inputs
+    and the full network's log-probabilities [m, classes]. The network's dropout stays on, as in the authors' run; its
+    weights stay as they are. Raises ValueError for a sparsity outside [0, 1), TrainingDiverged for a loss that is not
+    finite.
+    """
+    require_sparsity(sparsity)
+    (layers, heads), device = shape_of(model), next(model.parameters()).device
+    draws = generator_for("gates", seed)
+    gates = {
+        "heads": (schedule.start + 0.01 * torch.randn(layers, heads, generator=draws)).to(device).requires_grad_(),
+        "mlps": (schedule.start + 0.01 * torch.randn(layers, generator=draws)).to(device).requires_grad_(),
+    }
+    multipliers = torch.zeros(2, device=device, requires_grad=True)
+    units, training = layers * heads + layers, model.training
+
+    def one_interval(interval: int) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
+        generator = generator_for("pruning", seed, interval)
+        torch.manual_seed(generator_for("dropout", seed, interval).initial_seed())
+        first = interval * schedule.interval
+        steps = range(first, min(first + schedule.interval, schedule.steps))
+        for step, (inputs, full) in zip(steps, batches(generator), strict=False):
+            yield step, inputs, full, generator
+
+    def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
+        step, inputs, full, generator = batch
+        now = {name: sampled(own, torch.rand(own.shape, generator=generator).to(device)) for name, own in gates.items()}
+        with gated(model, now, means):
+            logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
+        divergence = kl_div(log_softmax(logits, dim=-1), full.to(device), log_target=True, reduction="batchmean")
+        missing = sparsity * min(1.0, (step + 1) / schedule.warmup) - (1 - sum(z.sum() for z in now.values()) / units)
+        first, second = multipliers * MULTIPLIER_SCALE
+        descent = first.detach() * missing + second.detach() * missing**2
+        ascent = first * missing.detach() + second * missing.detach() ** 2
+        return divergence + descent - (ascent - ascent.detach())  # its value is the Lagrangian's, its gradient climbs
+
+    def observe(interval: int) -> dict[str, float]:
+        scores = torch.cat([expected(own.detach()).flatten() for own in gates.values()])
+        l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
+        return {"step": (interval + 1) * schedule.interval, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
+
+    model.train()
+    weights = [parameter.requires_grad for parameter in model.parameters()]
+    model.requires_grad_(False)
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            history = fit(
+                gates | {"multipliers": multipliers},
+                one_interval,
+                loss,
+                recipe=Recipe(
+                    schedule.learning_rate, math.ceil(schedule.steps / schedule.interval), seed,
+                    weight_decay=schedule.weight_decay, linear=True,
+                    warmup=math.ceil(schedule.rate_warmup / schedule.interval),
+                ),
+                observe=observe,
+                checkpoint=checkpoint,
+                label=label,
+            )  # fmt: skip
+    finally:
+        for parameter, wanted in zip(model.parameters(), weights, strict=True):
+            parameter.requires_grad_(wanted)
+        model.train(training)
+    return Pruned({name: expected(own.detach()).cpu() for name, own in gates.items()}, history)
+
+
+def sparsest_of(scores: Gates, *, sparsity: float, network: str) -> Subnetwork:
+    """The units with the highest scores, exactly as many as a sparsity leaves (rounded); of equals the first.
+
+    Raises ValueError for a sparsity outside [0, 1).
+    """
+    require_sparsity(sparsity)
+    every = torch.cat([scores[name].flatten() for name in ("heads", "mlps")])
+    kept = torch.zeros(len(every), dtype=torch.bool)
+    kept[every.argsort(descending=True, stable=True)[: round((1 - sparsity) * len(every))]] = True
+    heads, mlps = kept.split([scores["heads"].numel(), scores["mlps"].numel()])
+    return Subnetwork({"heads": heads.view_as(scores["heads"]), "mlps": mlps.view_as(scores["mlps"])}, network)
+
+
+def nearest_by_threshold(scores: Gates, *, sparsity: float, network: str) -> Subnetwork:
+    """The units above the threshold that comes closest to a sparsity, of 0, .05, ..., 1 (appendix B); of equals the
+    first. The sparsity that it reaches is seldom the one asked for.
+
+    Raises ValueError for a sparsity outside [0, 1).
+    """
+    require_sparsity(sparsity)
+    every = torch.cat([own.flatten() for own in scores.values()])
+    grid = np.arange(round(1 / STRIDE) + 1) * STRIDE
+    best = min(grid, key=lambda threshold: abs(float((every <= threshold).double().mean()) - sparsity))
+    return Subnetwork({name: own > best for name, own in scores.items()}, network)

@@ -1,0 +1,301 @@
+"""Gates over heads and MLPs are exact on transformers' own networks, and pruning reaches the sparsity asked for."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+from subnet_utils.masks import units
+from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.training import TrainingDiverged
+
+LAYERS, HEADS, WIDTH = 2, 4, 16
+ENCODER = {"vocab_size": 30, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+           "intermediate_size": 24, "num_labels": 3, "max_position_embeddings": 40}  # fmt: skip
+DECODER = {"vocab_size": 30, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "num_labels": 3, "pad_token_id": 1,
+           "n_positions": 40}  # fmt: skip
+MAKERS = {
+    "bert": lambda: BertForSequenceClassification(BertConfig(**ENCODER)),
+    "roberta": lambda: RobertaForSequenceClassification(RobertaConfig(**ENCODER)),
+    "gpt2": lambda: GPT2ForSequenceClassification(GPT2Config(**DECODER)),
+}
+
+
+def make(name: str) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = MAKERS[name]()
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture(params=MAKERS)
+def model(request):
+    return make(request.param)
+
+
+@pytest.fixture
+def inputs():
+    tokens = torch.randint(2, 30, (5, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens)
+    mask[0, 6:] = 0
+    tokens[0, 6:] = 1
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+@torch.no_grad()
+def logits(model, inputs, gates=None, means=None):
+    if gates is None:
+        return model(**inputs).logits
+    with units.gated(model, gates, means):
+        return model(**inputs).logits
+
+
+def gates_of(**zeros) -> dict:
+    """Gates of 1, with zeros at the given places: heads=[(layer, head)], mlps=[layer]."""
+    gates = {"heads": torch.ones(LAYERS, HEADS), "mlps": torch.ones(LAYERS)}
+    for kind, places in zeros.items():
+        for place in places:
+            gates[kind][place] = 0
+    return gates
+
+
+def test_gates_of_one_change_no_bit(model, inputs):
+    means = units.mean_activations(model, [inputs])
+    plain = logits(model, inputs)
+    for centers in (None, means):
+        assert torch.equal(plain, logits(model, inputs, gates_of(), centers))
+        assert torch.equal(plain, logits(model, inputs, units.whole(model), centers))
+    assert torch.equal(plain, logits(model, inputs)), "the hooks are gone"
+
+
+def test_a_closed_gate_is_the_head_removed_by_hand(model, inputs):
+    width = WIDTH // HEADS
+    for layer, head in ((0, 1), (1, 3)):
+        copied = make(model.config.model_type)
+        projection = units.layers_of(copied)[layer].attention
+        rows = slice(head * width, (head + 1) * width)
+        with torch.no_grad():
+            # a linear layer has outputs x inputs, GPT-2's Conv1D inputs x outputs
+            if isinstance(projection, nn.Linear):
+                projection.weight[:, rows] = 0
+            else:
+                projection.weight[rows] = 0
+        closed = logits(model, inputs, gates_of(heads=[(layer, head)]))
+        torch.testing.assert_close(closed, logits(copied, inputs), atol=1e-6, rtol=1e-6)
+        assert not torch.allclose(closed, logits(model, inputs), atol=1e-4)
+
+
+def test_a_closed_mlp_adds_nothing(model, inputs):
+    copied = make(model.config.model_type)
+    layer = units.layers_of(copied)[1].mlp
+    layer.register_forward_hook(lambda module, _, output: torch.zeros_like(output))
+    closed = logits(model, inputs, gates_of(mlps=[1]))
+    torch.testing.assert_close(closed, logits(copied, inputs), atol=1e-6, rtol=1e-6)
+
+
+def test_mean_ablation_is_that_of_plain_numpy(model, inputs):
+    """Contexts and MLP outputs noted by hand, averaged in numpy over real tokens, and put back as constants."""
+    layer = units.layers_of(model)[0]
+    noted = {}
+    handles = [
+        layer.attention.register_forward_pre_hook(lambda _, given: noted.update(heads=given[0].detach().numpy())),
+        layer.mlp.register_forward_hook(lambda _, __, output: noted.update(mlps=output.detach().numpy())),
+    ]
+    logits(model, inputs)
+    for handle in handles:
+        handle.remove()
+    real = inputs["attention_mask"].numpy().astype(bool)
+    expected = {kind: values[real].astype(np.float64).mean(axis=0) for kind, values in noted.items()}
+    means = units.mean_activations(
+        model, [{k: v[:2] for k, v in inputs.items()}, {k: v[2:] for k, v in inputs.items()}]
+    )
+    for kind, mean in expected.items():
+        np.testing.assert_allclose(means[kind][0].numpy(), mean, rtol=1e-5, atol=1e-6)
+
+    width, head = WIDTH // HEADS, 2
+    constant = torch.from_numpy(expected["heads"][head * width : (head + 1) * width]).float()
+
+    def replace(_, given):
+        context = given[0].clone()
+        context[..., head * width : (head + 1) * width] = constant
+        return (context, *given[1:])
+
+    handle = layer.attention.register_forward_pre_hook(replace)
+    by_hand = logits(model, inputs)
+    handle.remove()
+    ablated = logits(model, inputs, gates_of(heads=[(0, head)]), means)
+    torch.testing.assert_close(ablated, by_hand, atol=1e-6, rtol=1e-6)
+
+
+def test_half_a_gate_is_half_way_to_the_mean(inputs):
+    model = make("bert")
+    means = units.mean_activations(model, [inputs])
+    seen = []
+    layer = units.layers_of(model)[0]
+    gates = gates_of()
+    gates["heads"][0, 0] = 0.25
+    with units.gated(model, gates, means):
+        handle = layer.attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        logits(model, inputs)
+        handle.remove()
+    logits_plain = layer.attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    logits(model, inputs)
+    logits_plain.remove()
+    gated, plain = (one[..., : WIDTH // HEADS] for one in seen)
+    mean = means["heads"][0, : WIDTH // HEADS]
+    torch.testing.assert_close(gated, (plain - mean) * 0.25 + mean, atol=1e-6, rtol=1e-6)
+
+
+def test_unit_subnetworks_have_the_algebra_of_weights(inputs, tmp_path):
+    model = make("bert")
+    every = units.whole(model)
+    less = units.without(model, [(0, 1), (1, 2)])
+    assert every.total == LAYERS * HEADS + LAYERS == every.active and less.active == every.active - 2
+    assert (less & ~less).active == 0 and (less | ~less) == every
+    less.save(tmp_path / "units.safetensors")
+    assert Subnetwork.load(tmp_path / "units.safetensors") == less
+    control = random_like(less, seed=3)
+    assert {name: int(mask.sum()) for name, mask in control.masks.items()} == {"heads": 6, "mlps": 2}
+    assert torch.equal(logits(model, inputs, less), logits(model, inputs, gates_of(heads=[(0, 1), (1, 2)])))
+
+
+def test_units_of_another_network_and_of_another_shape_are_refused(inputs):
+    model, other = make("bert"), make("roberta")
+    with pytest.raises(WrongNetwork, match="belong to network"), units.gated(other, units.whole(model)):
+        pass
+    with pytest.raises(ValueError, match=r"gates for \(2, 3\) heads and \(2,\) MLPs do not fit 2 layers of 4 heads"):
+        logits(model, inputs, {"heads": torch.ones(2, 3), "mlps": torch.ones(2)})
+
+
+def test_a_model_without_heads_is_refused():
+    with pytest.raises(ValueError, match="Sequential has no attention heads"):
+        units.whole(nn.Sequential(nn.Linear(2, 2)))
+
+
+@given(alpha=st.floats(-8, 8), u=st.floats(0, 1))
+def test_sampled_gates_follow_the_papers_formula(alpha, u):
+    u = min(max(u, 1e-6), 1 - 1e-6)
+    concrete = 1 / (1 + np.exp(-(np.log(u) - np.log(1 - u) + alpha) * 3 / 2))
+    expected = min(1.0, max(0.0, concrete * 1.2 - 0.1))
+    found = units.sampled(torch.tensor(alpha, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
+    assert float(found) == pytest.approx(expected, abs=1e-9)
+    plain = min(1.0, max(0.0, 1.2 / (1 + np.exp(-alpha)) - 0.1))
+    assert float(units.expected(torch.tensor(alpha, dtype=torch.float64))) == pytest.approx(plain, abs=1e-9)
+
+
+def test_discretization_gives_the_number_asked_for_or_the_nearest_threshold():
+    scores = {"heads": torch.tensor([[1.0, 0.9, 0.0], [0.52, 0.5, 0.2]]), "mlps": torch.tensor([0.7, 0.02])}
+    exact = units.sparsest_of(scores, sparsity=0.5, network="n")
+    assert exact.active == 4
+    assert exact.masks["heads"].tolist() == [[True, True, False], [True, False, False]]
+    assert exact.masks["mlps"].tolist() == [True, False]
+    assert units.sparsest_of(scores, sparsity=0.0, network="n").active == 8
+    grid = units.nearest_by_threshold(scores, sparsity=0.5, network="n")
+    assert grid == exact  # at .5 the unit with a score of .5 is off
+    assert units.nearest_by_threshold(scores, sparsity=0.95, network="n").active in (0, 1)
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])
+def test_impossible_sparsities_are_refused(sparsity, inputs):
+    scores = {"heads": torch.ones(2, 2), "mlps": torch.ones(2)}
+    for act in (lambda: units.sparsest_of(scores, sparsity=sparsity, network="n"),
+                lambda: units.nearest_by_threshold(scores, sparsity=sparsity, network="n"),
+                lambda: prune(make("bert"), inputs, sparsity=sparsity)):  # fmt: skip
+        with pytest.raises(ValueError, match="give at least 0 and less than 1"):
+            act()
+
+
+def test_the_papers_schedule():
+    assert (units.Schedule.of_paper(0.5).warmup, units.Schedule.of_paper(0.5).steps) == (9000, 9300)
+    assert (units.Schedule.of_paper(0.7).warmup, units.Schedule.of_paper(0.7).steps) == (10000, 10420)
+
+
+def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, **more):
+    with torch.no_grad():
+        full = model.eval()(**inputs).logits.log_softmax(dim=-1)
+
+    def batches(generator):
+        while True:
+            rows = torch.randperm(5, generator=generator)[:3]
+            yield {name: tensor[rows] for name, tensor in inputs.items()}, full[rows]
+
+    schedule = schedule or units.Schedule(steps=400, warmup=250, rate_warmup=10, interval=20, start=2.5)
+    means = units.mean_activations(model, [inputs])
+    return units.prune(model, batches, means, sparsity=sparsity, schedule=schedule, seed=seed, **more)
+
+
+def test_pruning_reaches_its_target_and_leaves_the_network_alone(inputs):
+    model = make("bert")
+    before, state = fingerprint(model), torch.random.get_rng_state()
+    found = prune(model, inputs)
+    assert fingerprint(model) == before and not model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert found.history["sparsity"].iloc[-1] == pytest.approx(0.4, abs=0.12)
+    assert found.history["step"].iloc[-1] == 400 and len(found.history) == 20
+
+
+def test_pruning_drops_what_does_not_matter(inputs):
+    """Two heads of ten units are cut off from the output. Half of the units go: by chance both in 22% of the runs."""
+    model = make("bert")
+    width = WIDTH // HEADS
+    with torch.no_grad():
+        units.layers_of(model)[1].attention.weight[:, :width] = 0
+        units.layers_of(model)[0].attention.weight[:, width : 2 * width] = 0
+    for seed in range(3):
+        found = prune(model, inputs, sparsity=0.5, seed=seed)
+        kept = units.sparsest_of(found.scores, sparsity=0.5, network=fingerprint(model))
+        assert not kept.masks["heads"][1, 0] and not kept.masks["heads"][0, 1]
+
+
+def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs, tmp_path, monkeypatch):
+    schedule = units.Schedule(steps=60, warmup=40, rate_warmup=10, interval=10, start=2.5)
+    whole, again, other = (prune(make("bert"), inputs, seed=seed, schedule=schedule) for seed in (0, 0, 1))
+    assert all(torch.equal(whole.scores[name], again.scores[name]) for name in whole.scores)
+    assert not torch.equal(whole.scores["heads"], other.scores["heads"])
+    monkeypatch.setattr("subnet_utils.training.CHECKPOINT_SECONDS", 0.0)
+    taken = []
+
+    def die(*args):
+        taken.append(args)
+        if len(taken) > 30:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    original = units.sampled
+    monkeypatch.setattr(units, "sampled", die)
+    with pytest.raises(KeyboardInterrupt):
+        prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
+    monkeypatch.setattr(units, "sampled", original)
+    resumed = prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
+    assert all(torch.equal(whole.scores[name], resumed.scores[name]) for name in whole.scores)
+
+
+def test_a_diverging_run_is_named(inputs):
+    model = make("bert")
+    means = {kind: torch.full((LAYERS, WIDTH), torch.nan) for kind in ("heads", "mlps")}
+    with torch.no_grad():
+        full = model(**inputs).logits.log_softmax(dim=-1)
+    schedule = units.Schedule(steps=20, warmup=10, interval=10)
+    with pytest.raises(TrainingDiverged, match="not finite"):
+        units.prune(model, lambda _: iter([(inputs, full)] * 20), means, sparsity=0.3, schedule=schedule, seed=0)
+    assert not model.training
+
+
+def test_means_need_data(inputs):
+    with pytest.raises(ValueError, match="no batch"):
+        units.mean_activations(make("bert"), [])
