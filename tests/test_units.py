@@ -38,7 +38,8 @@ def make(name: str) -> nn.Module:
         torch.manual_seed(0)
         model = MAKERS[name]()
         for parameter in model.parameters():
-            nn.init.normal_(parameter, std=0.3)
+            if parameter.ndim > 1:  # normalizations stay as they are: else the answer would hardly depend on the input
+                nn.init.normal_(parameter, std=0.5)
     return model.eval()
 
 
@@ -257,7 +258,8 @@ def test_pruning_drops_what_does_not_matter(inputs):
         units.layers_of(model)[1].attention.weight[:, :width] = 0
         units.layers_of(model)[0].attention.weight[:, width : 2 * width] = 0
     for seed in range(3):
-        found = prune(model, inputs, sparsity=0.5, seed=seed)
+        schedule = units.Schedule(steps=800, warmup=600, rate_warmup=10, interval=40, start=2.5)
+        found = prune(model, inputs, sparsity=0.5, seed=seed, schedule=schedule)
         kept = units.sparsest_of(found.scores, sparsity=0.5, network=fingerprint(model))
         assert not kept.masks["heads"][1, 0] and not kept.masks["heads"][0, 1]
 
