@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 NOTEBOOKS = (
     "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "07_subtask_induction", "07b_shape_bias", "11_cost_of_a_study",
+    "07_subtask_induction", "07b_shape_bias", "08_heuristic_core", "11_cost_of_a_study",
 )
 # What a study may do without: a notebook about a section that its profile lacks is left out.
 OPTIONAL = {"05_pretraining": "pretrained", "07_subtask_induction": "arithmetic", "07b_shape_bias": "images"}

@@ -166,7 +166,7 @@ folder.mkdir(parents=True, exist_ok=True)
 """
 NAMES = [
     "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "07_subtask_induction", "07b_shape_bias", "11_cost_of_a_study",
+    "07_subtask_induction", "07b_shape_bias", "08_heuristic_core", "11_cost_of_a_study",
 ]  # fmt: skip
 
 

@@ -53,6 +53,12 @@ PLACES = {
     "Subtask Induction, Table 1": "Accuracies and cue conflict",
     "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
     "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
+    # *The Heuristic Core*, from its published numbers
+    "Heuristic Core, Figure 2": "Accuracies of pruned networks",
+    "Heuristic Core, Figure 3": "Three that generalize differently",
+    "Heuristic Core, Figure 4": "Accuracy by sparsity",
+    "Heuristic Core, Figure 6": "Effective size while fine-tuning",
+    "Heuristic Core, Figure 12": "All subcases of HANS",
 }
 """What the report has to show or to name as missing, in the papers' order, each with a few words of its caption. Those
 of *Break It Down* have plain numbers, those of other papers the paper's name before them."""

@@ -1,0 +1,188 @@
+"""*The Heuristic Core* (Bhaskar, Friedman and Chen 2024): its published numbers, held against its claims.
+
+The authors publish the accuracies of all their pruned networks; nothing is trained here. Out-of-domain accuracies are
+those of the four HANS subcases that the paper follows, or of the PAWS questions that are not equivalent.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from subnet_utils import reference
+
+SUBCASES = {
+    "lexical_overlap_ln_subject-object_swap": "SO-Swap",
+    "lexical_overlap_ln_preposition": "Prep",
+    "constituent_cn_embedded_under_if": "Embed-If",
+    "constituent_cn_embedded_under_verb": "Embed-Verb",
+}
+"""HANS subcases of Table 1 -> the paper's short names."""
+IN_DOMAIN = {"mnli-matched": "MNLI", "validation_matched": "MNLI", "qqp": "QQP"}
+OUT_OF_DOMAIN = SUBCASES | {"paws-qqp_0": "PAWS (adv.)"}
+SETS = IN_DOMAIN | OUT_OF_DOMAIN
+"""Evaluation sets of the main text -> their short names."""
+FAITHFUL = 0.03
+"""A subnetwork is faithful if its accuracy is at most this much below the full network's (section 4)."""
+HEADS, SEEDS = 144, 12
+FINAL = -1
+"""In place of the step of fine-tuning: the network at its end."""
+
+
+def subnetworks(task: str, *, every_subcase: bool = False) -> pd.DataFrame:
+    """The pruned networks of section 3, one row each and evaluation set: 12 seeds at two target sparsities.
+
+    Columns target_sparsity, seed (42 to 53), achieved_sparsity, evaluation_set, name, accuracy, and full, the accuracy
+    of the network before pruning. every_subcase: all 30 of HANS (Figure 12) instead of the main text's sets.
+    """
+    table = reference.load("heuristic_core_subnetworks")
+    table = table[table["task"] == task]
+    full = table[table["seed"] == "full"].groupby("evaluation_set")["accuracy"].first()
+    pruned = table[table["seed"] != "full"].assign(full=lambda rows: rows["evaluation_set"].map(full))
+    pruned = pruned.assign(seed=pruned["seed"].astype(int), name=pruned["evaluation_set"].map(SETS))
+    if every_subcase:
+        return pruned.assign(name=pruned["name"].fillna(pruned["evaluation_set"]))
+    return pruned.dropna(subset=["name"])
+
+
+def spread(task: str) -> pd.DataFrame:
+    """Full accuracy, and smallest, largest, mean and standard deviation over the 12 seeds, by sparsity and set."""
+    rows = subnetworks(task).groupby(["target_sparsity", "name"], sort=False)
+    table = rows["accuracy"].agg(["min", "max", "mean", "std", "count"])
+    return table.assign(full=rows["full"].first()).reset_index().rename(columns={"count": "n_runs"})
+
+
+def differing(*, places: Sequence[int] = (2, 5, 8)) -> pd.DataFrame:
+    """The accuracies of the MNLI networks at 50% that Figure 3 shows; the paper counts its twelve seeds from 1."""
+    half = subnetworks("mnli")
+    half = half[(half["target_sparsity"] == 0.5) & half["name"].isin(SUBCASES.values())]
+    seeds = sorted(half["seed"].unique())
+    chosen = half[half["seed"].isin([seeds[place - 1] for place in places])]
+    return chosen.sort_values("seed", kind="stable")
+
+
+def by_sparsity(task: str) -> pd.DataFrame:
+    """Accuracy of the final network pruned to every sparsity of the grid, three seeds (Figure 4)."""
+    table = _grid(task, "pruned final")
+    return table.groupby(["name", "sparsity"], sort=False)["accuracy"].agg(["mean", "min", "max"]).reset_index()
+
+
+def effective_sizes(task: str) -> pd.DataFrame:
+    """Accuracy and effective size of every checkpoint of fine-tuning that was pruned (Figure 6).
+
+    Effective size: 1 - the largest sparsity at which a pruned network is faithful, 1 where none is; of each seed, then
+    their mean. The grid ends at 70% (QQP: 65%), so .3 (.35) is the smallest size that can be found. Sets are `in
+    domain`, `out of domain` (the mean of its subcases) and `mixed` (the mean of the two).
+    """
+    full, pruned = (_by_domain(_grid(task, name)) for name in ("full", "pruned checkpoint"))
+    own = full.groupby(["step", "domain"])["accuracy"].mean()
+    rows = []
+    for (step, domain), group in pruned.groupby(["step", "domain"], sort=False):
+        if (step, domain) not in own.index:
+            continue
+        accuracy = own[step, domain]
+        faithful = group[group["accuracy"] > accuracy - FAITHFUL].groupby("seed")["sparsity"].max()
+        largest = faithful.reindex(group["seed"].unique()).fillna(0.0)
+        rows.append({"step": int(step), "domain": domain, "accuracy": accuracy, "effective_size": 1 - largest.mean(),
+                     "smallest_possible": 1 - group["sparsity"].max(), "n_runs": len(largest)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def claims() -> pd.DataFrame:
+    """What the paper prints, beside the same recomputed from its published numbers, and whether the two agree."""
+    mnli, qqp = subnetworks("mnli"), subnetworks("qqp")
+    half, sparse, light = (mnli[mnli["target_sparsity"] == 0.5], mnli[mnli["target_sparsity"] == 0.7],
+                           qqp[qqp["target_sparsity"] == 0.3])  # fmt: skip
+    rows = [
+        _claim("MNLI at 50%: largest loss of accuracy in domain", "section 3", "2-3%", _loss(half, "MNLI"),
+               _loss(half, "MNLI") <= 0.03),
+        _claim("QQP at 30%: largest loss of accuracy in domain", "section 3", "2-3%", _loss(light, "QQP"),
+               _loss(light, "QQP") <= 0.03),
+        *_range("Embed-If at 50%", "section 3", half, "Embed-If", (0.041, 0.502)),
+        *_range("MNLI at 70%, in domain", "section 3", sparse, "MNLI", (0.74, 0.76), digits=2),
+    ]  # fmt: skip
+    for number, embedded, printed in ((8, 0.180, 0.414), (5, 0.502, 0.195)):
+        (seed,) = half[(half["name"] == "Embed-If") & (half["accuracy"] == embedded)]["seed"]
+        for name in ("SO-Swap", "Prep"):
+            found = _of(half[half["seed"] == seed], name)
+            text = f"subnetwork {number}, SO-Swap" if name == "SO-Swap" else f"the same number, as {number}'s Prep"
+            rows.append(_claim(text, "section 3", f"{printed:.1%}", found, round(found, 3) == printed))
+    low = (sparse[sparse["name"].isin(SUBCASES.values())]["accuracy"] < 0.1).mean()
+    rows.append(_claim("MNLI at 70%: networks and subcases below 10%", "section 3", "virtually all", low, low >= 0.9))
+    whole = half.groupby("name")["full"].first()
+    printed = {"MNLI": 0.833, "SO-Swap": 0.867, "Prep": 0.735, "Embed-If": 0.330, "Embed-Verb": 0.334}
+    for name, value in printed.items():
+        rows.append(
+            _claim(f"full network, {name}", "Table 3", f"{value:.1%}", whole[name], round(whole[name], 3) == value)
+        )
+    whole = light.groupby("name")["full"].first()
+    for name, value in {"QQP": 0.912, "PAWS (adv.)": 0.148}.items():
+        rows.append(
+            _claim(f"full network, {name}", "Table 4", f"{value:.1%}", whole[name], round(whole[name], 3) == value)
+        )
+    for task in ("mnli", "qqp"):
+        most = _sparsest_generalizing(task)
+        text = f"{task.upper()}: sparsest network that generalizes like the full one"
+        rows.append(_claim(text, "Figure 4", "at most 30%", most, most <= 0.3))
+    chance = HEADS * 0.3**SEEDS
+    rows.append(
+        _claim(
+            "heads that 12 random networks at 70% share", "section 4", "7.7e-05", chance, f"{chance:.1e}" == "7.7e-05"
+        )
+    )
+    for task in ("mnli", "qqp"):
+        sizes = effective_sizes(task).set_index(["domain", "step"])["effective_size"]
+        for domain, text, rises in (("in domain", "flat", False), ("out of domain", "increases", True)):
+            change = sizes[domain].iloc[-1] - sizes[domain].iloc[0]
+            about = f"{task.upper()}, {domain}: change of effective size, first to last checkpoint"
+            rows.append(_claim(about, "Figure 6", text, change, (change > 0.1) == rises))
+    return pd.DataFrame(rows)
+
+
+def _claim(about: str, place: str, printed: str, recomputed: float, holds: bool) -> dict[str, Any]:
+    return {"claim": about, "place": place, "printed": printed, "recomputed": float(recomputed), "holds": bool(holds)}
+
+
+def _range(about: str, place: str, rows: pd.DataFrame, name: str, printed: Sequence[float], digits: int = 3):
+    """Two claims: the smallest and the largest accuracy."""
+    values = rows[rows["name"] == name]["accuracy"]
+    for which, value, found in zip(("smallest", "largest"), printed, (values.min(), values.max()), strict=True):
+        yield _claim(f"{about}: {which}", place, f"{value:.1%}", found, round(found, digits) == value)
+
+
+def _loss(rows: pd.DataFrame, name: str) -> float:
+    own = rows[rows["name"] == name]
+    return float((own["full"] - own["accuracy"]).max())
+
+
+def _of(rows: pd.DataFrame, name: str) -> float:
+    return float(rows[rows["name"] == name]["accuracy"].iloc[0])
+
+
+def _sparsest_generalizing(task: str) -> float:
+    """The largest sparsity of the grid at which the mean out-of-domain accuracy is faithful."""
+    means = _by_domain(_grid(task, "pruned final")).groupby(["domain", "sparsity"])["accuracy"].mean()
+    own = means["out of domain"]
+    return float(own[own > own[0.0] - FAITHFUL].index.max())
+
+
+def _grid(task: str, network: str) -> pd.DataFrame:
+    """Part of the published grid: step, seed, sparsity, name and accuracy."""
+    table = reference.load("heuristic_core_sparsity_grid")
+    table = table[(table["task"] == task) & (table["network"] == network) & table["evaluation_set"].isin(SETS)]
+    return pd.DataFrame({
+        "step": pd.to_numeric(table["finetuning_step"], errors="coerce").fillna(FINAL).astype(int),
+        "seed": pd.to_numeric(table["seed"], errors="coerce").fillna(0).astype(int),
+        "sparsity": table["sparsity_percent"] / 100,
+        "name": table["evaluation_set"].map(SETS),
+        "accuracy": table["accuracy"],
+    })  # fmt: skip
+
+
+def _by_domain(table: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy in domain, out of domain (mean of its sets) and their mean, of every step, seed and sparsity."""
+    outside = table["name"].isin(OUT_OF_DOMAIN.values())
+    named = table.assign(domain=outside.map({True: "out of domain", False: "in domain"}))
+    wide = named.pivot_table(index=["step", "seed", "sparsity"], columns="domain", values="accuracy")
+    wide["mixed"] = wide[["in domain", "out of domain"]].mean(axis=1, skipna=False)
+    return wide.stack().rename("accuracy").reset_index()

@@ -1,0 +1,89 @@
+"""The published numbers of The Heuristic Core: effective sizes and claims against a few lines by hand."""
+
+import csv
+from collections import defaultdict
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from subnet_utils import heuristic_core, heuristic_figures
+from subnet_utils.study import ROOT
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    with (ROOT / "subnet_utils/reference" / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_network_is_there_with_its_full_networks_accuracy():
+    for task, sparsities, names in (("mnli", (0.5, 0.7), 5), ("qqp", (0.3, 0.6), 2)):
+        table = heuristic_core.subnetworks(task)
+        assert len(table) == 12 * 2 * names and set(table["target_sparsity"]) == set(sparsities)
+        assert set(table["seed"]) == set(range(42, 54))
+        for _, group in table.groupby(["target_sparsity", "name"]):
+            assert group["full"].nunique() == 1
+    assert len(heuristic_core.subnetworks("mnli", every_subcase=True)) == 12 * 2 * 32
+
+
+def test_effective_sizes_are_those_of_a_few_lines_by_hand():
+    inside = "validation_matched"
+    outside = set(heuristic_core.SUBCASES)
+    full, pruned = defaultdict(dict), defaultdict(dict)
+    for row in rows_of("heuristic_core_sparsity_grid"):
+        if row["task"] != "mnli" or row["evaluation_set"] not in outside | {inside}:
+            continue
+        step, accuracy = row["finetuning_step"], float(row["accuracy"])
+        if row["network"] == "full":
+            full[float(step)][row["evaluation_set"]] = accuracy
+        elif row["network"] == "pruned checkpoint":
+            key = float(step), row["seed"], int(row["sparsity_percent"])
+            pruned[key][row["evaluation_set"]] = accuracy
+
+    def domains(found):
+        out = np.mean([found[name] for name in outside])
+        return {"in domain": found[inside], "out of domain": out, "mixed": (found[inside] + out) / 2}
+
+    sizes = heuristic_core.effective_sizes("mnli").set_index(["step", "domain"])
+    for step, own in full.items():
+        for domain, accuracy in domains(own).items():
+            largest = []
+            for seed in {key[1] for key in pruned if key[0] == step}:
+                grid = {key[2]: domains(found)[domain] for key, found in pruned.items() if key[:2] == (step, seed)}
+                largest.append(max([s for s, a in grid.items() if a > accuracy - 0.03], default=0))
+            expected = 1 - np.mean(largest) / 100
+            assert sizes.loc[(int(step), domain), "effective_size"] == pytest.approx(expected)
+            assert sizes.loc[(int(step), domain), "accuracy"] == pytest.approx(accuracy)
+
+
+def test_the_papers_slips_are_found_and_its_findings_hold():
+    claims = heuristic_core.claims().set_index("claim")["holds"]
+    wrong = {"MNLI at 50%: largest loss of accuracy in domain", "subnetwork 8, SO-Swap", "subnetwork 5, SO-Swap",
+             "full network, Embed-If", "full network, Embed-Verb"}  # fmt: skip
+    assert set(claims[~claims].index) == wrong
+    assert claims.index.is_unique and len(claims) == 25
+
+
+def test_spread_is_over_twelve_seeds():
+    table = heuristic_core.spread("mnli").set_index(["target_sparsity", "name"])
+    own = [float(row["accuracy"]) for row in rows_of("heuristic_core_subnetworks")
+           if row["task"] == "mnli" and row["target_sparsity"] == "0.5" and row["seed"] != "full"
+           and row["evaluation_set"] == "constituent_cn_embedded_under_if"]  # fmt: skip
+    row = table.loc[(0.5, "Embed-If")]
+    assert row["n_runs"] == 12 == len(own) and row["full"] == 0.334
+    assert row["std"] == pytest.approx(np.std(own, ddof=1)) and row["max"] == max(own) == 0.502
+
+
+def test_figures_are_drawn():
+    table = heuristic_core.subnetworks("mnli")
+    figure, axes = plt.subplots(2, 2)
+    heuristic_figures.dots(axes[0, 0], table[table["target_sparsity"] == 0.5])
+    assert [tick.get_text() for tick in axes[0, 0].get_xticklabels()][:2] == ["MNLI", "SO-Swap"]
+    heuristic_figures.bars(axes[0, 1], heuristic_core.differing())
+    assert [tick.get_text() for tick in axes[0, 1].get_xticklabels()] == ["seed 43", "seed 46", "seed 49"]
+    heuristic_figures.over_sparsity(axes[1, 0], heuristic_core.by_sparsity("qqp"))
+    heuristic_figures.training(axes[1], heuristic_core.effective_sizes("qqp"))
+    figure.canvas.draw()
+    whole = heuristic_figures.every_subcase(heuristic_core.subnetworks("mnli", every_subcase=True))
+    whole.canvas.draw()
+    plt.close("all")
