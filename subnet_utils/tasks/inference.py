@@ -1,0 +1,319 @@
+"""Natural-language inference: does a premise entail a hypothesis? (*The Heuristic Core*, section 2)
+
+Two sources of sentence pairs. HANS (McCoy, Pavlick and Linzen 2019) and sets like it are read from local files. And
+where none is at hand, pairs are generated after HANS's schemes, in words of our own: lexical overlap (all words of the
+hypothesis are in the premise), subsequence (they stand there in one piece) and constituent (as a clause of its own),
+each in kinds that are entailed and kinds that are not. A training set consists of pairs for which the heuristic "all
+words are known, so yes" is right, and of a stated share of pairs for which it is wrong.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils.names import nearest
+from subnet_utils.training import generator_for
+
+ENTAILED, NOT_ENTAILED = 0, 1
+"""HANS's two labels."""
+CLASSES = ("entailment", "neutral", "contradiction")
+"""MNLI's three labels."""
+COLUMNS = ("premise", "hypothesis", "label")
+
+PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
+          "singer", "student", "tailor", "writer")  # fmt: skip
+DONE_TO = ("admired", "blamed", "called", "followed", "greeted", "helped", "paid", "praised", "thanked", "watched")
+DONE = ("argued", "danced", "laughed", "left", "sang", "slept", "smiled", "waited")
+PLACES = ("behind", "beside", "near", "opposite")
+KNOWN, SUPPOSED = ("knew", "learned", "noticed", "realized"), ("assumed", "claimed", "hoped", "suspected")
+SINCE, IF = ("because", "since", "while"), ("if", "unless", "whenever")
+SURELY, PERHAPS = ("clearly", "luckily", "sadly"), ("maybe", "perhaps", "supposedly")
+
+Draw = random.Random
+Pair = tuple[str, str]
+
+
+def _people(draw: Draw, count: int) -> list[str]:
+    return [f"the {name}" for name in draw.sample(PEOPLE, count)]
+
+
+def _clause(draw: Draw, subject: str, other: str) -> str:
+    """A short sentence about somebody, or about two."""
+    return f"{subject} {draw.choice(DONE)}" if draw.random() < 0.5 else f"{subject} {draw.choice(DONE_TO)} {other}"
+
+
+def _conjunction(draw: Draw) -> Pair:
+    a, b, c = _people(draw, 3)
+    verb = draw.choice(DONE_TO)
+    return f"{a} and {b} {verb} {c}", f"{draw.choice((a, b))} {verb} {c}"
+
+
+def _passive(draw: Draw) -> Pair:
+    a, b = _people(draw, 2)
+    verb = draw.choice(DONE_TO)
+    return f"{a} was {verb} by {b}", f"{b} {verb} {a}"
+
+
+def _swap(draw: Draw) -> Pair:
+    a, b = _people(draw, 2)
+    verb = draw.choice(DONE_TO)
+    return f"{a} {verb} {b}", f"{b} {verb} {a}"
+
+
+def _preposition(draw: Draw) -> Pair:
+    a, b, c = _people(draw, 3)
+    verb = draw.choice(DONE_TO)
+    wrong = draw.choice((f"{b} {verb} {c}", f"{c} {verb} {b}", f"{c} {verb} {a}"))
+    return f"{a} {draw.choice(PLACES)} {b} {verb} {c}", wrong
+
+
+def _place_of_object(draw: Draw) -> Pair:
+    a, b, c = _people(draw, 3)
+    verb = draw.choice(DONE_TO)
+    return f"{a} {verb} {b} {draw.choice(PLACES)} {c}", f"{a} {verb} {b}"
+
+
+def _place_of_subject(draw: Draw) -> Pair:
+    a, b = _people(draw, 2)
+    verb = draw.choice(DONE)
+    return f"{a} {draw.choice(PLACES)} {b} {verb}", f"{b} {verb}"
+
+
+def _clause_of_subject(draw: Draw) -> Pair:
+    a, b = _people(draw, 2)
+    verb = draw.choice(DONE)
+    return f"{a} who {draw.choice(DONE_TO)} {b} {verb}", f"{b} {verb}"
+
+
+def _subordinate(words: Sequence[str], *, main: bool) -> Callable[[Draw], Pair]:
+    def make(draw: Draw) -> Pair:
+        a, b, c = _people(draw, 3)
+        first, second = f"{a} {draw.choice(DONE)}", _clause(draw, b, c)
+        return f"{draw.choice(words)} {first} , {second}", second if main else first
+
+    return make
+
+
+def _embedded(verbs: Sequence[str]) -> Callable[[Draw], Pair]:
+    def make(draw: Draw) -> Pair:
+        a, b, c = _people(draw, 3)
+        clause = _clause(draw, b, c)
+        return f"{a} {draw.choice(verbs)} that {clause}", clause
+
+    return make
+
+
+def _adverb(words: Sequence[str]) -> Callable[[Draw], Pair]:
+    def make(draw: Draw) -> Pair:
+        a, b = _people(draw, 2)
+        clause = _clause(draw, a, b)
+        return f"{draw.choice(words)} {clause}", clause
+
+    return make
+
+
+KINDS: dict[str, tuple[int, Callable[[Draw], Pair]]] = {
+    "lexical_overlap_le_conjunction": (ENTAILED, _conjunction),
+    "lexical_overlap_le_passive": (ENTAILED, _passive),
+    "lexical_overlap_ln_subject-object_swap": (NOT_ENTAILED, _swap),
+    "lexical_overlap_ln_preposition": (NOT_ENTAILED, _preposition),
+    "subsequence_se_PP_on_obj": (ENTAILED, _place_of_object),
+    "subsequence_sn_PP_on_subject": (NOT_ENTAILED, _place_of_subject),
+    "subsequence_sn_relative_clause_on_subject": (NOT_ENTAILED, _clause_of_subject),
+    "constituent_ce_embedded_under_since": (ENTAILED, _subordinate(SINCE, main=False)),
+    "constituent_ce_after_since_clause": (ENTAILED, _subordinate(SINCE, main=True)),
+    "constituent_ce_embedded_under_verb": (ENTAILED, _embedded(KNOWN)),
+    "constituent_ce_adverb": (ENTAILED, _adverb(SURELY)),
+    "constituent_cn_embedded_under_if": (NOT_ENTAILED, _subordinate(IF, main=False)),
+    "constituent_cn_after_if_clause": (NOT_ENTAILED, _subordinate(IF, main=True)),
+    "constituent_cn_embedded_under_verb": (NOT_ENTAILED, _embedded(SUPPOSED)),
+    "constituent_cn_adverb": (NOT_ENTAILED, _adverb(PERHAPS)),
+}
+"""HANS's name of a scheme -> its label and what makes a pair of it."""
+FRIENDLY = tuple(kind for kind, (label, _) in KINDS.items() if label == ENTAILED)
+ADVERSE = tuple(kind for kind, (label, _) in KINDS.items() if label == NOT_ENTAILED)
+UNRELATED = "unrelated"
+"""Not entailed, and the hypothesis has words that the premise lacks: the heuristic is right."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs. labels: int64 [n]; kinds: HANS's subcase of each, or another name for where it comes from."""
+
+    premises: tuple[str, ...]
+    hypotheses: tuple[str, ...]
+    labels: Tensor
+    kinds: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.premises)
+
+
+class DataError(ValueError):
+    """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
+
+
+def generate(kind: str, count: int, *, seed: int, split: str) -> Pairs:
+    """Distinct pairs of one kind. Raises ValueError for an unknown kind, or if there are not as many."""
+    return _collect({kind: count}, seed=seed, split=split, taken=set())
+
+
+def mixture(sizes: Mapping[str, int], *, counter: float, seed: int) -> dict[str, Pairs]:
+    """Splits of one mix, no pair in two of them: half entailed, half not.
+
+    sizes: split -> pairs; counter: share of all pairs for which the heuristic is wrong, evenly over the kinds of
+    ADVERSE. Raises ValueError for a share outside [0, .5].
+    """
+    if not 0 <= counter <= 0.5:
+        raise ValueError(f"counter {counter:g} is not possible; give a share of at least 0 and at most .5")
+    taken: set[Pair] = set()
+    splits = {}
+    for split, size in sizes.items():
+        wrong = round(size * counter)
+        counts = _shared(FRIENDLY, size // 2) | _shared(ADVERSE, wrong) | {UNRELATED: size - size // 2 - wrong}
+        splits[split] = _collect(counts, seed=seed, split=split, taken=taken)
+    return splits
+
+
+def words() -> tuple[str, ...]:
+    """All words of the generated pairs, sorted."""
+    groups = (PEOPLE, DONE_TO, DONE, PLACES, KNOWN, SUPPOSED, SINCE, IF, SURELY, PERHAPS)
+    return tuple(sorted({word for group in groups for word in group} | {"the", "and", "was", "by", "who", "that", ","}))
+
+
+def heuristic(pairs: Pairs) -> Tensor:
+    """What "all words are known, so yes" answers: int64 [n]."""
+    known = [set(h.split()) <= set(p.split()) for p, h in zip(pairs.premises, pairs.hypotheses, strict=True)]
+    return torch.tensor([ENTAILED if yes else NOT_ENTAILED for yes in known])
+
+
+def two_classes(predictions: Tensor, *, entailment: int = 0) -> Tensor:
+    """Predictions among MNLI's three classes as HANS's two: what is not entailment is not entailed (int64 [n]).
+
+    The largest of three logits decides; logits of neutral and contradiction are not summed.
+    """
+    return torch.where(predictions == entailment, ENTAILED, NOT_ENTAILED)
+
+
+def by_kind(predictions: Tensor, pairs: Pairs) -> dict[str, float]:
+    """Accuracy on every kind of pair, of predictions among HANS's two classes. Raises ValueError for an empty set."""
+    if not len(pairs):
+        raise ValueError("there are no pairs to judge; give a set that is not empty")
+    right = (predictions == pairs.labels).double()
+    places: dict[str, list[int]] = {}
+    for i, kind in enumerate(pairs.kinds):
+        places.setdefault(kind, []).append(i)
+    return {kind: float(right[own].mean()) for kind, own in places.items()}
+
+
+def read_pairs(path: Path, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
+    """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
+
+    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow. labels: names of the classes in order, where the
+    label is a name; kind: of all pairs, where there is no subcase. Raises DataError for a missing file or column, and
+    for a label that is not among the classes.
+    """
+    table = _table(Path(path))
+    for column in COLUMNS:
+        if column not in table:
+            raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
+    names = [str(name) for name in labels] if labels is not None else ["0", "1"]
+    found = table["label"].astype(str)
+    unknown = found[~found.isin(names)]
+    if len(unknown):
+        row = f"row {unknown.index[0] + 1}"
+        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
+    kinds = table["subcase"].astype(str) if "subcase" in table else pd.Series(kind, index=table.index)
+    return Pairs(
+        tuple(table["premise"].astype(str)),
+        tuple(table["hypothesis"].astype(str)),
+        torch.tensor([names.index(label) for label in found], dtype=torch.int64),
+        tuple(kinds),
+    )
+
+
+def read_hans(path: Path) -> Pairs:
+    """HANS, all subcases. Raises DataError for a subcase whose name and label disagree, or without a subcase."""
+    pairs = read_pairs(path)
+    if not all(pairs.kinds):
+        raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
+    for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
+        if label != is_entailed(kind):
+            raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
+    return pairs
+
+
+def is_entailed(kind: str) -> int:
+    """The label of all pairs of a HANS subcase: `le`, `se` and `ce` in its name are entailed, `ln`, `sn`, `cn` not.
+
+    Raises ValueError for another name.
+    """
+    for part in kind.split("_"):
+        if part in ("le", "se", "ce"):
+            return ENTAILED
+        if part in ("ln", "sn", "cn"):
+            return NOT_ENTAILED
+    raise ValueError(f"'{kind}' is no subcase of HANS; its name must have one of le, se, ce, ln, sn, cn")
+
+
+def _unrelated(draw: Draw) -> Pair:
+    """A premise of any kind, and a sentence with at least one word that it lacks."""
+    premise, hypothesis = KINDS[draw.choice(tuple(KINDS))][1](draw)
+    missing = [word for group in (PEOPLE, DONE, DONE_TO) for word in group if word not in premise.split()]
+    tokens = hypothesis.split()
+    if draw.random() < 0.5:  # nearly the same sentence: one word is another
+        groups = {word: group for group in (PEOPLE, DONE, DONE_TO) for word in group}
+        place = draw.choice([i for i, word in enumerate(tokens) if word in groups])
+        own = [word for word in groups[tokens[place]] if word in missing]
+        tokens[place] = draw.choice(own)
+        return premise, " ".join(tokens)
+    while True:
+        a, b = _people(draw, 2)
+        other = _clause(draw, a, b)
+        if not set(other.split()) <= set(premise.split()):
+            return premise, other
+
+
+def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pair]) -> Pairs:
+    rows = []
+    for kind, count in counts.items():
+        if kind not in KINDS and kind != UNRELATED:
+            raise ValueError(f"unknown kind '{kind}'; {nearest(kind, (*KINDS, UNRELATED))}")
+        label, make = KINDS.get(kind, (NOT_ENTAILED, _unrelated))
+        draw = Draw(generator_for("inference", kind, split, seed).initial_seed())
+        found, tries = 0, 0
+        while found < count:
+            tries += 1
+            if tries > 50 * count + 1000:
+                raise ValueError(f"there are not {count:,} distinct pairs of '{kind}'; ask for fewer")
+            pair = make(draw)
+            if pair not in taken:
+                taken.add(pair)
+                rows.append((*pair, label, kind))
+                found += 1
+    order = torch.randperm(len(rows), generator=generator_for("inference order", split, seed)).tolist()
+    premises, hypotheses, labels, kinds = zip(*(rows[i] for i in order), strict=True) if rows else ((), (), (), ())
+    return Pairs(premises, hypotheses, torch.tensor(labels, dtype=torch.int64), kinds)
+
+
+def _shared(kinds: Sequence[str], total: int) -> dict[str, int]:
+    """A number shared out as evenly as can be."""
+    return {kind: total // len(kinds) + (i < total % len(kinds)) for i, kind in enumerate(kinds)}
+
+
+def _table(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"no file {path}; give a table of premise, hypothesis and label")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        if path.suffix in (".arrow", ".feather"):
+            return pd.read_feather(path)
+        return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
+    except Exception as error:  # whatever a damaged file makes the readers raise
+        raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None

@@ -1,0 +1,138 @@
+"""Generated pairs follow HANS's schemes, and sets from files are checked before anything is trained on them."""
+
+import gzip
+
+import pandas as pd
+import pytest
+import torch
+
+from subnet_utils.tasks import inference
+from subnet_utils.tasks.inference import ADVERSE, ENTAILED, FRIENDLY, KINDS, NOT_ENTAILED, DataError, Pairs
+
+SUBCASES = [f"{name}_{letters}_{i}" for name, letters in
+            (("lexical_overlap", "le"), ("subsequence", "se"), ("constituent", "ce"),
+             ("lexical_overlap", "ln"), ("subsequence", "sn"), ("constituent", "cn")) for i in range(5)]  # fmt: skip
+
+
+def hans(per_subcase: int = 4) -> Pairs:
+    kinds = tuple(kind for kind in SUBCASES for _ in range(per_subcase))
+    labels = torch.tensor([0 if kind.split("_")[-2] in ("le", "se", "ce") else 1 for kind in kinds])
+    return Pairs(("a b",) * len(kinds), ("a",) * len(kinds), labels, kinds)
+
+
+@pytest.mark.parametrize(("answer", "entailed", "others"), [(0, 1.0, 0.0), (1, 0.0, 1.0), (2, 0.0, 1.0)])
+def test_three_classes_become_two(answer, entailed, others):
+    """Always entailment: all of le, se, ce and none of ln, sn, cn; always neutral or contradiction: the reverse."""
+    pairs = hans()
+    found = inference.by_kind(inference.two_classes(torch.full((len(pairs),), answer)), pairs)
+    assert len(found) == 30
+    for kind, accuracy in found.items():
+        assert accuracy == (entailed if kind.split("_")[-2] in ("le", "se", "ce") else others)
+
+
+def test_the_class_of_entailment_can_be_another():
+    assert inference.two_classes(torch.tensor([0, 1, 2]), entailment=2).tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_the_overlap_that_its_scheme_asks_for(kind):
+    pairs = inference.generate(kind, 60, seed=0, split="test")
+    assert len(set(zip(pairs.premises, pairs.hypotheses, strict=True))) == 60
+    assert set(pairs.kinds) == {kind} and (pairs.labels == inference.is_entailed(kind)).all()
+    for premise, hypothesis in zip(pairs.premises, pairs.hypotheses, strict=True):
+        assert set(hypothesis.split()) <= set(premise.split())
+        if not kind.startswith("lexical_overlap"):
+            assert hypothesis in premise
+        assert set(f"{premise} {hypothesis}".split()) <= set(inference.words())
+
+
+def test_the_heuristic_is_right_on_friendly_kinds_and_wrong_on_adverse_ones():
+    for kinds, right in ((FRIENDLY, True), (ADVERSE, False)):
+        for kind in kinds:
+            pairs = inference.generate(kind, 20, seed=0, split="test")
+            assert (inference.heuristic(pairs) == pairs.labels).all() == right
+
+
+@pytest.mark.parametrize("counter", [0.0, 0.05, 0.25])
+def test_a_mixture_is_balanced_and_as_adverse_as_asked_for(counter):
+    splits = inference.mixture({"train": 800, "test": 200}, counter=counter, seed=3)
+    for split, size in (("train", 800), ("test", 200)):
+        pairs = splits[split]
+        assert len(pairs) == size and int((pairs.labels == ENTAILED).sum()) == size // 2
+        wrong = inference.heuristic(pairs) != pairs.labels
+        assert int(wrong.sum()) == round(size * counter)
+        assert {kind in ADVERSE for kind, bad in zip(pairs.kinds, wrong, strict=True) if bad} <= {True}
+
+
+def test_no_pair_is_in_two_splits_and_sets_depend_on_their_seed():
+    splits = inference.mixture({"train": 1500, "validation": 300, "test": 300}, counter=0.1, seed=0)
+    sets = [set(zip(one.premises, one.hypotheses, strict=True)) for one in splits.values()]
+    assert sum(map(len, sets)) == len(set.union(*sets)) == 2100
+    again = inference.mixture({"train": 1500, "validation": 300, "test": 300}, counter=0.1, seed=0)
+    assert again["test"].premises == splits["test"].premises
+    assert inference.mixture({"train": 1500}, counter=0.1, seed=1)["train"].premises != splits["train"].premises
+
+
+def test_unrelated_pairs_have_a_word_that_the_premise_lacks():
+    pairs = inference.mixture({"train": 600}, counter=0.0, seed=0)["train"]
+    for premise, hypothesis, kind in zip(pairs.premises, pairs.hypotheses, pairs.kinds, strict=True):
+        if kind == inference.UNRELATED:
+            assert not set(hypothesis.split()) <= set(premise.split())
+
+
+def test_impossible_sets_are_refused():
+    with pytest.raises(ValueError, match=r"counter 0\.6 is not possible"):
+        inference.mixture({"train": 10}, counter=0.6, seed=0)
+    with pytest.raises(ValueError, match="there are not 100,000 distinct pairs of 'constituent_ce_adverb'"):
+        inference.generate("constituent_ce_adverb", 100000, seed=0, split="train")
+    with pytest.raises(ValueError, match="unknown kind 'constituent_ce_adverbs'; did you mean 'constituent_ce_adverb'"):
+        inference.generate("constituent_ce_adverbs", 1, seed=0, split="train")
+    with pytest.raises(ValueError, match="no subcase of HANS"):
+        inference.is_entailed("snli")
+    with pytest.raises(ValueError, match="there are no pairs to judge"):
+        inference.by_kind(torch.empty(0), Pairs((), (), torch.empty(0), ()))
+
+
+FRAME = pd.DataFrame({"premise": ["a cat sat", 'she said "no'], "hypothesis": ["a cat", "NA"], "label": [0, 1],
+                      "subcase": ["constituent_ce_adverb", "constituent_cn_adverb"]})  # fmt: skip
+
+
+def write(frame: pd.DataFrame, path):
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".arrow":
+        frame.to_feather(path)
+    else:
+        text = "\n".join("\t".join(map(str, row)) for row in [frame.columns, *frame.itertuples(index=False)])
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["hans.tsv", "hans.tsv.gz", "hans.parquet", "hans.arrow"])
+def test_tables_are_read_as_they_are(tmp_path, name):
+    pairs = inference.read_hans(write(FRAME, tmp_path / name))
+    assert pairs.premises == ("a cat sat", 'she said "no') and pairs.hypotheses == ("a cat", "NA")
+    assert pairs.labels.tolist() == [ENTAILED, NOT_ENTAILED] and pairs.kinds == tuple(FRAME["subcase"])
+
+
+def test_labels_may_be_names(tmp_path):
+    frame = FRAME.assign(label=["neutral", "entailment"]).drop(columns="subcase")
+    pairs = inference.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=inference.CLASSES, kind="mnli")
+    assert pairs.labels.tolist() == [1, 0] and pairs.kinds == ("mnli", "mnli")
+
+
+def test_faults_of_a_table_are_named(tmp_path):
+    cases = (
+        (FRAME.rename(columns={"hypothesis": "hypothsis"}), "has no column 'hypothesis'; did you mean 'hypothsis'"),
+        (FRAME.assign(label=[0, 7]), "row 2: unknown label '7'; valid: 0, 1"),
+        (FRAME.assign(label=[1, 1]), "a pair of 'constituent_ce_adverb' has label 1"),
+        (FRAME.drop(columns="subcase"), "has no column 'subcase'"),
+    )
+    for i, (frame, message) in enumerate(cases):
+        with pytest.raises(DataError, match=message):
+            inference.read_hans(write(frame, tmp_path / f"{i}.tsv"))
+    with pytest.raises(DataError, match="no file"):
+        inference.read_hans(tmp_path / "nothing.tsv")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match="damaged.parquet cannot be read as a table"):
+        inference.read_hans(tmp_path / "damaged.parquet")
