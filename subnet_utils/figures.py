@@ -273,8 +273,11 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
     """Share of the masked weights that each subnetwork keeps, ours and the paper's, on a logarithmic axis.
 
     table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, `ours`, `ours_low`,
-    `ours_high`, `paper`, `paper_sd` as fractions. Whiskers that would reach 0 or below end at the axis.
+    `ours_high`, `paper`, `paper_sd` as fractions. Whiskers that would reach 0 or below end at the axis. Where two
+    models would have the same label, a column `model` tells them apart.
     """
+    if "model" in table and table[list(by)].duplicated().any():
+        by = ("model", *by)
     places = np.arange(len(table))
     percent = 100 * table[["ours", "ours_low", "ours_high", "paper", "paper_sd"]].astype(float)
     means = percent[["ours", "paper"]].to_numpy()

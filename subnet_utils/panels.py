@@ -77,10 +77,12 @@ def heatmaps(search: pd.DataFrame) -> Figure:
     """The mask search of one base model per task, a panel for each subroutine: scores on validation data."""
     groups = list(search.groupby(["model", "task", "number", "subroutine"], sort=False))
     figure, axes = _grid(len(groups), width=2.6, height=2.4)
-    for ax, ((_, task, number, subroutine), group) in zip(axes, groups, strict=True):
+    for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
         base = group["base_model"].iloc[0]
         figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
-        ax.set_title(f"{task} {number}\n{subroutine}, base {base.rsplit('-')[-1]}".replace(" \n", "\n"))
+        shared = search[(search["task"] == task) & (search["number"] == number)]["model"].nunique() > 1
+        name = f"{model}\n" if shared else ""  # needed only where two models have the task
+        ax.set_title(f"{name}{task} {number}\n{subroutine}, base {base.rsplit('-')[-1]}".replace(" \n", "\n"))
     return figures.search_legend(figure)
 
 

@@ -21,26 +21,19 @@ from transformers import BertConfig, BertForMaskedLM
 from subnet_utils import stimuli, training
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.language import PADDING
-from subnet_utils.pretraining import (
+from subnet_utils.pretraining import pretrain, spec, start_from
+from subnet_utils.pretraining.hidden_words import (
     MASK_ID,
-    Augmentation,
     Gaps,
-    augment,
-    contrastive_batches,
     every_token,
     grammatical,
     make_gaps,
     masked_language_model,
-    nt_xent,
     predict_words,
     prediction_head,
-    pretrain,
-    simclr,
-    spec,
-    start_from,
-    top_k_accuracy,
     word_places,
 )
+from subnet_utils.pretraining.views import Augmentation, augment, contrastive_batches, nt_xent, simclr, top_k_accuracy
 from subnet_utils.settings import Compute, MaskedLanguageModel, SimCLR
 from subnet_utils.store import Store
 from subnet_utils.study import Experiment, Study
