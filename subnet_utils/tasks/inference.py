@@ -59,6 +59,18 @@ def _passive(draw: Draw) -> Pair:
     return f"{a} was {verb} by {b}", f"{b} {verb} {a}"
 
 
+def _around_preposition(draw: Draw) -> Pair:
+    a, b, c = _people(draw, 3)
+    clause = draw.choice((f"{draw.choice(DONE_TO)} {c}", draw.choice(DONE)))
+    return f"{a} {draw.choice(PLACES)} {b} {clause}", f"{a} {clause}"
+
+
+def _around_clause(draw: Draw) -> Pair:
+    a, b, c = _people(draw, 3)
+    clause = draw.choice((f"{draw.choice(DONE_TO)} {c}", draw.choice(DONE)))
+    return f"{a} who {draw.choice(DONE_TO)} {b} {clause}", f"{a} {clause}"
+
+
 def _swap(draw: Draw) -> Pair:
     a, b = _people(draw, 2)
     verb = draw.choice(DONE_TO)
@@ -120,6 +132,8 @@ def _adverb(words: Sequence[str]) -> Callable[[Draw], Pair]:
 KINDS: dict[str, tuple[int, Callable[[Draw], Pair]]] = {
     "lexical_overlap_le_conjunction": (ENTAILED, _conjunction),
     "lexical_overlap_le_passive": (ENTAILED, _passive),
+    "lexical_overlap_le_around_prepositional_phrase": (ENTAILED, _around_preposition),
+    "lexical_overlap_le_around_relative_clause": (ENTAILED, _around_clause),
     "lexical_overlap_ln_subject-object_swap": (NOT_ENTAILED, _swap),
     "lexical_overlap_ln_preposition": (NOT_ENTAILED, _preposition),
     "subsequence_se_PP_on_obj": (ENTAILED, _place_of_object),
@@ -262,8 +276,8 @@ def is_entailed(kind: str) -> int:
 
 
 def _unrelated(draw: Draw) -> Pair:
-    """A premise of any kind, and a sentence with at least one word that it lacks."""
-    premise, hypothesis = KINDS[draw.choice(tuple(KINDS))][1](draw)
+    """A premise like those of entailed pairs, so that it says nothing by itself, and a sentence with a word it lacks."""
+    premise, hypothesis = KINDS[draw.choice(FRIENDLY)][1](draw)
     missing = [word for group in (PEOPLE, DONE, DONE_TO) for word in group if word not in premise.split()]
     tokens = hypothesis.split()
     if draw.random() < 0.5:  # nearly the same sentence: one word is another
