@@ -276,7 +276,7 @@ def is_entailed(kind: str) -> int:
 
 
 def _unrelated(draw: Draw) -> Pair:
-    """A premise like those of entailed pairs, so that it says nothing by itself, and a sentence with a word it lacks."""
+    """A premise like those of entailed pairs, which says nothing by itself, and a sentence with a word it lacks."""
     premise, hypothesis = KINDS[draw.choice(FRIENDLY)][1](draw)
     missing = [word for group in (PEOPLE, DONE, DONE_TO) for word in group if word not in premise.split()]
     tokens = hypothesis.split()
