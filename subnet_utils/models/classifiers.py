@@ -17,13 +17,12 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
-from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import VisionTransformer
 
 from subnet_utils.names import nearest
 
 from .staged import StagedModel, require_multiple, require_positive
-from .vision import BLOCKS, MaxPool, Patches, Stage, TransformerLayer
+from .vision import BLOCKS, MaxPool, Patches, Stage, TransformerLayer, initialize_convolutions, residual_stage
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels: what torchvision's weights expect."""
@@ -103,14 +102,13 @@ def resnet_classifier(
     make = NORMS[norm]
     stages, channels = {"stem": _stem(width, make, small_stem, IMAGENET if pretrained else HALF)}, width
     for i, depth in enumerate(depths):
-        stride = 1 if i == 0 else 2
-        stages[f"stage_{i + 1}"], channels = _blocks(BLOCKS[block], depth, channels, width * 2**i, stride, make)
+        stages[f"stage_{i + 1}"], channels = residual_stage(
+            BLOCKS[block], depth, channels, width * 2**i, stride=1 if i == 0 else 2, norm=make
+        )
     pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
     stages[CLASSIFIER] = nn.Sequential(OrderedDict([*pool, ("fc", nn.Linear(channels, classes))]))
     model = StagedModel(stages, unmasked=(CLASSIFIER,))
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    initialize_convolutions(model)
     if pretrained is not None:
         _load(model, {_staged(name): tensor for name, tensor in _torchvision(pretrained).items()}, pretrained)
     return model
@@ -174,18 +172,6 @@ def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> 
         modules["maxpool"] = MaxPool(3, stride=2, padding=1)
     modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
     return Stage(modules)
-
-
-def _blocks(
-    block: type[BasicBlock | Bottleneck], depth: int, channels: int, planes: int, stride: int, norm: type[nn.Module]
-) -> tuple[Stage, int]:
-    """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
-    out = planes * block.expansion
-    downsample = None
-    if stride != 1 or channels != out:
-        downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
-    first = block(channels, planes, stride, downsample, norm_layer=norm)
-    return Stage(first, *(block(out, planes, norm_layer=norm) for _ in range(1, depth))), out
 
 
 def _torchvision(source: str) -> Mapping[str, Tensor]:

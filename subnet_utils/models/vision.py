@@ -109,13 +109,13 @@ def resnet(
 
     stages, channels = {"stem": _stem(width, small_stem)}, width
     for i, depth in enumerate(depths):
-        stages[f"stage_{i + 1}"], channels = _blocks(
+        stages[f"stage_{i + 1}"], channels = residual_stage(
             BLOCKS[block], depth, channels, width * 2**i, stride=1 if i == 0 else 2, width_factor=width_factor
         )
     pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
     stages["head"] = nn.Sequential(OrderedDict([*pool, *_mlp(channels, head_width, embedding)]))
     model = StagedModel(stages)
-    _initialize_convolutions(model)
+    initialize_convolutions(model)
     return model
 
 
@@ -133,21 +133,22 @@ def _stem(width: int, small: bool) -> Stage:
     return Stage(modules)
 
 
-def _blocks(
+def residual_stage(
     block: type[BasicBlock | Bottleneck],
     depth: int,
     channels: int,
     planes: int,
     *,
     stride: int,
-    width_factor: int,
+    width_factor: int = 1,
+    norm: type[nn.Module] = InstanceNorm,
 ) -> tuple[Stage, int]:
     """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
     out = planes * block.expansion
     downsample = None
     if stride != 1 or channels != out:
-        downsample = nn.Sequential(conv1x1(channels, out, stride), InstanceNorm(out))
-    options = {"base_width": 64 * width_factor, "norm_layer": InstanceNorm}
+        downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
+    options = {"base_width": 64 * width_factor, "norm_layer": norm}
     first = block(channels, planes, stride, downsample, **options)
     return Stage(first, *(block(out, planes, **options) for _ in range(1, depth))), out
 
@@ -158,7 +159,7 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
     return [("hidden", first), ("relu", nn.ReLU()), ("embedding", second)]
 
 
-def _initialize_convolutions(model: nn.Module) -> None:
+def initialize_convolutions(model: nn.Module) -> None:
     """He initialization by fan-out, as torchvision's ResNet; linear layers keep torch's own."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
