@@ -63,7 +63,10 @@ class ImageBase:
         architecture = self.model.architecture.model_dump()
         spec = {"architecture": architecture, "seed": self.seed, "classes": _classes(lab)}
         if self.untrained:
-            return spec | {"architecture": architecture | {"pretrained": None}, "untrained": True}
+            if architecture["family"] == "vit_classifier":  # its positions depend on it
+                spec["resolution"] = settings_of(lab).data.resolution
+            published = {"pretrained": None} if architecture["pretrained"] is None else {}
+            return spec | {"architecture": architecture | published, "untrained": True}
         if architecture["pretrained"] is not None:
             spec["architecture"] = architecture | {"pretrained": _published(lab, self.model)}
         training = {"training": self.model.base.model_dump(), "precision": lab.study.compute.precision}
@@ -97,7 +100,10 @@ class Induced:
         training = self.base.model.linear if self.condition == "linear" else self.base.model.transfer
         spec = {"condition": self.condition, "training": training.model_dump(), "base": self.base.spec(lab)}
         if self.condition in CONDITIONS:
-            mask = chosen_shape_mask(lab, self.base)
+            try:
+                mask = chosen_shape_mask(lab, self.base)
+            except TrainingDiverged as error:
+                return spec | {"fault": str(error)}
             bits = find_shape_mask(lab, mask).json("manifest").get("subnetwork.safetensors")
             return spec | {"mask": mask.spec(lab), "bits": bits}
         return spec | {"network": train_image_base(lab, self.base).json("result")["network"]}
@@ -257,7 +263,14 @@ def _new(lab: Lab, base: ImageBase, *, about: str = "base") -> StagedModel:
         architecture["pretrained"] = None
     seed = generator_for("image network", about, base.seed).initial_seed() % 2**31
     sizes = {"resolution": settings_of(lab).data.resolution} if architecture["family"] == "vit_classifier" else {}
-    return build(architecture | {"classes": len(_classes(lab))}, seed=seed, **sizes).to(lab.device)
+    more = {"classes": len(_classes(lab))}
+    model = build(architecture | more, seed=seed, **sizes)
+    published = base.model.architecture.pretrained
+    if published is not None and architecture["pretrained"] is None:
+        # new weights, but pixels and normalizations as in the network that weights may be inherited from
+        drawn, model = model.state_dict(), build(architecture | more | {"pretrained": published}, seed=seed, **sizes)
+        model.load_state_dict(drawn)
+    return model.to(lab.device)
 
 
 @lru_cache(maxsize=4)
@@ -274,7 +287,8 @@ def _build_base(lab: Lab, base: ImageBase, folder: Path) -> None:
         start = _only_classifier(model, model) if pretrained else untransferred(model)
         _train(lab, model, start, base.model.base, base.seed, folder, updating=not pretrained, label="base")
     save_tensors(folder / "weights.safetensors", model.state_dict())
-    save_tensors(folder / "votes.safetensors", votes(lab, model.eval()))
+    if not base.untrained:
+        save_tensors(folder / "votes.safetensors", votes(lab, model.eval()))
     save_json(folder / "result.json", {"network": fingerprint(model)})
 
 
@@ -376,8 +390,7 @@ def _train(
             yield pixels[None], targets[None]
 
     def validate(found: dict[str, Tensor]) -> dict[str, list[float]]:
-        with full_precision(lab.device):
-            return {f"{name}_error": [_errors(model, one, found)] for name, one in held.items()}
+        return {f"{name}_error": [_errors(model, one, found)] for name, one in held.items()}
 
     found, history = train_on(
         model,
@@ -416,16 +429,20 @@ def _rows(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def votes(lab: Lab, model: StagedModel) -> dict[str, Tensor]:
-    """The class that a network gives to every image of the test sets: int64 [n] each."""
-    return {name: torch.cat([
-        model(chunk.to(lab.device)).argmax(dim=1).cpu() for chunk in image_set(lab, name).pixels.split(CHUNK)
-    ]) for name in JUDGED}  # fmt: skip
+    """The class that a network gives to every image of the test sets, in float32: int64 [n] each."""
+    with full_precision(lab.device):
+        return {name: torch.cat([
+            model(chunk.to(lab.device)).argmax(dim=1).cpu() for chunk in image_set(lab, name).pixels.split(CHUNK)
+        ]) for name in JUDGED}  # fmt: skip
 
 
 def _errors(model: StagedModel, images: ImageSet, weights: dict[str, Tensor] | None = None) -> float:
     """Share of wrong answers, of a network or of the same with other weights [1, ...]."""
     own = weights or {name: tensor.detach()[None] for name, tensor in model.named_parameters()}
-    wrong = measure_all(model, own, images.pixels, images.shapes, lambda logits, shapes: logits.argmax(dim=1) != shapes)
+    with full_precision(next(model.parameters()).device):
+        wrong = measure_all(
+            model, own, images.pixels, images.shapes, lambda logits, shapes: logits.argmax(dim=1) != shapes
+        )
     return float(wrong.double().mean())
 
 

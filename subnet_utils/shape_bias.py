@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from subnet_utils import reference
-from subnet_utils.image_settings import Folders, ImageModel, Images, Rendered
+from subnet_utils.image_settings import Folders, ImageModel, Images
 from subnet_utils.image_steps import (
     POOLED,
     SETS,
@@ -37,6 +37,7 @@ from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
 from subnet_utils.store import Artefact
 from subnet_utils.subtask_induction import interval
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
+from subnet_utils.training import TrainingDiverged
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
 """Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape (mean over classes), share
@@ -50,9 +51,14 @@ ABOUT = ["model", "seed", "network"]
 
 
 def open_images(lab: Lab) -> Images:
-    """The image section of a study, its folders looked at. Raises ImageError for one that lacks classes or images."""
+    """The image section of a study, its folders and published weights looked at before any work.
+
+    Raises ImageError for a folder that lacks classes or images, WeightsError for weights that cannot be had.
+    """
     settings = settings_of(lab)
     data_spec(lab)
+    for base in _bases(lab):
+        base.spec(lab)
     return settings
 
 
@@ -83,7 +89,7 @@ def masks(lab: Lab) -> pd.DataFrame:
         result = artefact.json("result")
         about = {"condition": "random" if mask.base.untrained else "trained", "l0": mask.l0}
         own = {"fault": result["fault"]} if "fault" in result else {"density": result["active"] / result["total"]}
-        chosen = "fault" not in result and mask == chosen_shape_mask(lab, mask.base)
+        chosen = "fault" not in result and mask == chosen_shape_mask(lab, mask.base)  # else there may be none
         rows.append(_row(lab, mask.base, MASK, artefact) | about | own | {"chosen": chosen})
     return pd.DataFrame(rows)
 
@@ -95,7 +101,10 @@ def induced(lab: Lab) -> pd.DataFrame:
     wanted = [Induced(base, condition) for base in _bases(lab) for condition in base.model.conditions]
     made = make_all(lab, "induced", induce, wanted, "induced networks")
     rows = [_row(lab, one.base, one.condition, artefact) for one, artefact in zip(wanted, made, strict=True)]
-    table = pd.concat([bases(lab), alone[[*ABOUT, *MEASURES, "key"]], pd.DataFrame(rows)], ignore_index=True)
+    table = pd.concat(
+        [bases(lab), alone.reindex(columns=["paper_model", *ABOUT, *MEASURES, "key"]), pd.DataFrame(rows)],
+        ignore_index=True,
+    )
     for _, row in table[table.get("fault", pd.Series(index=table.index)).notna()].iterrows():
         print(f"{row['model']}, seed {row['seed']}, {row['network']}: {row['fault']}")
     return table.dropna(subset=["original"])
@@ -175,9 +184,13 @@ def discovery(lab: Lab) -> pd.DataFrame:
     """
     frames = []
     for one in _bases(lab):
-        whole = measured(lab, train_image_base(lab, one))["pooled"]
+        epochs = train_image_base(lab, one).table("history")
+        whole = epochs["pooled_accuracy"][epochs["validation_accuracy"].idxmax()]  # of the epoch that was kept
         for base in (one, ImageBase(one.model, one.seed, untrained=True)):
-            artefact = find_shape_mask(lab, chosen_shape_mask(lab, base))
+            try:
+                artefact = find_shape_mask(lab, chosen_shape_mask(lab, base))
+            except TrainingDiverged:  # none of this base's masks came to its end; the table of masks says so
+                continue
             about = {"model": one.model.model, "seed": one.seed, "condition": "random" if base.untrained else "trained"}
             frames.append(artefact.table("history")[["epoch", "validation_accuracy"]].assign(**about, base=whole))
     return pd.concat(frames, ignore_index=True)
@@ -288,8 +301,15 @@ def _beside(values: pd.Series, paper: float, *, comparable: bool) -> dict[str, A
 
 
 def is_comparable(lab: Lab) -> bool:
-    """Whether images and networks can be the paper's: at the profile `paper`, on photographs."""
-    return lab.study.name == "paper" and not isinstance(settings_of(lab).data, Rendered)
+    """Whether images and networks can be the paper's: at the profile `paper`, on its photographs and its segments."""
+    data = settings_of(lab).data
+    return lab.study.name == "paper" and getattr(data, "segment_anything", None) is not None
+
+
+def segmentation(lab: Lab) -> str:
+    """What the segments of mean-pooled images come from, in words."""
+    found = getattr(settings_of(lab).data, "segment_anything", None)
+    return "Segment Anything" if found is not None else "Felzenszwalb and Huttenlocher's graph method"
 
 
 def _bases(lab: Lab) -> list[ImageBase]:

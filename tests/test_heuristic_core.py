@@ -34,6 +34,8 @@ def test_effective_sizes_are_those_of_a_few_lines_by_hand():
         if row["task"] != "mnli" or row["evaluation_set"] not in outside | {inside}:
             continue
         step, accuracy = row["finetuning_step"], float(row["accuracy"])
+        if accuracy < 0:  # a run that is missing
+            continue
         if row["network"] == "full":
             full[float(step)][row["evaluation_set"]] = accuracy
         elif row["network"] == "pruned checkpoint":
@@ -49,7 +51,8 @@ def test_effective_sizes_are_those_of_a_few_lines_by_hand():
         for domain, accuracy in domains(own).items():
             largest = []
             for seed in {key[1] for key in pruned if key[0] == step}:
-                grid = {key[2]: domains(found)[domain] for key, found in pruned.items() if key[:2] == (step, seed)}
+                grid = {key[2]: domains(found)[domain] for key, found in pruned.items()
+                        if key[:2] == (step, seed) and set(found) == outside | {inside}}  # fmt: skip
                 largest.append(max([s for s, a in grid.items() if a > accuracy - 0.03], default=0))
             expected = 1 - np.mean(largest) / 100
             assert sizes.loc[(int(step), domain), "effective_size"] == pytest.approx(expected)
@@ -59,9 +62,10 @@ def test_effective_sizes_are_those_of_a_few_lines_by_hand():
 def test_the_papers_slips_are_found_and_its_findings_hold():
     claims = heuristic_core.claims().set_index("claim")["holds"]
     wrong = {"MNLI at 50%: largest loss of accuracy in domain", "subnetwork 8, SO-Swap", "subnetwork 5, SO-Swap",
-             "full network, Embed-If", "full network, Embed-Verb"}  # fmt: skip
+             "full network, Embed-If", "full network, Embed-Verb",
+             "MNLI, out of domain: the same from 16% accuracy on"}  # fmt: skip
     assert set(claims[~claims].index) == wrong
-    assert claims.index.is_unique and len(claims) == 25
+    assert claims.index.is_unique and len(claims) == 26
 
 
 def test_spread_is_over_twelve_seeds():

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torchvision
 from PIL import Image
+from transformers import ViTConfig, ViTModel
 
 from subnet_utils import bias_figures, image_steps, shape_bias
 from subnet_utils.image_steps import ImageBase, Induced, ShapeMask
@@ -116,6 +118,32 @@ def test_a_new_classifier_leaves_the_features_as_they_are(lab, monkeypatch, tmp_
         for name, tensor in donor.items():
             if "num_batches" not in name:
                 assert torch.equal(trained[name], tensor) == (not name.startswith("stages.classifier.fc")), name
+
+
+@pytest.mark.parametrize("kind", ["resnet", "vit"])
+def test_a_network_with_all_weights_of_a_pretrained_one_computes_the_same(kind, tmp_path):
+    """Pixels and normalizations, which are no weights, must be those of the donor, too."""
+    if kind == "resnet":
+        torch.manual_seed(0)
+        path = tmp_path / "resnet18.pth"
+        weights = torchvision.models.resnet18().state_dict()
+        # as in older files, which do not count batches
+        torch.save({name: tensor for name, tensor in weights.items() if "num_batches" not in name}, path)
+        own = CNN | {"architecture": {"family": "resnet_classifier", "pretrained": str(path)}}
+    else:
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+        ViTModel(ViTConfig(**sizes, image_size=32, patch_size=16), add_pooling_layer=False).save_pretrained(tmp_path)
+        own = VIT | {"architecture": VIT["architecture"] | {"pretrained": str(tmp_path)}}
+    lab = Lab.open(study(models=[own]), tmp_path / "store")
+    (model,) = lab.study.images.models
+    donor, fresh = (image_steps._new(lab, ImageBase(model, 0), about=about).eval() for about in ("base", "target"))
+    untrained = image_steps._new(lab, ImageBase(model, 0, untrained=True)).eval()
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        assert not torch.allclose(donor(images), fresh(images))
+        for network in (fresh, untrained):
+            network.load_state_dict(donor.state_dict())
+            assert torch.equal(donor(images), network(images))
 
 
 def test_running_statistics_are_learned(lab, monkeypatch, tmp_path):
@@ -303,6 +331,15 @@ def test_impossible_sections_are_refused_with_one_line(images, message):
     with pytest.raises(StudyError) as error:
         Study.load(study(**images))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_base_without_any_mask_is_named_and_has_its_other_networks(tmp_path, capsys):
+    wild = CNN | {"masks": CNN["masks"] | {"learning_rate": 1e38, "mask_init": 1e38}, "seeds": [0]}
+    lab = Lab.open(study(models=[wild]), tmp_path)
+    found = shape_bias.induced(lab)
+    assert set(found["network"]) == {"base", "mixture", "linear"}
+    assert "not finite" in capsys.readouterr().out
+    assert shape_bias.masks(lab)["fault"].notna().all()
 
 
 def test_a_diverging_run_is_named_and_the_others_go_on(tmp_path, capsys):

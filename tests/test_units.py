@@ -220,6 +220,12 @@ def test_impossible_sparsities_are_refused(sparsity, inputs):
             act()
 
 
+def test_warm_ups_must_fit_into_the_steps():
+    for sizes in ({"steps": 100, "warmup": 50}, {"steps": 300, "warmup": 301}, {"steps": 300, "warmup": 0}):
+        with pytest.raises(ValueError, match="warm-ups must fit into the steps"):
+            units.Schedule(**sizes)
+
+
 def test_the_papers_schedule():
     assert (units.Schedule.of_paper(0.5).warmup, units.Schedule.of_paper(0.5).steps) == (9000, 9300)
     assert (units.Schedule.of_paper(0.7).warmup, units.Schedule.of_paper(0.7).steps) == (10000, 10420)
@@ -278,7 +284,7 @@ def test_a_diverging_run_is_named(inputs):
     means = {kind: torch.full((LAYERS, WIDTH), torch.nan) for kind in ("heads", "mlps")}
     with torch.no_grad():
         full = model(**inputs).logits.log_softmax(dim=-1)
-    schedule = units.Schedule(steps=20, warmup=10, interval=10)
+    schedule = units.Schedule(steps=20, warmup=10, rate_warmup=0, interval=10)
     with pytest.raises(TrainingDiverged, match="not finite"):
         units.prune(model, lambda _: iter([(inputs, full)] * 20), means, sparsity=0.3, schedule=schedule, seed=0)
     assert not model.training

@@ -204,6 +204,11 @@ class Schedule:
     start: float = 10.0
     interval: int = 50
 
+    def __post_init__(self) -> None:
+        if not 0 < self.warmup <= self.steps or not 0 <= self.rate_warmup < self.steps:
+            sizes = f"{self.steps} steps, {self.warmup} of warm-up, {self.rate_warmup} of the learning rate's"
+            raise ValueError(f"{sizes}: warm-ups must fit into the steps; make these more")
+
     @classmethod
     def of_paper(cls, sparsity: float) -> "Schedule":
         """The paper's schedule for a target sparsity."""
@@ -256,6 +261,10 @@ def prune(
 
     def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
         step, inputs, full, generator = batch
+        share = recipe.rate(interval) / schedule.learning_rate
+        with torch.no_grad():  # the multipliers' decay at their own learning rate, beyond that at the gates'
+            own = 1 - share * schedule.weight_decay * MULTIPLIER_SCALE * schedule.learning_rate
+            multipliers.mul_(own / (1 - share * schedule.weight_decay * schedule.learning_rate))
         now = {name: sampled(own, torch.rand(own.shape, generator=generator).to(device)) for name, own in gates.items()}
         with gated(model, now, means):
             logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
@@ -271,6 +280,11 @@ def prune(
         l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
         return {"step": (interval + 1) * schedule.interval, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
 
+    intervals = math.ceil(schedule.steps / schedule.interval)
+    recipe = Recipe(
+        schedule.learning_rate, intervals, seed, weight_decay=schedule.weight_decay, linear=True,
+        warmup=min(intervals - 1, math.ceil(schedule.rate_warmup / schedule.interval)),
+    )  # fmt: skip
     model.train()
     weights = [parameter.requires_grad for parameter in model.parameters()]
     model.requires_grad_(False)
@@ -280,15 +294,11 @@ def prune(
                 gates | {"multipliers": multipliers},
                 one_interval,
                 loss,
-                recipe=Recipe(
-                    schedule.learning_rate, math.ceil(schedule.steps / schedule.interval), seed,
-                    weight_decay=schedule.weight_decay, linear=True,
-                    warmup=math.ceil(schedule.rate_warmup / schedule.interval),
-                ),
+                recipe=recipe,
                 observe=observe,
                 checkpoint=checkpoint,
                 label=label,
-            )  # fmt: skip
+            )
     finally:
         for parameter, wanted in zip(model.parameters(), weights, strict=True):
             parameter.requires_grad_(wanted)

@@ -236,7 +236,9 @@ def _layer(name: str) -> str:
 def _load(model: StagedModel, weights: Mapping[str, Tensor], source: str) -> None:
     """Put weights into all of a network but its classifier's linear layer. Raises WeightsError if they do not fit."""
     own = model.state_dict()
-    needed = {name for name in own if not name.startswith(f"stages.{CLASSIFIER}.fc.")}
+    # older files do not count batches, and nothing depends on the count
+    passed = (f"stages.{CLASSIFIER}.fc.", "num_batches_tracked")
+    needed = {name for name in own if not name.startswith(passed[0]) and not name.endswith(passed[1])}
     for name in sorted(needed):
         if name not in weights:
             raise WeightsError(f"{source} has no '{name.removeprefix('stages.')}'; is it of another architecture?")
