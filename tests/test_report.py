@@ -703,7 +703,7 @@ def browse(page: Path, profile: Path, *more: str) -> str:
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-        "--virtual-time-budget=5000", "--window-size=1200,3200", f"--user-data-dir={profile}", *more, page.as_uri(),
+        "--virtual-time-budget=5000", "--window-size=1200,4800", f"--user-data-dir={profile}", *more, page.as_uri(),
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
