@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, subnetwork_in
+from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, file_subnetwork, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.discover import discover
@@ -208,24 +208,21 @@ def _build_mask(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
     training, sizes = settings.masks, {"validation": settings.validation, "test": settings.test}
     pairs = task_pairs(settings.max, train=training.rows, **sizes, seed=mask.source.seed)
     train, validation, test = (_rows(lab, mask.subtask, part) for part in (pairs.train, pairs.validation, pairs.test))
-    try:
-        found = discover(
-            model,
-            train.tokens,
-            lambda generator: _shuffled(train, training.batch_size, generator),
-            _loss(settings),
-            method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
-            start=START,
-            recipe=Recipe(training.learning_rate, training.epochs, mask.source.seed),
-            checkpoint=folder / CHECKPOINT,
-            label=f"{mask.source.layers} layers, {mask.subtask} in {mask.source.computation}, seed {mask.source.seed}",
-        )
-    except TrainingDiverged as error:
-        save_json(folder / "result.json", {"fault": str(error)})
+    find = partial(
+        discover,
+        model,
+        train.tokens,
+        lambda generator: _shuffled(train, training.batch_size, generator),
+        _loss(settings),
+        method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
+        start=START,
+        recipe=Recipe(training.learning_rate, training.epochs, mask.source.seed),
+        checkpoint=folder / CHECKPOINT,
+        label=f"{mask.source.layers} layers, {mask.subtask} in {mask.source.computation}, seed {mask.source.seed}",
+    )
+    kept = file_subnetwork(folder, find)
+    if kept is None:
         return
-    kept = found.subnetwork
-    kept.save(folder / "subnetwork.safetensors")
-    save_table(folder / "history.parquet", found.history)
     alone = _stacked(kept.apply(model))
     accuracies = {f"{name}_accuracy": 1 - _errors(model, alone, rows)[0]
                   for name, rows in (("validation", validation), ("test", test))}  # fmt: skip

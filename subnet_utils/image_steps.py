@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.image_settings import ImageModel, Images, ImageTraining, Rendered
-from subnet_utils.lab import CHECKPOINT, Lab, precision_of, subnetwork_in
+from subnet_utils.image_sets import data_spec, image_set, settings_of
+from subnet_utils.image_settings import ImageModel, ImageTraining
+from subnet_utils.lab import CHECKPOINT, Lab, file_subnetwork, precision_of, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.discover import discover
@@ -29,23 +30,9 @@ from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
-from subnet_utils.study import ROOT
-from subnet_utils.tasks import textures
-from subnet_utils.tasks.images import (
-    ImageSet,
-    classical_segments,
-    files_of,
-    pooled,
-    read,
-    read_conflicts,
-    segment_anything,
-    split_folder,
-)
+from subnet_utils.tasks.images import ImageSet
 from subnet_utils.training import Recipe, TrainingDiverged, generator_for
 
-SETS = ("train", "validation", "test", "conflicts")
-POOLED = {"pooled_mask": "mask", "pooled_validation": "validation", "pooled_test": "test"}
-"""Mean-pooled set -> the set that it is made of."""
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""
 
@@ -61,7 +48,7 @@ class ImageBase:
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What its weights depend on."""
         architecture = self.model.architecture.model_dump()
-        spec = {"architecture": architecture, "seed": self.seed, "classes": _classes(lab)}
+        spec = {"architecture": architecture, "seed": self.seed, "classes": list(settings_of(lab).data.classes)}
         if self.untrained:
             if architecture["family"] == "vit_classifier":  # its positions depend on it
                 spec["resolution"] = settings_of(lab).data.resolution
@@ -109,31 +96,6 @@ class Induced:
         return spec | {"network": train_image_base(lab, self.base).json("result")["network"]}
 
 
-def settings_of(lab: Lab) -> Images:
-    """The image section of a study. Raises ValueError if there is none."""
-    if lab.study.images is None:
-        raise ValueError(f"profile '{lab.study.name}' has no 'images' section; add one")
-    return lab.study.images
-
-
-def data_spec(lab: Lab) -> dict[str, Any]:
-    """What the images depend on; of folders, names and sizes of their files and not where they lie.
-
-    Raises ImageError for a folder or class that is not there, or has too few images.
-    """
-    data = settings_of(lab).data
-    if isinstance(data, Rendered):
-        return {"rendered": data.model_dump()}
-    listing = _listing(data)
-    own = data.model_dump(exclude={"train", "test", "conflicts"})
-    return {"folders": own | {"files": listing}}
-
-
-def image_set(lab: Lab, name: str) -> ImageSet:
-    """One of the sets: train, mask, validation, test, conflicts, or pooled_mask, pooled_validation, pooled_test."""
-    return _loaded_set(lab, name, _made_set(lab, name).key)
-
-
 def train_image_base(lab: Lab, base: ImageBase) -> Artefact:
     """A base network: weights, history, votes."""
     return lab.store.make("image_base", base.spec(lab), partial(_build_base, lab, base))
@@ -167,89 +129,6 @@ def induce(lab: Lab, induced: Induced) -> Artefact:
     return lab.store.make("induced", induced.spec(lab), partial(_build_induced, lab, induced))
 
 
-def _classes(lab: Lab) -> list[str]:
-    return list(settings_of(lab).data.classes)
-
-
-def _made_set(lab: Lab, name: str) -> Artefact:
-    return lab.store.make("images", {"set": name, "data": data_spec(lab)}, partial(_build_set, lab, name))
-
-
-@lru_cache(maxsize=16)
-def _loaded_set(lab: Lab, name: str, key: str) -> ImageSet:
-    return ImageSet(**_made_set(lab, name).tensors("images"))
-
-
-def _build_set(lab: Lab, name: str, folder: Path) -> None:
-    data = settings_of(lab).data
-    if name in POOLED:
-        segments = partial(classical_segments, scale=data.segment_scale)
-        if getattr(data, "segment_anything", None) is not None:
-            segments = segment_anything(data.segment_anything, lab.device)
-        made = pooled(image_set(lab, POOLED[name]), segments)
-    elif isinstance(data, Rendered):
-        made = _rendered(data, name)
-    else:
-        made = _read(data, name)
-    tensors = {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()}
-    save_tensors(folder / "images.safetensors", tensors)
-
-
-def _rendered(data: Rendered, name: str) -> ImageSet:
-    """Images drawn by the study; `mask` is the beginning of `train`."""
-    count, about = getattr(data, name), "train" if name == "mask" else name
-    classes = len(data.classes)
-    draws = generator_for("image classes", data.seed, about)
-    # a row each, so that a smaller set is the beginning of a larger one
-    numbers = torch.rand(count, 3, generator=draws)
-    shapes = (numbers[:, 0] * classes).long()
-    other = (numbers[:, 1] * classes).long()
-    if name == "conflicts":
-        chosen = (shapes + 1 + (numbers[:, 1] * (classes - 1)).long()) % classes
-    else:
-        chosen = torch.where(numbers[:, 2] < data.texture_share, shapes, other)
-    if name in ("test", "validation"):
-        chosen = shapes
-    images = textures.render(
-        [data.shapes[i] for i in shapes],
-        [data.textures[i] for i in chosen],
-        resolution=data.resolution,
-        contrast=data.contrast,
-        seed=data.seed,
-        about=about,
-    )
-    return ImageSet(torch.from_numpy(images.images), shapes, chosen)
-
-
-def _read(data, name: str) -> ImageSet:
-    if name == "conflicts":
-        return read_conflicts(ROOT / data.conflicts, data.classes, resolution=data.resolution)
-    if name == "test":
-        files = [
-            (path, i) for i, one in enumerate(data.classes) for path in files_of(ROOT / data.test, one, data.classes)
-        ]
-        return read(files, data.resolution)
-    return read(getattr(_split(data), name), data.resolution)
-
-
-@lru_cache(maxsize=1)
-def _split(data):
-    sizes = {"mask": data.mask_per_class, "validation": data.validation_per_class}
-    return split_folder(ROOT / data.train, data.classes, **sizes)
-
-
-@lru_cache(maxsize=1)
-def _listing(data) -> str:
-    """Digest of names and sizes of all files; faults of the folders come up here, before any work."""
-    _split(data)
-    names = []
-    for folder in (data.train, data.test, data.conflicts):
-        for one in data.classes:
-            for path in files_of(ROOT / folder, one, data.classes):
-                names.append(f"{one}/{path.name} {path.stat().st_size}")
-    return f"{generator_for(*names).initial_seed():016x}"
-
-
 @lru_cache(maxsize=4)
 def _published(lab: Lab, model: ImageModel) -> str:
     """Fingerprint of published weights: what a file holds counts, and not where it lies."""
@@ -263,7 +142,7 @@ def _new(lab: Lab, base: ImageBase, *, about: str = "base") -> StagedModel:
         architecture["pretrained"] = None
     seed = generator_for("image network", about, base.seed).initial_seed() % 2**31
     sizes = {"resolution": settings_of(lab).data.resolution} if architecture["family"] == "vit_classifier" else {}
-    more = {"classes": len(_classes(lab))}
+    more = {"classes": len(list(settings_of(lab).data.classes))}
     model = build(architecture | more, seed=seed, **sizes)
     published = base.model.architecture.pretrained
     if published is not None and architecture["pretrained"] is None:
@@ -299,26 +178,23 @@ def _build_mask(lab: Lab, mask: ShapeMask, folder: Path) -> None:
     def accuracy(kept: Subnetwork) -> dict[str, float]:
         return {"validation_accuracy": 1 - _errors(kept.apply(model), held)}
 
-    try:
-        found = discover(
-            model,
-            train.pixels,
-            lambda generator: _shuffled(len(train), training.batch_size, generator, train.shapes),
-            cross_entropy,
-            method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
-            start=training.start,
-            recipe=Recipe(training.learning_rate, training.epochs, mask.base.seed),
-            autocast=precision_of(lab),
-            watch=accuracy,
-            checkpoint=folder / CHECKPOINT,
-            label=f"shape mask in {mask.base.model.model}, seed {mask.base.seed}",
-        )
-    except TrainingDiverged as error:
-        save_json(folder / "result.json", {"fault": str(error)})
+    find = partial(
+        discover,
+        model,
+        train.pixels,
+        lambda generator: _shuffled(len(train), training.batch_size, generator, train.shapes),
+        cross_entropy,
+        method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
+        start=training.start,
+        recipe=Recipe(training.learning_rate, training.epochs, mask.base.seed),
+        autocast=precision_of(lab),
+        watch=accuracy,
+        checkpoint=folder / CHECKPOINT,
+        label=f"shape mask in {mask.base.model.model}, seed {mask.base.seed}",
+    )
+    kept = file_subnetwork(folder, find)
+    if kept is None:
         return
-    kept = found.subnetwork
-    kept.save(folder / "subnetwork.safetensors")
-    save_table(folder / "history.parquet", found.history)
     save_tensors(folder / "votes.safetensors", votes(lab, kept.apply(model)))
     save_json(folder / "result.json", accuracy(kept) | {"active": kept.active, "total": kept.total})
 
@@ -376,7 +252,7 @@ def _train(
     """
     sets = [image_set(lab, name) for name in ("train", *more)]
     labels = torch.cat([one.shapes for one in sets])
-    counts = labels.bincount(minlength=len(_classes(lab)))
+    counts = labels.bincount(minlength=len(list(settings_of(lab).data.classes)))
     weights = (len(labels) / (len(counts) * counts.clamp(min=1))).float().to(lab.device)  # by class, as in the paper
     held = {"validation": image_set(lab, "validation"), "pooled": image_set(lab, "pooled_validation")}
 

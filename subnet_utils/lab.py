@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from subnet_utils import pretraining, stimuli
 from subnet_utils.evaluation import score_model
 from subnet_utils.jobs import run_jobs
-from subnet_utils.masks.discover import discover
+from subnet_utils.masks.discover import Discovery, discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
@@ -92,6 +92,18 @@ def subnetwork_in(artefact: Artefact) -> Subnetwork:
     if fault:
         raise TrainingDiverged(fault)
     return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+
+def file_subnetwork(folder: Path, find: Callable[[], Discovery]) -> Subnetwork | None:
+    """File a subnetwork and its history in an artefact's folder; if its training diverged, None, and why as `fault`."""
+    try:
+        found = find()
+    except TrainingDiverged as error:
+        save_json(folder / "result.json", {"fault": str(error)})
+        return None
+    found.subnetwork.save(folder / "subnetwork.safetensors")
+    save_table(folder / "history.parquet", found.history)
+    return found.subnetwork
 
 
 @dataclass(frozen=True)
@@ -313,25 +325,22 @@ def _build_pruning(lab: Lab, network: Network, point: tuple[float, float], folde
     settings, model, (learning_rate, start_value) = lab.study.pruning, load_base(lab, network), point
     train = data_of(lab, network, "base", "train")
     train = replace(train, examples=train.examples[: settings.examples])
-    try:
-        found = discover(
-            model,
-            train.items,
-            lambda generator: batches(train, settings.batch_size, generator=generator),
-            lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-            method=ContinuousSparsification(settings.epochs, settings.beta_max, start_value, settings.l0),
-            start=network.experiment.architecture.stages[0],
-            recipe=Recipe(learning_rate, settings.epochs, network.seed),
-            autocast=precision_of(lab),
-            checkpoint=folder / CHECKPOINT,
-            label=f"pruning {network.label}",
-        )
-    except TrainingDiverged as error:
-        save_json(folder / "result.json", {"fault": str(error)})
+    find = partial(
+        discover,
+        model,
+        train.items,
+        lambda generator: batches(train, settings.batch_size, generator=generator),
+        lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+        method=ContinuousSparsification(settings.epochs, settings.beta_max, start_value, settings.l0),
+        start=network.experiment.architecture.stages[0],
+        recipe=Recipe(learning_rate, settings.epochs, network.seed),
+        autocast=precision_of(lab),
+        checkpoint=folder / CHECKPOINT,
+        label=f"pruning {network.label}",
+    )
+    kept = file_subnetwork(folder, find)
+    if kept is None:
         return
-    kept = found.subnetwork
-    kept.save(folder / "subnetwork.safetensors")
-    save_table(folder / "history.parquet", found.history)
     accuracy = score_model(kept.apply(model), data_of(lab, network, "base", "validation")).accuracy
     size = {"active": kept.active, "total": kept.total}
     about = {"learning_rate": learning_rate, "mask_init": start_value}

@@ -15,19 +15,15 @@ from PIL import Image
 from torch import Tensor
 
 from subnet_utils import reference
+from subnet_utils.image_sets import POOLED, SETS, data_spec, image_set, settings_of
 from subnet_utils.image_settings import Folders, ImageModel, Images
 from subnet_utils.image_steps import (
-    POOLED,
-    SETS,
     ImageBase,
     Induced,
     ShapeMask,
     chosen_shape_mask,
-    data_spec,
     find_shape_mask,
-    image_set,
     induce,
-    settings_of,
     train_image_base,
 )
 from subnet_utils.jobs import run_jobs

@@ -10,7 +10,7 @@ import torchvision
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
-from subnet_utils import bias_figures, image_steps, shape_bias
+from subnet_utils import bias_figures, image_sets, image_steps, shape_bias
 from subnet_utils.image_steps import ImageBase, Induced, ShapeMask
 from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import IMAGE_CONDITIONS
@@ -79,13 +79,13 @@ def test_measures_follow_from_hand_made_votes():
 
 
 def test_conflict_images_are_in_conflict_and_others_are_not(lab):
-    conflicts, test = image_steps.image_set(lab, "conflicts"), image_steps.image_set(lab, "test")
+    conflicts, test = image_sets.image_set(lab, "conflicts"), image_sets.image_set(lab, "test")
     assert (conflicts.shapes != conflicts.textures).all() and (test.shapes == test.textures).all()
     assert len(conflicts) == len(test) == 12
 
 
 def test_the_images_to_pool_are_the_first_training_images(lab):
-    train, mask, flat = (image_steps.image_set(lab, name) for name in ("train", "mask", "pooled_mask"))
+    train, mask, flat = (image_sets.image_set(lab, name) for name in ("train", "mask", "pooled_mask"))
     assert torch.equal(train.pixels[:12], mask.pixels) and torch.equal(mask.shapes, flat.shapes)
     assert not torch.equal(mask.pixels, flat.pixels)
 
@@ -93,7 +93,7 @@ def test_the_images_to_pool_are_the_first_training_images(lab):
 @pytest.mark.parametrize(("share", "same"), [(1.0, 1.0), (0.0, 1 / 3)])
 def test_the_share_of_images_with_their_classs_texture_is_the_one_asked_for(tmp_path, share, same):
     many = RENDERED | {"texture_share": share, "train": 600}
-    made = image_steps.image_set(Lab.open(study(rendered=many), tmp_path), "train")
+    made = image_sets.image_set(Lab.open(study(rendered=many), tmp_path), "train")
     assert (made.shapes == made.textures).double().mean() == pytest.approx(same, abs=0.07)
 
 
@@ -233,7 +233,7 @@ def test_figures_are_drawn(lab, table):
 
 
 def test_ballots_tell_the_cue(lab):
-    images = image_steps.image_set(lab, "conflicts")
+    images = image_sets.image_set(lab, "conflicts")
     votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["conflicts"]
     shown = shape_bias.ballots(lab, "cnn", count=12)
     names = {"shape": images.shapes, "texture": images.textures}
@@ -248,7 +248,7 @@ def test_ballots_tell_the_cue(lab):
 def test_by_class_is_the_accuracy_within_the_class(lab):
     rows = shape_bias.by_class(lab, networks=["base"])
     votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["pooled_test"].numpy()
-    shapes = image_steps.image_set(lab, "pooled_test").shapes.numpy()
+    shapes = image_sets.image_set(lab, "pooled_test").shapes.numpy()
     own = rows[(rows["model"] == "cnn") & (rows["seed"] == 0)].set_index("class")["accuracy"]
     for i, name in enumerate(RENDERED["shapes"]):
         assert own[name] == pytest.approx(np.mean(votes[shapes == i] == i))
@@ -285,22 +285,22 @@ def test_photographs_from_folders_take_the_same_way(folders, tmp_path):
     shape_bias.open_images(lab)
     table = shape_bias.induced(lab)
     assert set(table["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
-    assert len(image_steps.image_set(lab, "conflicts")) == 6  # without the two whose cues agree
-    assert len(image_steps.image_set(lab, "train")) == 12
-    assert image_steps.settings_of(lab).data.classes == ("cat", "dog")
+    assert len(image_sets.image_set(lab, "conflicts")) == 6  # without the two whose cues agree
+    assert len(image_sets.image_set(lab, "train")) == 12
+    assert image_sets.settings_of(lab).data.classes == ("cat", "dog")
 
 
 def test_folders_are_known_by_what_they_hold(folders, tmp_path):
     lab = from_folders(folders, tmp_path / "store")
-    before = image_steps.data_spec(lab)
+    before = image_sets.data_spec(lab)
     moved = tmp_path / "elsewhere"
     folders.joinpath("train").rename(moved)
     parts = {"train": str(moved), "test": str(folders / "test"), "conflicts": str(folders / "conflicts")}
     again = from_folders(folders, tmp_path / "store", **parts)
-    assert image_steps.data_spec(again) == before
-    image_steps._listing.cache_clear(), image_steps._split.cache_clear()
+    assert image_sets.data_spec(again) == before
+    image_sets._listing.cache_clear(), image_sets._split.cache_clear()
     (moved / "cat" / "7.png").unlink()
-    assert image_steps.data_spec(again) != before
+    assert image_sets.data_spec(again) != before
 
 
 def test_faults_of_folders_come_up_before_any_training(folders, tmp_path):

@@ -443,3 +443,21 @@ def test_device_and_precision(monkeypatch):
     assert type_of_product("float32") == torch.float32
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert type_of_product("auto") == torch.float32
+
+
+def test_a_linear_schedule_rises_and_then_falls_to_zero():
+    recipe = Recipe(0.6, 6, 0, linear=True, warmup=2)
+    assert [recipe.rate(epoch) for epoch in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.45, 0.3, 0.15])
+
+
+def test_gradient_descent_is_torchs_with_momentum():
+    start = torch.tensor([1.0, -2.0])
+    ours, plain = start.clone().requires_grad_(), start.clone().requires_grad_()
+    recipe = Recipe(0.1, 3, 0, weight_decay=0.01, optimizer="sgd")
+    fit({"w": ours}, lambda epoch: [1.0, 2.0], lambda batch, _: batch * (ours**3).sum(), recipe=recipe)
+    optimizer = torch.optim.SGD([plain], lr=0.1, momentum=0.9, weight_decay=0.01)
+    for batch in [1.0, 2.0] * 3:
+        optimizer.zero_grad()
+        (batch * (plain**3).sum()).backward()
+        optimizer.step()
+    torch.testing.assert_close(ours, plain)

@@ -290,6 +290,21 @@ def test_a_diverging_run_is_named(inputs):
     assert not model.training
 
 
+def test_the_constraint_pushes_gates_down_and_multipliers_up():
+    missing, multipliers = torch.tensor(0.3, requires_grad=True), torch.tensor([2.0, 5.0], requires_grad=True)
+    value = units._constraint(missing, multipliers)
+    value.backward()
+    assert float(value.detach()) == pytest.approx(2 * 0.3 + 5 * 0.09)
+    assert float(missing.grad) == pytest.approx(2 + 2 * 5 * 0.3)
+    assert multipliers.grad.tolist() == pytest.approx([-0.3, -0.09])
+
+
+def test_multipliers_decay_at_their_own_learning_rate():
+    multipliers = torch.tensor([1.0, 2.0])
+    units._decay(multipliers, 0.1 * 0.01)
+    torch.testing.assert_close(multipliers * (1 - 0.1 * 0.01), torch.tensor([0.99, 1.98]))
+
+
 def test_means_need_data(inputs):
     with pytest.raises(ValueError, match="no batch"):
         units.mean_activations(make("bert"), [])

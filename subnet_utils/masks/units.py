@@ -249,7 +249,7 @@ def prune(
         "mlps": (schedule.start + 0.01 * torch.randn(layers, generator=draws)).to(device).requires_grad_(),
     }
     multipliers = torch.zeros(2, device=device, requires_grad=True)
-    units, training = layers * heads + layers, model.training
+    units = layers * heads + layers
 
     def one_interval(interval: int) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
         generator = generator_for("pruning", seed, interval)
@@ -261,19 +261,13 @@ def prune(
 
     def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
         step, inputs, full, generator = batch
-        share = recipe.rate(interval) / schedule.learning_rate
-        with torch.no_grad():  # the multipliers' decay at their own learning rate, beyond that at the gates'
-            own = 1 - share * schedule.weight_decay * MULTIPLIER_SCALE * schedule.learning_rate
-            multipliers.mul_(own / (1 - share * schedule.weight_decay * schedule.learning_rate))
+        _decay(multipliers, recipe.rate(interval) * schedule.weight_decay)
         now = {name: sampled(own, torch.rand(own.shape, generator=generator).to(device)) for name, own in gates.items()}
         with gated(model, now, means):
             logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
         divergence = kl_div(log_softmax(logits, dim=-1), full.to(device), log_target=True, reduction="batchmean")
         missing = sparsity * min(1.0, (step + 1) / schedule.warmup) - (1 - sum(z.sum() for z in now.values()) / units)
-        first, second = multipliers * MULTIPLIER_SCALE
-        descent = first.detach() * missing + second.detach() * missing**2
-        ascent = first * missing.detach() + second * missing.detach() ** 2
-        return divergence + descent - (ascent - ascent.detach())  # its value is the Lagrangian's, its gradient climbs
+        return divergence + _constraint(missing, multipliers * MULTIPLIER_SCALE)
 
     def observe(interval: int) -> dict[str, float]:
         scores = torch.cat([expected(own.detach()).flatten() for own in gates.values()])
@@ -285,25 +279,44 @@ def prune(
         schedule.learning_rate, intervals, seed, weight_decay=schedule.weight_decay, linear=True,
         warmup=min(intervals - 1, math.ceil(schedule.rate_warmup / schedule.interval)),
     )  # fmt: skip
-    model.train()
-    weights = [parameter.requires_grad for parameter in model.parameters()]
-    model.requires_grad_(False)
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            history = fit(
-                gates | {"multipliers": multipliers},
-                one_interval,
-                loss,
-                recipe=recipe,
-                observe=observe,
-                checkpoint=checkpoint,
-                label=label,
-            )
-    finally:
-        for parameter, wanted in zip(model.parameters(), weights, strict=True):
-            parameter.requires_grad_(wanted)
-        model.train(training)
+    with _only_training(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        history = fit(
+            gates | {"multipliers": multipliers},
+            one_interval,
+            loss,
+            recipe=recipe,
+            observe=observe,
+            checkpoint=checkpoint,
+            label=label,
+        )
     return Pruned({name: expected(own.detach()).cpu() for name, own in gates.items()}, history)
+
+
+def _constraint(missing: Tensor, multipliers: Tensor) -> Tensor:
+    """l1 (t - s) + l2 (t - s)^2: gradients descend on the gates, and climb on the multipliers."""
+    first, second = multipliers
+    descent = first.detach() * missing + second.detach() * missing**2
+    ascent = first * missing.detach() + second * missing.detach() ** 2
+    return descent - (ascent - ascent.detach())
+
+
+@torch.no_grad()
+def _decay(multipliers: Tensor, share: float) -> None:
+    """Weight decay of a step at the multipliers' own learning rate; the optimizer's is at the gates'."""
+    multipliers.mul_((1 - MULTIPLIER_SCALE * share) / (1 - share))
+
+
+@contextmanager
+def _only_training(model: nn.Module) -> Iterator[None]:
+    """The network in training mode, its weights without gradients; afterwards both as they were."""
+    training, wanted = model.training, [parameter.requires_grad for parameter in model.parameters()]
+    model.train().requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter, before in zip(model.parameters(), wanted, strict=True):
+            parameter.requires_grad_(before)
+        model.train(training)
 
 
 def sparsest_of(scores: Gates, *, sparsity: float, network: str) -> Subnetwork:
