@@ -23,10 +23,11 @@ from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
+from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks.arithmetic import Rows, diagonal_pairs, disambiguation_pairs, off_diagonal, rows_of, task_pairs
-from subnet_utils.training import Recipe, TrainingDiverged, generator_for
+from subnet_utils.training import Recipe, TrainingDiverged
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""

@@ -14,8 +14,8 @@ from torch import Tensor
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel
+from subnet_utils.seeds import generator_for
 from subnet_utils.tasks.odd_one_out import OddOneOut, draw, similarity_logits
-from subnet_utils.training import generator_for
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,14 @@ def effective_sizes(task: str) -> pd.DataFrame:
     large.
     """
     full, pruned = (_by_domain(_grid(task, name)) for name in ("full", "pruned checkpoint"))
+    return mean_sizes(faithful_sizes(full, pruned))
+
+
+def faithful_sizes(full: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
+    """Effective size of every checkpoint, domain and seed, a row each, with the full network's accuracy.
+
+    full: columns step, domain, accuracy; pruned: these and seed, sparsity.
+    """
     own = full.groupby(["step", "domain"])["accuracy"].mean()
     rows = []
     for (step, domain), group in pruned.groupby(["step", "domain"], sort=False):
@@ -85,9 +93,18 @@ def effective_sizes(task: str) -> pd.DataFrame:
         accuracy = own[step, domain]
         faithful = group[group["accuracy"] > accuracy - FAITHFUL].groupby("seed")["sparsity"].max()
         largest = faithful.reindex(group["seed"].unique()).fillna(0.0)
-        rows.append({"step": int(step), "domain": domain, "accuracy": accuracy, "effective_size": 1 - largest.mean(),
-                     "smallest_possible": 1 - group["sparsity"].max(), "n_runs": len(largest)})  # fmt: skip
+        for seed, sparsity in largest.items():
+            rows.append({"step": int(step), "domain": domain, "seed": seed, "accuracy": accuracy,
+                         "effective_size": 1 - sparsity, "smallest_possible": 1 - group["sparsity"].max()})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def mean_sizes(sizes: pd.DataFrame) -> pd.DataFrame:
+    """Mean effective size over seeds of every checkpoint and domain. sizes: from `faithful_sizes`."""
+    groups = sizes.groupby(["step", "domain"], sort=False)
+    kept = groups[["accuracy", "smallest_possible"]].first()
+    kept["effective_size"] = groups["effective_size"].mean()
+    return kept.assign(n_runs=groups.size()).reset_index()
 
 
 def claims() -> pd.DataFrame:

@@ -8,6 +8,7 @@ import torch
 
 from subnet_utils.image_settings import Folders, Images, Rendered
 from subnet_utils.lab import Lab
+from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_tensors
 from subnet_utils.study import ROOT
 from subnet_utils.tasks import textures
@@ -22,7 +23,6 @@ from subnet_utils.tasks.images import (
     segment_anything,
     split_folder,
 )
-from subnet_utils.training import generator_for
 
 SETS = ("train", "validation", "test", "conflicts")
 POOLED = {"pooled_mask": "mask", "pooled_validation": "validation", "pooled_test": "test"}

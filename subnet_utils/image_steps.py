@@ -29,9 +29,10 @@ from subnet_utils.masks.transfer import Transfer, inherited, measure_all, train_
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.models.frozen import CHUNK, full_precision
+from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks.images import ImageSet
-from subnet_utils.training import Recipe, TrainingDiverged, generator_for
+from subnet_utils.training import Recipe, TrainingDiverged
 
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""

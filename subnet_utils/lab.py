@@ -26,12 +26,13 @@ from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.seeds import generator_for
 from subnet_utils.settings import BaseTraining
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
 from subnet_utils.study import BaseSearch, Experiment, Study
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
-from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, generator_for, resolve_device
+from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, resolve_device
 
 CHECKPOINT = "checkpoint.safetensors"
 LEARNED = 0.9

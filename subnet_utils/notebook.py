@@ -11,16 +11,21 @@ from subnet_utils.names import nearest
 from subnet_utils.report import Book
 from subnet_utils.study import StudyError
 
+ABOUT_EXPERIMENTS = ("01", "02", "03", "04", "05", "06", "11")
+"""First digits of the notebooks about a study's `experiments`."""
+
 
 def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> tuple[Lab, Book]:
     """Open the study of a notebook and the book that records its figures and tables.
 
     study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
     parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
-    valid.
+    valid, or has no experiments where the notebook is about them.
     """
     _refuse_unknown(parameters)
     lab = Lab.open(study)
+    if not lab.study.experiments and notebook.split("_")[0] in ABOUT_EXPERIMENTS:
+        raise StudyError(f"profile '{lab.study.name}' has no 'experiments', which {notebook} is about; add some")
     figures.style()
     warm_up(lab.study.compute)
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision

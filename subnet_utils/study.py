@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from subnet_utils import reference
 from subnet_utils.faults import explain, fault
 from subnet_utils.image_settings import Images
+from subnet_utils.inference_settings import Inference
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     Arithmetic,
@@ -171,7 +172,8 @@ class Study(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")]
     """Figures go to figures/<name>/."""
     compute: Compute = Compute()
-    experiments: Several[Experiment]
+    experiments: Several[Experiment] = ()
+    """Compositional tasks: base models, masks, ablations (notebooks 01 to 06)."""
     vit_search: BaseSearch | None = None
     pretrained: Annotated[tuple[Experiment, ...], Field(strict=False)] = ()
     """Experiments whose base models start from pretrained weights (notebook 05)."""
@@ -183,8 +185,16 @@ class Study(Section):
     """Subtask induction in modular arithmetic (notebook 07)."""
     images: Images | None = None
     """Subtask induction with images (notebook 07b)."""
+    inference: Inference | None = None
+    """Structured pruning of a sentence-pair classifier (notebook 08)."""
     check_halving: bool = False
     """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
+
+    @model_validator(mode="after")
+    def _something_to_do(self):
+        if not (self.experiments or self.arithmetic or self.images or self.inference):
+            raise fault("experiments", "missing; add it, or 'arithmetic', 'images' or 'inference'")
+        return self
 
     @model_validator(mode="after")
     def _no_pair_twice(self):

@@ -148,12 +148,6 @@ def fit(
     return pd.DataFrame(state.history)
 
 
-def generator_for(*parts: Any) -> torch.Generator:
-    """A random generator on the CPU that depends on nothing but `parts` (integers and strings)."""
-    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-
-
 def resolve_device(compute: Compute) -> torch.device:
     """The device of a study. Raises ValueError if a GPU is asked for and there is none."""
     if compute.device == "cuda" and not torch.cuda.is_available():

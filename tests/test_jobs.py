@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from subnet_utils.jobs import WorkerDied, run_jobs, worker_count
+from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
-from subnet_utils.training import generator_for
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""

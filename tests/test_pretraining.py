@@ -34,12 +34,13 @@ from subnet_utils.pretraining.hidden_words import (
     word_places,
 )
 from subnet_utils.pretraining.views import Augmentation, augment, contrastive_batches, nt_xent, simclr, top_k_accuracy
+from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute, MaskedLanguageModel, SimCLR
 from subnet_utils.store import Store
 from subnet_utils.study import Experiment, Study
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut
-from subnet_utils.training import Recipe, generator_for
+from subnet_utils.training import Recipe
 from tests import micro
 
 RESNET = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 8, "head_width": 16, "embedding": 8}

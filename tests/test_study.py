@@ -200,10 +200,16 @@ def test_a_key_of_nowhere_is_answered_with_the_keys_of_its_own_section():
 
 @pytest.mark.parametrize(
     "path",
-    ["name", "experiments", "experiments.0.base", "experiments.1.base.learning_rate", "experiments.0.data.mask.test"],
+    ["name", "experiments.0.base", "experiments.1.base.learning_rate", "experiments.0.data.mask.test"],
 )
 def test_missing_key(path):
     assert faults(without(path)) == [f"{path}: missing; add it"]
+
+
+def test_a_study_must_have_something_to_do():
+    assert faults(without("experiments")) == ["experiments: missing; add it, or 'arithmetic', 'images' or 'inference'"]
+    arithmetic = {"name": "a", "arithmetic": {}}
+    assert Study.load(arithmetic).experiments == ()
 
 
 # -- wrong values ------------------------------------------------------------------------------------------------------

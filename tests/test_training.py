@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from subnet_utils import training
+from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.store import load_tensors, save_tensors
-from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, generator_for, progress_bar, resolve_device
+from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, progress_bar, resolve_device
 
 EPOCHS = 6
 RECIPE = Recipe(learning_rate=0.05, epochs=EPOCHS, seed=3, patience=EPOCHS)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.training import generator_for
+from subnet_utils.seeds import generator_for
 
 
 class NoControl(ValueError):

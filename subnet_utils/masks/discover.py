@@ -21,7 +21,8 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.training import Recipe, TrainingDiverged, fit, generator_for
+from subnet_utils.seeds import generator_for
+from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 HISTOGRAM_BINS = 50
 

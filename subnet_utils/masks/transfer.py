@@ -22,7 +22,8 @@ from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import CHUNK
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.training import Recipe, fit, generator_for
+from subnet_utils.seeds import generator_for
+from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
 

@@ -12,7 +12,7 @@ random controls and its files.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,8 @@ from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.training import Recipe, fit, generator_for
+from subnet_utils.seeds import generator_for
+from subnet_utils.training import Recipe, fit
 
 Gates = Mapping[str, Tensor]
 """`heads` [layers, heads] and `mlps` [layers]: floats in [0, 1], or booleans."""
@@ -230,6 +231,7 @@ def prune(
     sparsity: float,
     schedule: Schedule,
     seed: int,
+    precision: Callable[[], AbstractContextManager] = nullcontext,
     checkpoint: Path | None = None,
     label: str = "pruning",
 ) -> Pruned:
@@ -237,9 +239,9 @@ def prune(
 
     Minimizes KL(full || gated) + l1 (t - s) + l2 (t - s)^2 over the gates, t the target and s the share of sampled
     gates that is off, and maximizes it over the multipliers l1 and l2. batches(generator): an endless supply of inputs
-    and the full network's log-probabilities [m, classes]. The network's dropout stays on, as in the authors' run; its
-    weights stay as they are. Raises ValueError for a sparsity outside [0, 1), TrainingDiverged for a loss that is not
-    finite.
+    and the full network's log-probabilities [m, classes]; precision: context of the forward passes. The network's
+    dropout stays on, as in the authors' run; its weights stay as they are. Raises ValueError for a sparsity outside
+    [0, 1), TrainingDiverged for a loss that is not finite.
     """
     require_sparsity(sparsity)
     (layers, heads), device = shape_of(model), next(model.parameters()).device
@@ -263,9 +265,11 @@ def prune(
         step, inputs, full, generator = batch
         _decay(multipliers, recipe.rate(interval) * schedule.weight_decay)
         now = {name: sampled(own, torch.rand(own.shape, generator=generator).to(device)) for name, own in gates.items()}
-        with gated(model, now, means):
+        with precision(), gated(model, now, means):
             logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
-        divergence = kl_div(log_softmax(logits, dim=-1), full.to(device), log_target=True, reduction="batchmean")
+        divergence = kl_div(
+            log_softmax(logits.float(), dim=-1), full.to(device), log_target=True, reduction="batchmean"
+        )
         missing = sparsity * min(1.0, (step + 1) / schedule.warmup) - (1 - sum(z.sum() for z in now.values()) / units)
         return divergence + _constraint(missing, multipliers * MULTIPLIER_SCALE)
 

@@ -17,8 +17,9 @@ from torch.nn import functional
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.models.language import PADDING, Layer, trim_padding
+from subnet_utils.seeds import generator_for
 from subnet_utils.tasks import agreement
-from subnet_utils.training import Recipe, fit, generator_for
+from subnet_utils.training import Recipe, fit
 
 from .views import Precision
 
@@ -57,13 +58,22 @@ class Gaps:
         return Gaps(self.inputs.to(device), self.where.to(device), self.words.to(device))
 
 
-def make_gaps(tokens: Tensor, *, share: float, mask_id: int, lexicon: Tensor, generator: torch.Generator) -> Gaps:
+def make_gaps(
+    tokens: Tensor,
+    *,
+    share: float,
+    mask_id: int,
+    lexicon: Tensor,
+    generator: torch.Generator,
+    words: Tensor | None = None,
+) -> Gaps:
     """Choose words of sentences [b, L] to be predicted, as BERT does (Devlin et al. 2019, section 3.1).
 
     A share of each sentence's words, rounded, but at least one; of these 80% are replaced by `mask_id`, 10% by a word
-    of the lexicon, and 10% stay. [CLS], [SEP] and padding are never chosen.
+    of the lexicon, and 10% stay. words: booleans [b, L], which tokens may be chosen; None: all but [CLS], [SEP] and
+    padding of single sentences (`word_places`).
     """
-    words = word_places(tokens)
+    words = word_places(tokens) if words is None else words
     number = (share * words.sum(dim=1)).round().clamp(min=1)
     order = torch.rand(tokens.shape, generator=generator).masked_fill(~words, 2.0).argsort(dim=1).argsort(dim=1)
     where = words & (order < number[:, None])

@@ -17,8 +17,9 @@ from torch.nn import functional
 
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
+from subnet_utils.seeds import generator_for
 from subnet_utils.tasks.odd_one_out import OddOneOut
-from subnet_utils.training import Recipe, fit, generator_for
+from subnet_utils.training import Recipe, fit
 
 Precision = Callable[[], AbstractContextManager]
 """Makes the context in which networks run forward while they are trained."""

@@ -53,12 +53,18 @@ PLACES = {
     "Subtask Induction, Table 1": "Accuracies and cue conflict",
     "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
     "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
-    # *The Heuristic Core*, from its published numbers
+    # *The Heuristic Core*, from its published numbers and with a network of our own
     "Heuristic Core, Figure 2": "Accuracies of pruned networks",
     "Heuristic Core, Figure 3": "Three that generalize differently",
     "Heuristic Core, Figure 4": "Accuracy by sparsity",
+    "Heuristic Core, Figure 5": "Heads that subnetworks share",
     "Heuristic Core, Figure 6": "Effective size while fine-tuning",
+    "Heuristic Core, Figure 7": "Attention of heads of the core",
+    "Heuristic Core, Figure 9": "Where heads of the core look",
+    "Heuristic Core, Figure 10": "Learning of heuristics and of more",
     "Heuristic Core, Figure 12": "All subcases of HANS",
+    "Heuristic Core, Figure 13": "Frequencies of heads",
+    "Heuristic Core, Table 3": "Ablation of heads of the core",
 }
 """What the report has to show or to name as missing, in the papers' order, each with a few words of its caption. Those
 of *Break It Down* have plain numbers, those of other papers the paper's name before them."""

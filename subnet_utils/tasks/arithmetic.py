@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from subnet_utils.seeds import generator_for
 from subnet_utils.tasks.polynomials import parse, require_numbers
-from subnet_utils.training import generator_for
 
 COMPUTATIONS = ("ab", "a+ab", "a^2", "a^2+b^2", "a^2+ab", "a^2+ab+b^2", "a^3+ab", "a+b", "a-b", "a^2-b^2")
 """All that the paper computes (sections 4.2 and B.4)."""

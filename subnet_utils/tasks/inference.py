@@ -8,7 +8,7 @@ words are known, so yes" is right, and of a stated share of pairs for which it i
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,17 @@ import torch
 from torch import Tensor
 
 from subnet_utils.names import nearest
-from subnet_utils.training import generator_for
+from subnet_utils.seeds import generator_for
 
 ENTAILED, NOT_ENTAILED = 0, 1
 """HANS's two labels."""
 CLASSES = ("entailment", "neutral", "contradiction")
 """MNLI's three labels."""
 COLUMNS = ("premise", "hypothesis", "label")
+ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis"}
+"""What the two sentences are called in QQP and in PAWS."""
+HUB = "hub:"
+"""Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
 
 PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
           "singer", "student", "tailor", "writer")  # fmt: skip
@@ -151,6 +155,13 @@ KINDS: dict[str, tuple[int, Callable[[Draw], Pair]]] = {
 """HANS's name of a scheme -> its label and what makes a pair of it."""
 FRIENDLY = tuple(kind for kind, (label, _) in KINDS.items() if label == ENTAILED)
 ADVERSE = tuple(kind for kind, (label, _) in KINDS.items() if label == NOT_ENTAILED)
+MAIN_SUBCASES = (
+    "lexical_overlap_ln_subject-object_swap",
+    "lexical_overlap_ln_preposition",
+    "constituent_cn_embedded_under_if",
+    "constituent_cn_embedded_under_verb",
+)
+"""Those on which the paper's BERT generalizes best (Table 1)."""
 UNRELATED = "unrelated"
 """Not entailed, and the hypothesis has words that the premise lacks: the heuristic is right."""
 
@@ -172,16 +183,25 @@ class DataError(ValueError):
     """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
 
 
-def generate(kind: str, count: int, *, seed: int, split: str) -> Pairs:
-    """Distinct pairs of one kind. Raises ValueError for an unknown kind, or if there are not as many."""
-    return _collect({kind: count}, seed=seed, split=split, taken=set())
+def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> Pairs:
+    """Distinct pairs of one kind, none of which is among `besides`.
+
+    Raises ValueError for an unknown kind, or if there are not as many.
+    """
+    return _collect({kind: count}, seed=seed, split=split, taken=set(besides))
 
 
-def mixture(sizes: Mapping[str, int], *, counter: float, seed: int) -> dict[str, Pairs]:
+def text_pairs(pairs: Pairs) -> frozenset[Pair]:
+    """Premises with their hypotheses."""
+    return frozenset(zip(pairs.premises, pairs.hypotheses, strict=True))
+
+
+def mixture(sizes: Mapping[str, int], *, counter: float, seed: int, about: str = "") -> dict[str, Pairs]:
     """Splits of one mix, no pair in two of them: half entailed, half not.
 
     sizes: split -> pairs; counter: share of all pairs for which the heuristic is wrong, evenly over the kinds of
-    ADVERSE. Raises ValueError for a share outside [0, .5].
+    ADVERSE; about: name of the mix, so that two with one seed are drawn apart. Raises ValueError for a share outside
+    [0, .5].
     """
     if not 0 <= counter <= 0.5:
         raise ValueError(f"counter {counter:g} is not possible; give a share of at least 0 and at most .5")
@@ -190,7 +210,7 @@ def mixture(sizes: Mapping[str, int], *, counter: float, seed: int) -> dict[str,
     for split, size in sizes.items():
         wrong = round(size * counter)
         counts = _shared(FRIENDLY, size // 2) | _shared(ADVERSE, wrong) | {UNRELATED: size - size // 2 - wrong}
-        splits[split] = _collect(counts, seed=seed, split=split, taken=taken)
+        splits[split] = _collect(counts, seed=seed, split=about + split, taken=taken)
     return splits
 
 
@@ -198,6 +218,14 @@ def words() -> tuple[str, ...]:
     """All words of the generated pairs, sorted."""
     groups = (PEOPLE, DONE_TO, DONE, PLACES, KNOWN, SUPPOSED, SINCE, IF, SURELY, PERHAPS)
     return tuple(sorted({word for group in groups for word in group} | {"the", "and", "was", "by", "who", "that", ","}))
+
+
+def by_name(pairs: Pairs) -> dict[str, Pairs]:
+    """The pairs of every kind, kinds in their order."""
+    rows: dict[str, list[int]] = {}
+    for i, kind in enumerate(pairs.kinds):
+        rows.setdefault(kind, []).append(i)
+    return {kind: take(pairs, own) for kind, own in rows.items()}
 
 
 def heuristic(pairs: Pairs) -> Tensor:
@@ -225,19 +253,23 @@ def by_kind(predictions: Tensor, pairs: Pairs) -> dict[str, float]:
     return {kind: float(right[own].mean()) for kind, own in places.items()}
 
 
-def read_pairs(path: Path, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
+def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
     """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
 
-    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow. labels: names of the classes in order, where the
-    label is a name; kind: of all pairs, where there is no subcase. Raises DataError for a missing file or column, and
-    for a label that is not among the classes.
+    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
+    package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
+    where there is no subcase. Raises DataError for a missing file or column, and for a label that is not among the
+    classes.
     """
-    table = _table(Path(path))
+    table = _fetched(path) if str(path).startswith(HUB) else _table(Path(path))
+    table = table.rename(columns=ALIASES)
     for column in COLUMNS:
         if column not in table:
             raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
     names = [str(name) for name in labels] if labels is not None else ["0", "1"]
     found = table["label"].astype(str)
+    if labels is not None and found.isin([str(i) for i in range(len(names))]).all():  # numbers of the same classes
+        found = found.map(lambda number: names[int(number)])
     unknown = found[~found.isin(names)]
     if len(unknown):
         row = f"row {unknown.index[0] + 1}"
@@ -248,6 +280,27 @@ def read_pairs(path: Path, *, labels: Sequence[str] | None = None, kind: str = "
         tuple(table["hypothesis"].astype(str)),
         torch.tensor([names.index(label) for label in found], dtype=torch.int64),
         tuple(kinds),
+    )
+
+
+def first_of_each(pairs: Pairs, count: int) -> Pairs:
+    """At most `count` pairs of every kind, in their order."""
+    seen: dict[str, int] = {}
+    rows = []
+    for i, kind in enumerate(pairs.kinds):
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] <= count:
+            rows.append(i)
+    return take(pairs, rows)
+
+
+def take(pairs: Pairs, rows: Sequence[int]) -> Pairs:
+    """Some of the pairs, in the order of `rows`."""
+    return Pairs(
+        tuple(pairs.premises[i] for i in rows),
+        tuple(pairs.hypotheses[i] for i in rows),
+        pairs.labels[list(rows)],
+        tuple(pairs.kinds[i] for i in rows),
     )
 
 
@@ -318,6 +371,23 @@ def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pai
 def _shared(kinds: Sequence[str], total: int) -> dict[str, int]:
     """A number shared out as evenly as can be."""
     return {kind: total // len(kinds) + (i < total % len(kinds)) for i, kind in enumerate(kinds)}
+
+
+def _fetched(place: str) -> pd.DataFrame:
+    """A split of a data set on the hub, which `datasets` keeps in its own folder."""
+    name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
+    if not name or not split or len(configuration) > 1:
+        raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
+    try:
+        return datasets.load_dataset(name, *configuration, split=split).to_pandas()
+    except Exception as error:  # datasets and its hub client raise many unrelated types
+        reason = str(error).strip().splitlines()
+        why = reason[0] if reason else type(error).__name__
+        raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
 
 
 def _table(path: Path) -> pd.DataFrame:

@@ -1,0 +1,538 @@
+"""Structured pruning of a sentence-pair classifier, step by step (*The Heuristic Core*, sections 2 to 5).
+
+A network is fine-tuned on pairs most of which a heuristic solves; some of its checkpoints are kept. Each is pruned to
+attention heads and MLPs that keep its predictions, with many seeds; units are removed one by one and together. Every
+step is an artefact, made once.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax
+
+from subnet_utils.inference_settings import FineTuning, GeneratedPairs, Inference, PairFiles, PairPretraining
+from subnet_utils.lab import CHECKPOINT, Lab, precision_of
+from subnet_utils.masks import units
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import fingerprint
+from subnet_utils.models.attention_patterns import example_maps, patterns
+from subnet_utils.models.pairs import (
+    MASK,
+    NO_WORD,
+    SPECIAL,
+    Encoded,
+    body_of,
+    encode_published,
+    encode_words,
+    own_network,
+    published_network,
+    published_tokenizer,
+)
+from subnet_utils.pretraining.hidden_words import make_gaps
+from subnet_utils.seeds import generator_for
+from subnet_utils.store import Artefact, save_json, save_table, save_tensors
+from subnet_utils.study import ROOT
+from subnet_utils.tasks import inference
+from subnet_utils.tasks.inference import Pairs
+from subnet_utils.training import Recipe, TrainingDiverged, fit
+
+Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
+"""Inputs, where words are to be predicted [b, T], and those words [k]."""
+IN_DOMAIN = "in domain"
+"""Name of the set that is like the training pairs."""
+CHUNK = 256
+"""Pairs that are judged at once."""
+PRETRAINING_DECAY = 0.01
+COUNTER_IN_PRETRAINING = 0.25
+"""Half of the pairs that are not entailed; which pairs are entailed, pretraining does not say."""
+
+
+@dataclass(frozen=True)
+class PrunedUnits:
+    """A checkpoint pruned to a target sparsity with a seed."""
+
+    step: int
+    sparsity: float
+    seed: int
+
+    def spec(self, lab: Lab) -> dict[str, Any]:
+        """What its gates and its units depend on."""
+        settings = settings_of(lab).pruning
+        schedule = _schedule(lab, self.sparsity)
+        own = settings.model_dump(include={"batch_size", "ablation", "mean_examples", "discretization"})
+        target = {"sparsity": self.sparsity, "seed": self.seed, "schedule": vars(schedule)}
+        return {"network": network_spec(lab), "step": self.step, "pruning": own, **target}
+
+
+@dataclass(frozen=True)
+class Units:
+    """A checkpoint of which some heads, (layer, head) each, and MLPs are left; the others are ablated."""
+
+    step: int
+    heads: tuple[tuple[int, int], ...]
+    mlps: tuple[int, ...]
+
+    def spec(self, lab: Lab) -> dict[str, Any]:
+        """What its accuracies depend on."""
+        own = settings_of(lab).pruning.model_dump(include={"ablation", "mean_examples"})
+        left = {"heads": [list(head) for head in sorted(self.heads)], "mlps": sorted(self.mlps)}
+        return {"network": network_spec(lab), "step": self.step, "units": left, "pruning": own}
+
+    @classmethod
+    def of(cls, step: int, subnetwork: Subnetwork) -> "Units":
+        """The units of a unit subnetwork."""
+        heads = tuple((int(i), int(j)) for i, j in subnetwork.masks["heads"].nonzero())
+        return cls(step, heads, tuple(int(i) for i in subnetwork.masks["mlps"].nonzero()[:, 0]))
+
+
+def settings_of(lab: Lab) -> Inference:
+    """The section of a study. Raises ValueError if there is none."""
+    if lab.study.inference is None:
+        raise ValueError(f"profile '{lab.study.name}' has no 'inference' section; add one")
+    return lab.study.inference
+
+
+def network_spec(lab: Lab) -> dict[str, Any]:
+    """What the fine-tuned network depends on; of files and published weights their content, not where they lie."""
+    settings = settings_of(lab)
+    architecture = settings.architecture.model_dump()
+    if settings.architecture.family == "published":
+        architecture["weights"] = _published_digest(settings.architecture.weights)
+    pretraining = settings.pretraining.model_dump() if settings.pretraining else None
+    own = {"architecture": architecture, "data": _data_spec(lab), "pretraining": pretraining}
+    own["finetuning"] = settings.finetuning.model_dump()
+    if settings.architecture.family == "published":
+        own["precision"] = lab.study.compute.precision
+    return own
+
+
+def pretrain_pairs(lab: Lab) -> Artefact:
+    """A language model on the generated pairs: weights of its body, history; `accuracy` on words that it did not see.
+
+    Raises ValueError for a study whose network is not pretrained here.
+    """
+    settings = settings_of(lab)
+    if settings.pretraining is None:
+        raise ValueError(f"'{settings.model}' is not pretrained here; add 'pretraining'")
+    spec = {"architecture": settings.architecture.model_dump(), "pretraining": settings.pretraining.model_dump()}
+    return lab.store.make("pair_pretraining", spec, partial(_build_pretraining, lab))
+
+
+def fine_tune(lab: Lab) -> Artefact:
+    """The fine-tuned network: weights of its checkpoints, and accuracies on every set after every interval."""
+    return lab.store.make("pair_network", network_spec(lab), partial(_build_network, lab))
+
+
+def teacher(lab: Lab, step: int) -> Artefact:
+    """What pruning wants of a checkpoint: its log-probabilities of the training pairs, its units' mean activations."""
+    spec = {"network": network_spec(lab), "step": step, "mean_examples": settings_of(lab).pruning.mean_examples}
+    return lab.store.make("pair_teacher", spec, partial(_build_teacher, lab, step))
+
+
+def prune_units(lab: Lab, pruned: PrunedUnits) -> Artefact:
+    """A pruned checkpoint: scores, units, history, accuracies; or why there is none, under `fault`."""
+    return lab.store.make("pruned_units", pruned.spec(lab), partial(_build_pruned, lab, pruned))
+
+
+def judge_units(lab: Lab, kept: Units) -> Artefact:
+    """Accuracies of a checkpoint with some of its units."""
+    return lab.store.make("judged_units", kept.spec(lab), partial(_build_judged, lab, kept))
+
+
+def attention_of(lab: Lab, step: int) -> Artefact:
+    """Where every head looks (`patterns`), and maps of a few pairs."""
+    spec = {"network": network_spec(lab), "step": step}
+    return lab.store.make("attention", spec, partial(_build_attention, lab, step))
+
+
+def load_units(artefact: Artefact) -> Subnetwork:
+    """The units that are left of a pruned checkpoint. Raises TrainingDiverged if pruning ended without."""
+    fault = artefact.json("result").get("fault")
+    if fault:
+        raise TrainingDiverged(fault)
+    return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+
+def load_checkpoint(lab: Lab, step: int) -> nn.Module:
+    """The network after a number of steps, frozen. One copy serves all: do not change it."""
+    return _loaded(lab, step, fine_tune(lab).key)
+
+
+def last_step(lab: Lab) -> int:
+    """Steps of fine-tuning."""
+    return settings_of(lab).finetuning.steps
+
+
+def shape(lab: Lab) -> tuple[int, int]:
+    """Layers, and heads in each."""
+    return units.shape_of(load_checkpoint(lab, last_step(lab)))
+
+
+@dataclass(frozen=True, eq=False)
+class PairSets:
+    """The training pairs and the sets that networks are judged on."""
+
+    train: Encoded
+    sets: dict[str, Encoded]
+
+
+@lru_cache(maxsize=4)
+def pair_sets(lab: Lab) -> PairSets:
+    """All pairs of a study. Raises DataError or PretrainedError for what cannot be read or does not fit."""
+    settings = settings_of(lab)
+    train, sets = _generated(settings.data) if settings.generated else _read(settings.data)
+    encode = _encoder(lab)
+    return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()})
+
+
+def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
+    splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
+    known = inference.text_pairs(splits["train"])
+    others = {kind: inference.generate(kind, data.each, seed=data.seed, split="out of domain", besides=known)
+              for kind in inference.KINDS}  # fmt: skip
+    return splits["train"], {IN_DOMAIN: splits["test"]} | others
+
+
+def _read(data: PairFiles) -> tuple[Pairs, dict[str, Pairs]]:
+    train = inference.read_pairs(_place(data.train), labels=data.classes)
+    if data.test is not None:
+        test = inference.read_pairs(_place(data.test), labels=data.classes)
+    else:
+        order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
+        if data.held_out >= len(train):
+            held = f"{data.held_out:,} of {len(train):,} pairs cannot be held out"
+            raise inference.DataError(f"{data.train}: {held}; lower held_out")
+        test, train = (inference.take(train, rows) for rows in (order[-data.held_out :], order[: -data.held_out]))
+    hans = inference.read_hans(_place(data.hans))
+    for kind in data.out_of_domain:
+        if kind not in hans.kinds:
+            raise inference.DataError(f"{data.hans} has no pair of '{kind}'; take it out of out_of_domain")
+    if data.each is not None:
+        hans = inference.first_of_each(hans, data.each)
+    return train, {IN_DOMAIN: test} | inference.by_name(hans)
+
+
+def _encoder(lab: Lab):
+    architecture = settings_of(lab).architecture
+    if architecture.family == "published":
+        tokenizer = published_tokenizer(_folder(architecture.weights))
+        encode = partial(encode_published, tokenizer=tokenizer, max_length=architecture.max_length)
+    else:
+        encode = partial(encode_words, words=inference.words(), types=architecture.family == "bert")
+    return lambda pairs: encode(pairs.premises, pairs.hypotheses, pairs.labels)
+
+
+def _data_spec(lab: Lab) -> dict[str, Any]:
+    data = settings_of(lab).data
+    if isinstance(data, GeneratedPairs):
+        return {"generated": data.model_dump()}
+    own = data.model_dump(exclude={"train", "test", "hans"})
+    places = {name: getattr(data, name) for name in ("train", "test", "hans")}
+    return {"files": own | {name: place and _digest(_place(place)) for name, place in places.items()}}
+
+
+def _place(place: str) -> str | Path:
+    """A name on the hub as it is, a path from the checkout."""
+    return place if place.startswith(inference.HUB) else ROOT / Path(place).expanduser()
+
+
+@lru_cache(maxsize=16)
+def _digest(place: str | Path) -> str:
+    if isinstance(place, str):
+        return place
+    if not place.is_file():
+        raise inference.DataError(f"no file {place}; give a table of premise, hypothesis and label")
+    with place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _folder(weights: str) -> str:
+    """A folder in the checkout, or the name as it is."""
+    own = ROOT / Path(weights).expanduser()
+    return str(own) if own.is_dir() else weights
+
+
+@lru_cache(maxsize=4)
+def _published_digest(weights: str) -> str:
+    words = published_tokenizer(_folder(weights)).backend_tokenizer.to_str()
+    body = body_of(published_network(_folder(weights), classes=2, seed=0))
+    return f"{fingerprint(body)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+
+
+def _fresh(lab: Lab) -> nn.Module:
+    """The network before fine-tuning."""
+    settings = settings_of(lab)
+    seed = generator_for("pair network", settings.finetuning.seed).initial_seed() % 2**31
+    classes = len(settings.data.classes)
+    if settings.architecture.family == "published":
+        return published_network(_folder(settings.architecture.weights), classes=classes, seed=seed).to(lab.device)
+    network = _own(lab, "classifier", seed)
+    if settings.pretraining is not None:
+        body_of(network).load_state_dict(pretrain_pairs(lab).tensors("weights"), strict=False)
+    return network.to(lab.device)
+
+
+def _own(lab: Lab, kind: str, seed: int) -> nn.Module:
+    settings = settings_of(lab)
+    vocabulary, classes = len(inference.words()) + MASK + 1, len(settings.data.classes)
+    architecture = settings.architecture.model_dump()
+    return own_network(architecture, kind=kind, vocabulary=vocabulary, classes=classes, seed=seed)
+
+
+@lru_cache(maxsize=4)
+def _loaded(lab: Lab, step: int, key: str) -> nn.Module:
+    network = _fresh(lab)
+    network.load_state_dict(fine_tune(lab).tensors(f"weights_{step}"))
+    return network.eval().requires_grad_(False)
+
+
+def _build_pretraining(lab: Lab, folder: Path) -> None:
+    settings = settings_of(lab)
+    training, causal = settings.pretraining, settings.architecture.family == "gpt2"
+    network = _own(lab, "language model", training.seed).to(lab.device)
+    sizes = {"train": training.pairs, "validation": max(1, training.pairs // 20)}
+    pairs = inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=training.seed, about="pretraining")
+    encode = _encoder(lab)
+    train, validation = (encode(pairs[split]) for split in sizes)
+    clozes = partial(_next_words if causal else _hidden_words, training)
+
+    def one_interval(interval: int) -> Iterator[Cloze]:
+        generator = generator_for("pair pretraining", training.seed, interval)
+        torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
+        about = ("pair pretraining order", training.seed)
+        for rows in _stream(len(train), training.batch_size, about, _steps_of(training, interval)):
+            yield clozes(train, rows, generator)
+
+    def loss(cloze: Cloze, interval: int) -> Tensor:
+        inputs, where, words = cloze
+        logits = network(**_on(inputs, lab.device)).logits[where.to(lab.device)]
+        return cross_entropy(logits, words.to(lab.device))
+
+    @torch.no_grad()
+    def observe(interval: int) -> dict[str, float]:
+        inputs, where, words = clozes(validation, torch.arange(len(validation)), generator_for("pair validation"))
+        logits = network.eval()(**_on(inputs, lab.device)).logits.cpu()[where]
+        network.train()
+        right = (logits.argmax(dim=-1) == words).double().mean()
+        return {"step": _steps_of(training, interval).stop, "accuracy": float(right)}
+
+    recipe = _recipe(training, weight_decay=PRETRAINING_DECAY)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        history = fit(
+            dict(network.train().named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
+            checkpoint=folder / CHECKPOINT, label=f"{settings.model}: {'next' if causal else 'hidden'} words",
+        )  # fmt: skip
+    save_tensors(folder / "weights.safetensors", body_of(network).state_dict())
+    save_table(folder / "history.parquet", history)
+    save_json(folder / "result.json", {"accuracy": float(history["accuracy"].iloc[-1])})
+
+
+def _hidden_words(training: PairPretraining, data: Encoded, rows: Tensor, generator: torch.Generator) -> Cloze:
+    inputs = data.batch(rows)
+    tokens, segments = inputs["input_ids"], data.segments[rows, : inputs["input_ids"].shape[1]]
+    lexicon = torch.arange(MASK + 1, len(inference.words()) + MASK + 1)
+    words = segments == 1 if training.second_only else segments != NO_WORD
+    gaps = make_gaps(tokens, share=training.share, mask_id=MASK, lexicon=lexicon, generator=generator, words=words)
+    return inputs | {"input_ids": gaps.inputs}, gaps.where, gaps.words
+
+
+def _next_words(training: PairPretraining, data: Encoded, rows: Tensor, generator: torch.Generator) -> Cloze:
+    inputs = data.batch(rows)
+    where = inputs["attention_mask"].roll(-1, dims=1) > 0
+    where[:, -1] = False
+    return inputs, where, inputs["input_ids"].roll(-1, dims=1)[where]
+
+
+def _build_network(lab: Lab, folder: Path) -> None:
+    settings = settings_of(lab)
+    training, data, precision = settings.finetuning, pair_sets(lab), _precision(lab)
+    network = _fresh(lab).train()
+    kept = {*training.checkpoints, training.steps}
+
+    def one_interval(interval: int) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
+        about = ("fine-tuning", training.seed)
+        for rows in _stream(len(data.train), training.batch_size, about, _steps_of(training, interval)):
+            yield data.train.batch(rows), data.train.labels[rows]
+
+    def loss(batch: tuple[dict[str, Tensor], Tensor], interval: int) -> Tensor:
+        inputs, labels = batch
+        with precision():
+            logits = network(**_on(inputs, lab.device)).logits
+        return cross_entropy(logits.float(), labels.to(lab.device))
+
+    def observe(interval: int) -> dict[str, float]:
+        step = _steps_of(training, interval).stop
+        if step in kept:
+            save_tensors(folder / f"weights_{step}.safetensors", network.state_dict())
+        network.eval()
+        found = _accuracies(network, data.sets)
+        network.train()
+        return {"step": step} | found
+
+    recipe = _recipe(training, weight_decay=training.weight_decay)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        history = fit(
+            dict(network.named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
+            checkpoint=folder / CHECKPOINT, label=f"{settings.model}: fine-tuning",
+        )  # fmt: skip
+    save_table(folder / "history.parquet", history)
+    last = {name: float(history[name].iloc[-1]) for name in data.sets}
+    save_json(folder / "result.json", {"accuracies": last, "network": fingerprint(network)})
+
+
+def _build_teacher(lab: Lab, step: int, folder: Path) -> None:
+    network, data = load_checkpoint(lab, step), pair_sets(lab)
+    logits = _logits(network, data.train)
+    first = torch.arange(min(len(data.train), settings_of(lab).pruning.mean_examples))
+    means = units.mean_activations(network, (data.train.batch(rows) for rows in first.split(CHUNK)))
+    save_tensors(folder / "teacher.safetensors", {"log_probabilities": log_softmax(logits, dim=-1), **means})
+
+
+def _build_pruned(lab: Lab, pruned: PrunedUnits, folder: Path) -> None:
+    settings, data = settings_of(lab), pair_sets(lab)
+    pruning, network = settings.pruning, load_checkpoint(lab, pruned.step)
+    known = teacher(lab, pruned.step).tensors("teacher")
+
+    def batches(generator: torch.Generator) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        while True:
+            for rows in torch.randperm(len(data.train), generator=generator).split(pruning.batch_size):
+                yield data.train.batch(rows), known["log_probabilities"][rows]
+
+    means = _means(lab, pruned.step)
+    try:
+        found = units.prune(
+            network, batches, means, sparsity=pruned.sparsity, schedule=_schedule(lab, pruned.sparsity),
+            seed=pruned.seed, precision=_precision(lab), checkpoint=folder / CHECKPOINT,
+            label=f"{settings.model}, step {pruned.step}: {pruned.sparsity:.0%}, seed {pruned.seed}",
+        )  # fmt: skip
+    except TrainingDiverged as error:
+        save_json(folder / "result.json", {"fault": str(error)})
+        return
+    of = {"sparsity": pruned.sparsity, "network": fingerprint(network)}
+    exact, threshold = units.sparsest_of(found.scores, **of), units.nearest_by_threshold(found.scores, **of)
+    left = exact if pruning.discretization == "exact" else threshold
+    save_tensors(folder / "scores.safetensors", found.scores)
+    left.save(folder / "subnetwork.safetensors")
+    save_table(folder / "history.parquet", found.history)
+    with units.gated(network, left, means):
+        accuracies = _accuracies(network, data.sets)
+    sizes = {"achieved_sparsity": 1 - left.density, "threshold_sparsity": 1 - threshold.density}
+    save_json(folder / "result.json", {"accuracies": accuracies} | sizes)
+
+
+def _build_judged(lab: Lab, kept: Units, folder: Path) -> None:
+    network = load_checkpoint(lab, kept.step)
+    layers, heads = units.shape_of(network)
+    gates = {"heads": torch.zeros(layers, heads, dtype=torch.bool), "mlps": torch.zeros(layers, dtype=torch.bool)}
+    for layer, head in kept.heads:
+        gates["heads"][layer, head] = True
+    gates["mlps"][list(kept.mlps)] = True
+    with units.gated(network, gates, _means(lab, kept.step)):
+        accuracies = _accuracies(network, pair_sets(lab).sets)
+    save_json(folder / "result.json", {"accuracies": accuracies})
+
+
+def _build_attention(lab: Lab, step: int, folder: Path) -> None:
+    network, data = load_checkpoint(lab, step), pair_sets(lab)
+    examples = settings_of(lab).data.out_of_domain[:4]
+    with _attending(network):
+        save_table(folder / "patterns.parquet", patterns(network, data.sets[IN_DOMAIN]))
+        maps = {kind: example_maps(network, data.sets[kind], 0) for kind in examples}
+    save_tensors(folder / "maps.safetensors", maps)
+    save_json(folder / "tokens.json", {kind: _tokens(lab, kind) for kind in examples})
+
+
+def _tokens(lab: Lab, kind: str) -> list[str]:
+    """Tokens of a set's first pair, as text."""
+    data, architecture = pair_sets(lab), settings_of(lab).architecture
+    ids = data.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist()
+    if architecture.family == "published":
+        return published_tokenizer(_folder(architecture.weights)).convert_ids_to_tokens(ids)
+    return [(*SPECIAL, *inference.words())[number] for number in ids]
+
+
+@contextmanager
+def _attending(network: nn.Module) -> Iterator[None]:
+    """The network with attention computed in the open, so that its weights can be seen."""
+    before = network.config._attn_implementation
+    network.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(before)
+
+
+def _means(lab: Lab, step: int) -> dict[str, Tensor] | None:
+    if settings_of(lab).pruning.ablation == "zero":
+        return None
+    known = teacher(lab, step).tensors("teacher")
+    return {name: known[name].to(lab.device) for name in ("heads", "mlps")}
+
+
+def _schedule(lab: Lab, sparsity: float) -> units.Schedule:
+    pruning = settings_of(lab).pruning
+    own = {"learning_rate": pruning.learning_rate, "rate_warmup": pruning.rate_warmup, "start": pruning.start}
+    length = vars(units.Schedule.of_paper(sparsity))
+    if pruning.steps is not None:
+        length = {"steps": pruning.steps, "warmup": max(1, round(pruning.steps * pruning.warmup_share))}
+    return units.Schedule(steps=length["steps"], warmup=length["warmup"], **own)
+
+
+def _recipe(training: FineTuning | PairPretraining, *, weight_decay: float) -> Recipe:
+    """An interval of steps counts as an epoch: the learning rate changes from one to the next."""
+    intervals, warmup = (-(-steps // training.interval) for steps in (training.steps, training.warmup))
+    return Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
+                  warmup=min(warmup, intervals - 1))  # fmt: skip
+
+
+def _steps_of(training: FineTuning | PairPretraining, interval: int) -> range:
+    first = interval * training.interval
+    return range(first, min(first + training.interval, training.steps))
+
+
+def _stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor]:
+    """Rows of some batches of an endless supply of `count` rows, in which every pass has an order of its own."""
+    in_pass = -(-count // size)
+    order, now = [], -1
+    for step in steps:
+        if step // in_pass != now:
+            now = step // in_pass
+            order = torch.randperm(count, generator=generator_for(*about, now)).split(size)
+        yield order[step % in_pass]
+
+
+def _precision(lab: Lab) -> Callable[[], AbstractContextManager]:
+    """Of training: bfloat16 does not pay in small networks, where casts cost more than products save."""
+    return precision_of(lab) if settings_of(lab).architecture.family == "published" else nullcontext
+
+
+@torch.no_grad()
+def _logits(network: nn.Module, data: Encoded) -> Tensor:
+    """Logits [n, classes] of all pairs; those of one length go together."""
+    order = data.inputs["attention_mask"].sum(dim=1).argsort(stable=True)
+    device = next(network.parameters()).device
+    found = [network(**_on(data.batch(rows), device)).logits.float().cpu() for rows in order.split(CHUNK)]
+    return torch.cat(found)[order.argsort()]
+
+
+def _accuracies(network: nn.Module, sets: Mapping[str, Encoded]) -> dict[str, float]:
+    """Accuracy on every set; of all but the first in HANS's two classes."""
+    found = {}
+    for name, data in sets.items():
+        predicted = _logits(network, data).argmax(dim=-1)
+        if name != IN_DOMAIN:
+            predicted = inference.two_classes(predicted)
+        found[name] = float((predicted == data.labels).double().mean())
+    return found
+
+
+def _on(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -1,0 +1,294 @@
+"""The four findings of *The Heuristic Core*, each as a statistic of tables that `unit_pruning` makes.
+
+Subnetworks that do alike in domain generalize differently; they share a core of heads; a network's effective size grows
+as it generalizes; without heads of the core it generalizes worse than without others. The paper states them without
+tests. Ours take pruning seeds, or heads, as the units of observation; all concern the one network that was pruned.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from subnet_utils.clusters import Interval
+from subnet_utils.inference_steps import IN_DOMAIN
+from subnet_utils.seeds import generator_for
+from subnet_utils.statistics import t_interval
+
+DRAWS = 9999
+LEVEL = 0.05
+FLAT = 0.1
+"""An effective size that grows by less than a tenth of all units counts as flat."""
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+
+
+def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
+    """Accuracies over seeds by sparsity and set: full, min, max, mean, std, and what chance in the pairs explains.
+
+    pairs: number of pairs in each set. `sampling`: the deviation that networks of equal quality would show on as many
+    pairs each; p: of a chi-squared test that there is no more. All are judged on the same pairs, so it errs towards 1.
+    """
+    rows = []
+    for (sparsity, name, of), group in pruned.groupby(["target_sparsity", "name", "set"], sort=False):
+        accuracy, mean = group["accuracy"], group["accuracy"].mean()
+        sampling = math.sqrt(mean * (1 - mean) / pairs[of])
+        p = math.nan
+        if sampling > 0 and len(group) > 1:
+            statistic = ((accuracy - mean) ** 2).sum() / sampling**2
+            p = float(stats.chi2.sf(statistic, len(group) - 1))
+        rows.append({"target_sparsity": sparsity, "name": name, "full": group["full"].iloc[0], "min": accuracy.min(),
+                     "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
+                     "n_runs": len(group)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def correlation(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+    """Spearman's rho of the heads' frequencies at the two sparsities, with a bootstrap interval over pruning seeds.
+
+    kept: sparsity -> heads [layers, heads] of each network. The paper gives a p-value that takes heads as independent.
+    """
+    lower, higher = (np.stack([np.asarray(one).ravel() for one in masks]) for masks in kept.values())
+    rng = _rng("frequencies", seed)
+    found = stats.spearmanr(lower.sum(axis=0), higher.sum(axis=0))
+    again = [_rho(_resampled(lower, rng), _resampled(higher, rng)) for _ in range(min(draws, 1999))]
+    low, high = np.nanquantile(again, [0.025, 0.975])
+    return {"rho": float(found.statistic), "low": float(low), "high": float(high), "p": float(found.pvalue),
+            "n_lower": len(lower), "n_higher": len(higher), "heads": lower.shape[1]}  # fmt: skip
+
+
+def core_size(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+    """How many heads all networks share, and how many networks with as many random heads would share.
+
+    expected: exact mean; p: share of draws in which at least as many are shared. smallest, largest: the sizes of the
+    core when each network in turn is left out, or when any two of them are (largest).
+    """
+    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
+    numbers, heads = masks.sum(axis=1), masks.shape[1]
+    size = int(masks.all(axis=0).sum())
+    rng = _rng("core", seed)
+    least = 0
+    for _ in range(draws):
+        shared = np.ones(heads, dtype=bool)
+        for number in numbers:
+            row = np.zeros(heads, dtype=bool)
+            row[rng.permutation(heads)[:number]] = True
+            shared &= row
+            if shared.sum() < size:
+                break
+        least += shared.sum() >= size
+    absent = (~masks).sum(axis=0)
+    return {"core": size, "expected": float(heads * np.prod(numbers / heads)), "p": (1 + least) / (1 + draws),
+            "with_one_left_out": int((absent <= 1).sum()), "with_two_left_out": int((absent <= 2).sum()),
+            "heads": heads, "networks": len(masks)}  # fmt: skip
+
+
+def core_by_number(kept: dict[float, list], *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
+    """Size of the core of the first k networks in random orders: mean, min and max; expected: of random heads."""
+    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
+    rng, heads = _rng("orders", seed), masks.shape[1]
+    sizes, chance = [], []
+    for _ in range(draws):
+        order = rng.permutation(len(masks))
+        sizes.append(np.logical_and.accumulate(masks[order]).sum(axis=1))
+        chance.append(heads * np.cumprod(masks[order].mean(axis=1)))
+    sizes = np.array(sizes)
+    return pd.DataFrame({"networks": range(1, len(masks) + 1), "mean": sizes.mean(axis=0), "min": sizes.min(axis=0),
+                         "max": sizes.max(axis=0), "expected": np.mean(chance, axis=0)})  # fmt: skip
+
+
+def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFrame:
+    """What each ablation costs: columns ablated, draw, in_core, layer, head, in_domain and out_of_domain (accuracy
+    lost; the second the mean over its sets)."""
+    lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
+    keys = ["ablated", "draw", "in_core", "layer", "head"]
+    rows = []
+    for about, group in lost.groupby(keys, dropna=False, sort=False):
+        inside = group[group["set"] == IN_DOMAIN]["lost"].mean()
+        outside = group[group["set"].isin(out_of_domain)]["lost"].mean()
+        rows.append(dict(zip(keys, about, strict=True)) | {"in_domain": inside, "out_of_domain": outside})
+    return pd.DataFrame(rows)
+
+
+def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
+    """Table 3: accuracy lost without each head of the core, without another head (mean), without the core, without as
+    many others (mean)."""
+    single = _single(lost)
+    rows = [{"ablated": row.ablated, "in_domain": row.in_domain, "out_of_domain": row.out_of_domain, "networks": 1}
+            for row in single[single["in_core"]].itertuples()]  # fmt: skip
+    joint = lost[lost["layer"].isna()]
+    groups = [("one other head, mean", single[~single["in_core"]])]
+    groups += [("all heads of the core", joint[joint["ablated"] == "core"]),
+               ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
+    for name, group in groups:
+        if len(group):
+            means = group[["in_domain", "out_of_domain"]].mean()
+            rows.append({"ablated": name, **means, "networks": len(group)})
+    return pd.DataFrame(rows)
+
+
+def categories(attention: pd.DataFrame) -> pd.DataFrame:
+    """How many heads of each category are in the core, and how many are not."""
+    table = pd.crosstab(attention["category"], attention["in_core"]).reindex(columns=[True, False], fill_value=0)
+    return table.rename(columns={True: "in the core", False: "others"}).rename_axis(columns=None).reset_index()
+
+
+def side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Mean and deviation of several kinds of networks in one row for each sparsity and set. Each: of `spread`."""
+    together = pd.concat(tables)
+    index = ["target_sparsity", "name"]
+    wide = together.pivot_table(index=index, columns="networks", values=["mean", "std"], sort=False)
+    wide.columns = [f"{kind}: {what}" for what, kind in wide.columns]
+    full = together.groupby(index)["full"].first()
+    return wide.join(full).reset_index()
+
+
+def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
+    """Whether the heads that pruning finds are those whose ablation costs most out of domain.
+
+    shared: of as many heads with the largest costs as the core has, how many are in the core; p: of at least as many by
+    chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads.
+    """
+    single = _single(lost).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
+    size, heads = int(single["in_core"].sum()), len(single)
+    top = single.nlargest(size, "out_of_domain", keep="first")
+    shared = int(top["in_core"].sum())
+    found = stats.spearmanr(single["out_of_domain"], single["lower"] + single["higher"])
+    p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
+    return pd.DataFrame([{"core": size, "shared": shared, "expected": size * size / heads, "p": p,
+                          "rho": float(found.statistic), "rho_p": float(found.pvalue)}])  # fmt: skip
+
+
+def findings(domains: pd.DataFrame, kept: dict[float, list], sizes: pd.DataFrame, lost: pd.DataFrame) -> pd.DataFrame:
+    """The paper's findings, one row each or several: statistic, interval or p, and whether it holds here.
+
+    domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
+    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`.
+    """
+    rows = [*_differently(domains), _shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)]
+    return pd.DataFrame(rows)
+
+
+def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
+    """1. Spread out of domain against spread in domain: ratio of deviations, Brown and Forsythe's test."""
+    rows = []
+    for sparsity, group in domains.groupby("target_sparsity"):
+        inside, outside = (group[group["domain"] == name]["accuracy"].to_numpy() for name in
+                           ("in domain", "out of domain"))  # fmt: skip
+        few = len(inside) < 3
+        ratio = outside.std(ddof=1) / inside.std(ddof=1) if not few and inside.std() > 0 else math.nan
+        p = float(stats.levene(inside, outside, center="median").pvalue) if not few else math.nan
+        about = f"{sparsity:.0%} sparsity: spread over seeds, out of domain / in domain"
+        rows.append(_row("1 generalize differently", about, ratio, p=p, holds=ratio > 1, n=len(inside)))
+    return rows
+
+
+def _shared(kept: dict[float, list]) -> dict[str, Any]:
+    """2. Heads in all networks, against networks with random heads."""
+    found = core_size(kept)
+    about = f"heads in all {found['networks']} networks (by chance {found['expected']:.2g})"
+    more = found["core"] > found["expected"]
+    return _row("2 share a core", about, found["core"], p=found["p"], holds=more, n=found["networks"])
+
+
+def _alike(kept: dict[float, list]) -> dict[str, Any]:
+    found = correlation(kept)
+    about, interval = "Spearman's rho of heads' frequencies at the two sparsities", (found["low"], found["high"])
+    return _row("2 share a core", about, found["rho"], interval=interval, holds=found["rho"] > 0,
+                n=found["n_lower"] + found["n_higher"])  # fmt: skip
+
+
+def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
+    """3. Effective size of the last checkpoint minus that of the one that generalizes least; seeds are paired."""
+    rows = []
+    outside = sizes[sizes["domain"] == "out of domain"]
+    if outside.empty:
+        return rows
+    first = int(outside.loc[outside["accuracy"].idxmin(), "step"])
+    for domain, grows in (("out of domain", True), ("in domain", False)):
+        own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
+        last = int(own.columns.max())
+        change = (own[last] - own[first]).dropna()
+        low, high = _interval(change)
+        about = f"{domain}: change of effective size from step {first:,} to step {last:,}"
+        if grows:
+            state = HOLDS if low > 0 else FAILS if high < 0 else OPEN
+        else:  # flat: not only that no growth is seen, but that there can be little
+            state = FAILS if low > 0 else HOLDS if high < FLAT else OPEN
+        rows.append(_row("3 effective size grows", about, change.mean(), interval=(low, high), state=state,
+                         n=len(change)) | {"paper": "increases" if grows else "remains flat"})  # fmt: skip
+    return rows
+
+
+def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
+    """4. Points lost out of domain without a head of the core, less without another; and without all of them."""
+    single = _single(lost)
+    inside, others = (single[single["in_core"] == which]["out_of_domain"].to_numpy() for which in (True, False))
+    if not len(inside) or not len(others):
+        return []
+    difference, rng = inside.mean() - others.mean(), _rng("core against others", 0)
+    every = np.concatenate([inside, others])
+    shuffled = np.array([rng.permutation(every) for _ in range(DRAWS)])
+    drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
+    p = (1 + int((drawn >= difference - 1e-12).sum())) / (1 + DRAWS)
+    about = "accuracy lost out of domain without one head: core less others"
+    rows = [_row("4 core heads matter more", about, difference, p=p, holds=difference > 0, n=len(every))]
+    core = lost[lost["ablated"] == "core"]["out_of_domain"].to_numpy()
+    groups = lost[lost["ablated"] == "others"]["out_of_domain"].to_numpy()
+    if len(core) and len(groups):
+        p = (1 + int((groups >= core[0]).sum())) / (1 + len(groups))
+        about = f"accuracy lost out of domain without all of the core, less without {len(inside)} others"
+        gap = core[0] - groups.mean()
+        # with few draws no p can be small; what is asked is whether any group of others costs as much
+        rows.append(_row("4 core heads matter more", about, gap, p=p, holds=gap > 0, n=len(groups),
+                         smallest_p=1 / (1 + len(groups))))  # fmt: skip
+    return rows
+
+
+def _row(
+    finding: str,
+    about: str,
+    value: float,
+    *,
+    n: int,
+    interval: tuple[float, float] | None = None,
+    p: float = math.nan,
+    holds: bool = False,
+    state: str | None = None,
+    smallest_p: float = 0.0,
+) -> dict[str, Any]:
+    """holds: whether the direction is the paper's; it counts where p is small or the interval leaves out 0."""
+    low, high = interval or (math.nan, math.nan)
+    if state is None:
+        clear = low > 0 or high < 0 if interval else p < max(LEVEL, smallest_p + 1e-12)
+        state = (HOLDS if holds else FAILS) if clear else OPEN
+    return {"finding": finding, "statistic": about, "value": float(value), "low": low, "high": high, "p": p,
+            "n": n, "verdict": state}  # fmt: skip
+
+
+def _interval(values: pd.Series) -> Interval | tuple[float, float]:
+    """95% t interval over seeds; one without width where all are equal, none for a single one."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    _, low, high = t_interval(values.to_numpy(), np.arange(len(values)))
+    return low, high
+
+
+def _single(lost: pd.DataFrame) -> pd.DataFrame:
+    return lost.dropna(subset=["layer"])
+
+
+def _rho(lower: np.ndarray, higher: np.ndarray) -> float:
+    one, other = lower.sum(axis=0), higher.sum(axis=0)
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return math.nan
+    return float(stats.spearmanr(one, other).statistic)
+
+
+def _resampled(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rows[rng.integers(len(rows), size=len(rows))]
+
+
+def _rng(*about: str | int) -> np.random.Generator:
+    return np.random.default_rng(generator_for(*about).initial_seed())

@@ -1,0 +1,102 @@
+"""Sentence pairs become tokens as BERT writes them, and attention is shared out by an independent count."""
+
+import numpy as np
+import pytest
+import torch
+
+from subnet_utils.models import pairs
+from subnet_utils.models.attention_patterns import PATTERNS, example_maps, patterns
+from subnet_utils.models.pairs import PretrainedError, encode_words, own_network, published_network, published_tokenizer
+
+WORDS = ("a", "b", "c", "d")
+SMALL = {"layers": 2, "width": 16, "heads": 4, "mlp_width": 24, "dropout": 0.0, "deviation": 0.5}
+
+
+def encoded(types: bool = True) -> pairs.Encoded:
+    return encode_words(["a b c", "d"], ["c a", "d b"], torch.tensor([0, 1]), words=WORDS, types=types)
+
+
+def test_a_pair_is_written_as_bert_writes_it():
+    data = encoded()
+    a, b, c, d = range(5, 9)
+    assert data.inputs["input_ids"].tolist() == [[2, a, b, c, 3, c, a, 3], [2, d, 3, d, b, 3, 0, 0]]
+    assert data.inputs["attention_mask"].tolist() == [[1] * 8, [1] * 6 + [0, 0]]
+    assert data.inputs["token_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]]
+    assert data.segments.tolist() == [[-1, 0, 0, 0, -1, 1, 1, -1], [-1, 0, -1, 1, 1, -1, -1, -1]]
+    assert "token_type_ids" not in encoded(types=False).inputs
+
+
+def test_a_batch_has_no_column_that_nobody_needs():
+    assert encoded().batch(torch.tensor([1]))["input_ids"].shape == (1, 6)
+
+
+def test_an_unknown_word_is_named():
+    with pytest.raises(ValueError, match="'x' is not among the 4 words"):
+        encode_words(["a x"], ["a"], torch.tensor([0]), words=WORDS, types=True)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_networks_are_functions_of_their_seed_and_padding_changes_nothing(family):
+    """The logits of a short pair are the same alone and beside a longer one."""
+    make = {"kind": "classifier", "vocabulary": 9, "classes": 2}
+    model, same, other = (own_network({"family": family, **SMALL}, **make, seed=seed).eval() for seed in (0, 0, 1))
+    data = encoded(types=family == "bert")
+    with torch.no_grad():
+        together = model(**data.batch(torch.arange(2))).logits
+        torch.testing.assert_close(together[1:], model(**data.batch(torch.tensor([1]))).logits, rtol=1e-4, atol=1e-5)
+        assert torch.equal(together, same(**data.batch(torch.arange(2))).logits)
+        assert not torch.equal(together, other(**data.batch(torch.arange(2))).logits)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_a_language_models_body_fits_into_a_classifier(family):
+    make = {"architecture": {"family": family, **SMALL}, "vocabulary": 9, "classes": 2, "seed": 0}
+    language = own_network(**make, kind="language model")
+    classifier = own_network(**make | {"seed": 1}, kind="classifier")
+    report = pairs.body_of(classifier).load_state_dict(pairs.body_of(language).state_dict(), strict=False)
+    assert not report.unexpected_keys and all("pooler" in key for key in report.missing_keys)
+
+
+def test_impossible_sizes_are_refused():
+    with pytest.raises(ValueError, match="heads"):
+        own_network({"family": "bert", **SMALL, "heads": 3}, kind="classifier", vocabulary=9, classes=2, seed=0)
+
+
+def test_published_weights_that_cannot_be_had_are_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for load in (
+        lambda: published_network(str(tmp_path), classes=2, seed=0),
+        lambda: published_tokenizer(str(tmp_path)),
+    ):
+        with pytest.raises(PretrainedError, match="give a folder with config.json"):
+            load()
+
+
+def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int]) -> dict[str, float]:
+    """The four shares of one head on one pair, word by word."""
+    words = [i for i, segment in enumerate(segments) if segment >= 0]
+    shares = {name: [] for name in PATTERNS}
+    for i in words:
+        twins = [j for j in words if tokens[j] == tokens[i] and segments[j] != segments[i]]
+        if twins:
+            shares["repeated"].append(sum(attention[i, j] for j in twins))
+        shares["previous"].append(attention[i, i - 1])
+        shares["next"].append(attention[i, i + 1])
+        shares["separator"].append(sum(attention[i, j] for j, token in enumerate(tokens) if token == pairs.SEPARATOR))
+    return {name: float(np.mean(values)) for name, values in shares.items()}
+
+
+def test_shares_of_attention_are_those_counted_word_by_word():
+    model = own_network({"family": "bert", **SMALL}, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
+    model.set_attn_implementation("eager")
+    data = encode_words(["a b c"], ["c a"], torch.tensor([0]), words=WORDS, types=True)
+    table = patterns(model, data)
+    maps = example_maps(model, data, 0)
+    assert maps.shape == (2, 4, 8, 8) and torch.allclose(maps.sum(dim=-1), torch.ones(2, 4, 8), atol=1e-5)
+    tokens, segments = data.inputs["input_ids"][0].tolist(), data.segments[0].tolist()
+    for row in table.itertuples():
+        expected = by_hand(maps[row.layer, row.head].numpy(), tokens, segments)
+        for name, share in expected.items():
+            assert getattr(row, name) == pytest.approx(share, abs=1e-5)
+        largest = max(expected, key=expected.get)
+        assert row.category == (largest if expected[largest] >= 0.5 else "other")

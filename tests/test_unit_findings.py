@@ -1,0 +1,144 @@
+"""Statistics of shared heads, spread and ablations agree with counts made by hand, and tell effects from none."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from subnet_utils import unit_findings
+from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
+
+
+def masks(seeds: int, keep: int, core: int, *, heads: int = 24, seed: int = 0) -> list[torch.Tensor]:
+    """Networks of `keep` of 24 heads; the first `core` are in all of them, the others are drawn."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(seeds):
+        own = np.zeros(heads, dtype=int)
+        own[:core] = 1
+        own[core + rng.permutation(heads - core)[: keep - core]] = 1
+        found.append(torch.tensor(own).view(4, 6))
+    return found
+
+
+def test_a_planted_core_is_found_and_chance_is_not_taken_for_one():
+    planted = unit_findings.core_size({0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}, draws=999)
+    assert planted["core"] >= 6 and planted["p"] == pytest.approx(1 / 1000) and planted["networks"] == 12
+    assert planted["expected"] == pytest.approx(24 * (17 / 24) ** 6 * (12 / 24) ** 6)
+    assert planted["with_two_left_out"] >= planted["with_one_left_out"] >= planted["core"]
+    none = unit_findings.core_size({0.3: masks(6, 17, 0), 0.5: masks(6, 12, 0, seed=1)}, draws=999)
+    assert none["p"] > 0.05
+
+
+def test_the_expected_core_is_the_mean_over_all_ways_to_choose():
+    """Two networks of 2 and 1 of 3 heads: every pair of choices, counted out."""
+    kept = {0.3: [torch.tensor([[1, 1, 0]])], 0.5: [torch.tensor([[0, 1, 0]])]}
+    ways = [len(set(one) & {other}) for one in itertools.combinations(range(3), 2) for other in range(3)]
+    assert unit_findings.core_size(kept, draws=9)["expected"] == pytest.approx(np.mean(ways))
+
+
+def test_the_core_shrinks_with_every_network_and_ends_at_its_size():
+    kept = {0.3: masks(4, 17, 5), 0.5: masks(4, 12, 5, seed=1)}
+    table = unit_findings.core_by_number(kept, draws=50)
+    assert table["mean"].is_monotonic_decreasing and len(table) == 8
+    last = table.iloc[-1]
+    assert last["min"] == last["max"] == unit_findings.core_size(kept, draws=1)["core"]
+
+
+def test_frequencies_that_agree_have_a_correlation_and_independent_ones_none():
+    alike = unit_findings.correlation({0.3: masks(8, 14, 8), 0.5: masks(8, 10, 8, seed=1)}, draws=200)
+    assert alike["low"] > 0.3 and alike["low"] <= alike["rho"] <= max(alike["high"], alike["rho"])
+    apart = unit_findings.correlation({0.3: masks(8, 12, 0), 0.5: masks(8, 12, 0, seed=5)}, draws=200)
+    assert abs(apart["rho"]) < 0.5
+
+
+def accuracies(values: dict[str, list[float]], sparsity: float = 0.5) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"target_sparsity": sparsity, "seed": seed, "set": name, "name": name, "accuracy": value, "full": 0.9}
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+    )
+
+
+def test_spread_is_held_against_what_sampling_explains():
+    table = unit_findings.spread(accuracies({"close": [0.5, 0.51, 0.49], "far": [0.1, 0.5, 0.9]}),
+                                 {"close": 100, "far": 100}).set_index("name")  # fmt: skip
+    assert table.loc["close", "p"] > 0.9 and table.loc["far", "p"] < 1e-6
+    assert table.loc["far", "std"] == pytest.approx(0.4) and table.loc["far", "sampling"] == pytest.approx(0.05)
+
+
+def ablated(core: list[float], others: list[float], joint: float, groups: list[float]) -> pd.DataFrame:
+    rows = [{"ablated": f"L0.H{i}", "draw": 0, "in_core": i < len(core), "layer": 0, "head": i, "lost": lost}
+            for i, lost in enumerate([*core, *others])]  # fmt: skip
+    rows.append({"ablated": "core", "draw": 0, "in_core": True, "lost": joint})
+    rows += [{"ablated": "others", "draw": i, "in_core": False, "lost": lost} for i, lost in enumerate(groups)]
+    sets = [("in domain", 0.0), ("x", 1.0), ("y", 3.0)]
+    return pd.DataFrame([row | {"set": name, "full": 0.9, "accuracy": 0.9 - times * row["lost"]}
+                         for row in rows for name, times in sets])  # fmt: skip
+
+
+def test_drops_are_means_over_the_sets_out_of_domain():
+    lost = unit_findings.drops(ablated([0.1], [0.0, 0.02], 0.2, [0.05]), ("x", "y"))
+    found = lost.set_index("ablated")["out_of_domain"]
+    assert found["L0.H0"] == pytest.approx(0.2) and found["core"] == pytest.approx(0.4)
+    assert lost["in_domain"].abs().max() < 1e-12
+    table = unit_findings.ablation_table(lost).set_index("ablated")
+    assert table.loc["one other head, mean", "out_of_domain"] == pytest.approx(0.02)
+    assert table.loc["as many others at once, mean", "networks"] == 1
+
+
+def verdicts(**change) -> dict[str, str]:
+    rng = np.random.default_rng(0)
+    parts = {
+        "domains": pd.DataFrame(
+            {"target_sparsity": 0.5, "seed": i, "domain": domain, "accuracy": 0.5 + wide * rng.standard_normal()}
+            for domain, wide in (("in domain", 0.01), ("out of domain", 0.2)) for i in range(12)
+        ),
+        "kept": {0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)},
+        "sizes": pd.DataFrame(
+            {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size}
+            for domain, grown in (("in domain", 0.0), ("out of domain", 0.4)) for seed in range(3)
+            for step, size in ((1, 0.4), (5, 0.4 + grown + 0.01 * seed * (grown > 0)))
+        ),
+        "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), ("x", "y")),
+    }  # fmt: skip
+    table = unit_findings.findings(**parts | change)
+    return {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
+
+
+def test_every_finding_holds_where_it_was_planted():
+    found = verdicts()
+    assert len(found) == 7 and set(found.values()) == {"holds"}, found
+
+
+def test_findings_do_not_hold_where_the_opposite_was_planted():
+    reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 20), ("x", "y"))
+    assert all(value != "holds" for name, value in verdicts(lost=reverse).items() if name.startswith("4"))
+    shrinking = pd.DataFrame(
+        {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size + 0.01 * seed}
+        for domain in ("in domain", "out of domain") for seed in range(3) for step, size in ((1, 0.9), (5, 0.4))
+    )  # fmt: skip
+    found = {name: value for name, value in verdicts(sizes=shrinking).items() if name.startswith("3")}
+    assert sorted(found.values()) == ["does not hold", "holds"], found
+
+
+def test_two_cores_count_the_heads_that_both_ways_find():
+    lost = unit_findings.drops(ablated([0.3, 0.2, 0.0], [0.25, 0.0, 0.0], 0.5, [0.1]), ("x", "y"))
+    frequencies = pd.DataFrame({"layer": 0, "head": range(6), "lower": [6, 6, 6, 2, 1, 0], "higher": 0})
+    row = unit_findings.two_cores(lost, frequencies).iloc[0]
+    assert (row["core"], row["shared"]) == (3, 2) and row["expected"] == pytest.approx(1.5)
+    # of 20 ways to choose three of six heads, 1 shares all three and 9 share two
+    assert row["p"] == pytest.approx(10 / 20)
+
+
+def test_effective_size_is_that_of_the_sparsest_faithful_network_of_each_seed():
+    full = pd.DataFrame({"step": [1], "domain": ["d"], "accuracy": [0.8]})
+    accuracy = {(0, 0.1): 0.79, (0, 0.3): 0.5, (0, 0.5): 0.78, (1, 0.1): 0.1, (1, 0.3): 0.2, (1, 0.5): 0.3}
+    pruned = pd.DataFrame({"step": 1, "domain": "d", "seed": seed, "sparsity": sparsity, "accuracy": value}
+                          for (seed, sparsity), value in accuracy.items())  # fmt: skip
+    sizes = faithful_sizes(full, pruned).set_index("seed")["effective_size"]
+    assert sizes.to_dict() == {0: 0.5, 1: 1.0}
+    mean = mean_sizes(faithful_sizes(full, pruned)).iloc[0]
+    assert mean["effective_size"] == 0.75 and mean["smallest_possible"] == 0.5 and mean["n_runs"] == 2

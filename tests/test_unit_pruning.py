@@ -1,0 +1,274 @@
+"""A small study of structured pruning from pairs to findings: exact numbers of units, same bits, clear faults."""
+
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from subnet_utils import inference_steps, unit_findings, unit_pruning
+from subnet_utils.inference_steps import PrunedUnits, Units
+from subnet_utils.lab import Lab
+from subnet_utils.models.pairs import SPECIAL, PretrainedError
+from subnet_utils.study import Study, StudyError
+from subnet_utils.tasks import inference
+from subnet_utils.tasks.inference import DataError
+
+PRUNING = {"sparsities": [0.2, 0.5], "seeds": [0, 1], "grid_sparsities": [0.2, 0.5], "grid_seeds": [0, 1], "steps": 12,
+           "rate_warmup": 2, "batch_size": 16, "start": 1.0, "mean_examples": 40, "draws": 2}  # fmt: skip
+SECTION = {
+    "model": "bert_2x16",
+    "architecture": {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "deviation": 0.2},
+    "generated": {"counter": 0.1, "train": 120, "test": 40, "each": 10},
+    "pretraining": {"pairs": 80, "share": 0.3, "steps": 6, "warmup": 2, "interval": 3},
+    "finetuning": {"learning_rate": 0.001, "steps": 10, "interval": 4, "checkpoints": [4]},
+    "pruning": PRUNING,
+}
+
+
+def lab_of(folder, **changes) -> Lab:
+    section = json.loads(json.dumps(SECTION)) | changes
+    return Lab.open(Study.load({"name": "small", "compute": {"workers": 1}, "inference": section}), folder)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return lab_of(tmp_path_factory.mktemp("units"))
+
+
+def test_fine_tuning_ends_at_its_last_step_and_keeps_checkpoints(lab):
+    table = unit_pruning.fine_tuning(lab)
+    assert sorted(table["step"].unique()) == [4, 8, 10]
+    outside = table[(table["step"] == 10) & table["set"].isin(inference.ADVERSE)]["accuracy"].mean()
+    named = table[(table["step"] == 10) & (table["set"] == "out of domain")]["accuracy"].iloc[0]
+    assert named == pytest.approx(outside)
+    for step in (4, 10):
+        network = inference_steps.load_checkpoint(lab, step)
+        whole = Units(step, tuple((i, j) for i in range(2) for j in range(2)), (0, 1))
+        found = inference_steps.judge_units(lab, whole).json("result")["accuracies"]
+        assert found == unit_pruning.full_accuracies(lab, step) and not network.training
+
+
+def test_no_pair_that_networks_are_judged_on_is_among_those_they_are_trained_on(lab):
+    data = inference_steps.pair_sets(lab)
+    known = {tuple(row) for row in data.train.inputs["input_ids"].tolist()}
+    width = data.train.inputs["input_ids"].shape[1]
+    for name, own in data.sets.items():
+        for row in own.inputs["input_ids"].tolist():
+            padded = (*row, *[0] * (width - len(row)))[:width]
+            assert padded not in known, name
+
+
+def test_pruned_networks_have_as_many_units_as_the_target_says(lab):
+    table = unit_pruning.pruned(lab)
+    assert table.groupby(["target_sparsity", "seed"]).size().tolist() == [18] * 4
+    for sparsity, group in table.groupby("target_sparsity"):
+        assert group["achieved_sparsity"].unique() == pytest.approx([1 - round((1 - sparsity) * 6) / 6])
+
+
+def test_frequencies_and_the_core_count_heads(lab):
+    table, kept = unit_pruning.frequencies(lab), unit_pruning.kept_heads(lab)
+    for row in table.itertuples():
+        assert row.lower == sum(int(mask[row.layer, row.head]) for mask in kept[0.2])
+        assert row.in_core == all(bool(mask[row.layer, row.head]) for group in kept.values() for mask in group)
+    names = [unit_pruning.name_of(*head) for head in unit_pruning.core_of(table).heads]
+    assert names == table[table["in_core"]]["head_name"].tolist()
+    gone = unit_pruning.kept_mlps(lab)
+    assert (gone["mlps_pruned"] <= gone["mlps"]).all() and gone["networks"].tolist() == [2, 2]
+
+
+def test_random_networks_have_as_many_heads_and_mlps(lab, monkeypatch):
+    judged = []
+    monkeypatch.setattr(unit_pruning, "_judged", lambda lab, *both: judged.extend(zip(*both, strict=True)))
+    unit_pruning.random_units(lab)
+    made = {(one.sparsity, one.seed): inference_steps.load_units(inference_steps.prune_units(lab, one))
+            for one in [PrunedUnits(10, s, seed) for s in (0.2, 0.5) for seed in (0, 1)]}  # fmt: skip
+    assert len(judged) == 4
+    for units, about in judged:
+        like = made[about["target_sparsity"], about["seed"] % 2].masks
+        assert (len(units.heads), len(units.mlps)) == (int(like["heads"].sum()), int(like["mlps"].sum()))
+
+
+def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
+    core = unit_pruning.Core(((0, 1),))
+    table = unit_pruning.ablations(lab, core)
+    assert table["ablated"].nunique() == 6 and table[table["ablated"] == "others"]["draw"].nunique() == 2
+    single = table[table["ablated"] == "L0.H1"].set_index("set")["accuracy"]
+    joint = table[table["ablated"] == "core"].set_index("set")["accuracy"]
+    pd.testing.assert_series_equal(single, joint)  # a core of one head
+
+
+def test_tables_of_the_grid_fit_together(lab):
+    sizes = unit_pruning.sizes(lab)
+    assert set(sizes["step"]) == {4, 10} and set(sizes["domain"]) == {"in domain", "out of domain", "mixed"}
+    assert sizes["effective_size"].isin([1.0, 0.8, 0.5]).all()
+    table = unit_pruning.by_sparsity(lab)
+    assert sorted(table["sparsity"].unique()) == [0.0, 0.2, 0.5]
+    core = unit_pruning.core_of(unit_pruning.frequencies(lab))
+    assert unit_pruning.checkpoint_heads(lab, core)["step"].tolist() == [4, 10]
+    assert len(unit_pruning.attention(lab, core)) == 4
+    attention, tokens = unit_pruning.attention_map(lab, 1, 0)
+    assert attention.shape == (len(tokens), len(tokens)) and tokens[0] == "[CLS]" and tokens[-1] == "[SEP]"
+
+
+def test_findings_can_be_had_of_any_study(lab):
+    pruned = unit_pruning.main_sets(lab, unit_pruning.pruned(lab))
+    core = unit_pruning.core_of(unit_pruning.frequencies(lab))
+    lost = unit_findings.drops(unit_pruning.ablations(lab, core), lab.study.inference.data.out_of_domain)
+    domains = unit_pruning.by_domain(lab, pruned, ["target_sparsity", "seed"])
+    table = unit_findings.findings(domains, unit_pruning.kept_heads(lab), unit_pruning.sizes(lab), lost)
+    assert set(table["verdict"]) <= {"holds", "does not hold", "cannot be told"}
+
+
+def test_what_is_made_twice_has_the_same_bits(lab, tmp_path):
+    again = lab_of(tmp_path)
+    one = PrunedUnits(10, 0.5, 1)
+    for name in ("scores", "subnetwork"):
+        first, second = (inference_steps.prune_units(where, one).tensors(name) for where in (lab, again))
+        for key in first:
+            assert torch.equal(first[key], second[key])
+
+
+@pytest.mark.parametrize("family", ["roberta", "gpt2"])
+def test_other_families_go_the_same_way(tmp_path, family):
+    own = lab_of(tmp_path, architecture=SECTION["architecture"] | {"family": family})
+    table = unit_pruning.pruned(own)
+    assert len(table) == 4 * 18 and np.isfinite(table["accuracy"]).all()
+    assert len(unit_pruning.attention(own, unit_pruning.Core(()))) == 4
+
+
+def test_hidden_words_are_learned(tmp_path):
+    longer = SECTION["pretraining"] | {"steps": 120, "learning_rate": 0.01, "interval": 40, "pairs": 400}
+    history = inference_steps.pretrain_pairs(lab_of(tmp_path, pretraining=longer)).table("history")
+    assert history["step"].tolist() == [40, 80, 120]
+    assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0] - 0.3
+
+
+def test_a_pruning_that_diverges_is_told_and_left_out(lab, tmp_path, monkeypatch):
+    real = inference_steps.units.prune
+
+    def prune(*arguments, seed, **options):
+        if seed == 1:
+            raise inference_steps.TrainingDiverged("loss is not finite")
+        return real(*arguments, seed=seed, **options)
+
+    monkeypatch.setattr(inference_steps.units, "prune", prune)
+    own = lab_of(tmp_path)
+    assert sorted(unit_pruning.pruned(own)["seed"].unique()) == [0]
+    assert [len(masks) for masks in unit_pruning.kept_heads(own).values()] == [1, 1]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Pairs with three labels, HANS-like pairs, and a published BERT, in a folder."""
+    pairs = inference.mixture({"train": 60}, counter=0.2, seed=0)["train"]
+    names = ["entailment" if label == 0 else ("neutral", "contradiction")[i % 2]
+             for i, label in enumerate(pairs.labels.tolist())]  # fmt: skip
+    train = pd.DataFrame({"premise": pairs.premises, "hypothesis": pairs.hypotheses, "label": names})
+    train.to_csv(tmp_path / "mnli.tsv", sep="\t", index=False)
+    parts = [inference.generate(kind, 6, seed=0, split="hans") for kind in inference.KINDS]
+    hans = pd.concat(pd.DataFrame({"premise": p.premises, "hypothesis": p.hypotheses, "label": p.labels.numpy(),
+                                   "subcase": p.kinds}) for p in parts)  # fmt: skip
+    with gzip.open(tmp_path / "hans.tsv.gz", "wt") as file:
+        hans.to_csv(file, sep="\t", index=False)
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIAL, *inference.words()]))
+    weights = tmp_path / "bert"
+    BertTokenizerFast(vocab=str(vocabulary)).save_pretrained(weights)
+    config = BertConfig(vocab_size=len(SPECIAL) + len(inference.words()), hidden_size=16, num_hidden_layers=2,
+                        num_attention_heads=2, intermediate_size=24, max_position_embeddings=64)  # fmt: skip
+    BertModel(config).save_pretrained(weights)
+    return tmp_path
+
+
+def from_files(folder, **changes) -> dict:
+    data = {"train": str(folder / "mnli.tsv"), "hans": str(folder / "hans.tsv.gz"), "held_out": 12, "each": 5}
+    own = {"generated": None, "files": data | changes, "pretraining": None}
+    return own | {"architecture": {"family": "published", "weights": str(folder / "bert"), "max_length": 32}}
+
+
+def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
+    own = lab_of(files / "store", **from_files(files))
+    table = unit_pruning.pruned(own)
+    sizes = unit_pruning.set_sizes(own)
+    assert sizes["in domain"] == 12 and sizes[inference.MAIN_SUBCASES[0]] == 5 and len(sizes) == 18
+    assert len(table) == 4 * 18 and own.study.inference.data.classes == inference.CLASSES
+    _, tokens = unit_pruning.attention_map(own, 0, 0)
+    assert tokens[0] == "[CLS]"
+
+
+def test_names_of_artefacts_follow_the_files_content_and_not_their_place(files):
+    here = inference_steps.network_spec(lab_of(files / "store", **from_files(files)))
+    moved = files / "moved.tsv"
+    moved.write_bytes((files / "mnli.tsv").read_bytes())
+    assert inference_steps.network_spec(lab_of(files / "store", **from_files(files, train=str(moved)))) == here
+    table = pd.read_csv(moved, sep="\t").iloc[1:]
+    other = files / "other.tsv"
+    table.to_csv(other, sep="\t", index=False)
+    assert inference_steps.network_spec(lab_of(files / "store", **from_files(files, train=str(other)))) != here
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"train": "nowhere.tsv"}, DataError, "no file"),
+        ({"held_out": 60}, DataError, "cannot be held out; lower held_out"),
+        ({"classes": ["entailment", "neutral"]}, DataError, "unknown label 'contradiction'"),
+        ({"out_of_domain": ["constituent_cn_disjunction"]}, DataError, "has no pair of 'constituent_cn_disjunction'"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_before_any_training(files, change, error, message):
+    with pytest.raises(error, match=message):
+        unit_pruning.fine_tuning(lab_of(files / "store", **from_files(files, **change)))
+
+
+def test_weights_that_are_not_there_are_refused(files):
+    section = from_files(files) | {"architecture": {"family": "published", "weights": str(files / "none")}}
+    with pytest.raises(PretrainedError, match="cannot be loaded"):
+        unit_pruning.fine_tuning(lab_of(files / "store", **section))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("pruning.sparsities", [0.5, 1.0], "less than 1"),
+        ("pruning.sparsities", [0.5, 0.2], "give the lower one first"),
+        ("pruning.sparsities", [0.5], "2"),
+        ("pruning.rate_warmup", 12, "fewer than steps 12"),
+        ("finetuning.checkpoints", [5], "is not a multiple of interval 4"),
+        ("finetuning.checkpoints", [12], "below steps 10"),
+        ("pretraining.warmup", 6, "fewer than steps 6"),
+        ("architecture.heads", 3, "16 is not a multiple of heads 3"),
+        ("generated", None, "give either 'generated' or 'files'"),
+        ("generated.counter", 0.6, "0.5"),
+        ("architecture.family", "bart", "bert"),
+        ("files", {"train": "a", "hans": "b"}, "give either 'generated' or 'files'"),
+    ],
+)
+def test_sections_that_make_no_sense_are_refused(tmp_path, path, value, message):
+    section = json.loads(json.dumps(SECTION))
+    *parents, last = path.split(".")
+    place = section
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    with pytest.raises(StudyError, match=message):
+        Study.load({"name": "small", "inference": section})
+
+
+def test_files_want_published_weights_and_those_no_pretraining():
+    files = {"train": "a", "hans": "b"}
+    with pytest.raises(StudyError, match="take 'published'"):
+        Study.load({"name": "small", "inference": SECTION | {"generated": None, "files": files}})
+    both = SECTION | {"architecture": {"family": "published", "weights": "x"}}
+    with pytest.raises(StudyError, match="pretrained already"):
+        Study.load({"name": "small", "inference": both})
+
+
+def test_a_study_without_the_section_says_so():
+    study = Study.load("tiny").model_copy(update={"inference": None})
+    with pytest.raises(ValueError, match="has no 'inference' section"):
+        inference_steps.settings_of(Lab(study, None))
