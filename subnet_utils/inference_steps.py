@@ -5,7 +5,6 @@ attention heads and MLPs that keep its predictions, with many seeds; units are r
 step is an artefact, made once.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,7 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
-from subnet_utils.inference_settings import FineTuning, GeneratedPairs, Inference, PairFiles, PairPretraining
+from subnet_utils.inference_sets import (
+    IN_DOMAIN,
+    data_spec,
+    encoder_of,
+    pair_sets,
+    published_digest,
+    settings_of,
+    weights_folder,
+)
+from subnet_utils.inference_settings import FineTuning, PairPretraining
 from subnet_utils.lab import CHECKPOINT, Lab, precision_of
 from subnet_utils.masks import units
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -29,8 +37,6 @@ from subnet_utils.models.pairs import (
     SPECIAL,
     Encoded,
     body_of,
-    encode_published,
-    encode_words,
     own_network,
     published_network,
     published_tokenizer,
@@ -38,15 +44,11 @@ from subnet_utils.models.pairs import (
 from subnet_utils.pretraining.hidden_words import make_gaps
 from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
-from subnet_utils.study import ROOT
 from subnet_utils.tasks import inference
-from subnet_utils.tasks.inference import Pairs
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
 """Inputs, where words are to be predicted [b, T], and those words [k]."""
-IN_DOMAIN = "in domain"
-"""Name of the set that is like the training pairs."""
 CHUNK = 256
 """Pairs that are judged at once."""
 PRETRAINING_DECAY = 0.01
@@ -92,21 +94,14 @@ class Units:
         return cls(step, heads, tuple(int(i) for i in subnetwork.masks["mlps"].nonzero()[:, 0]))
 
 
-def settings_of(lab: Lab) -> Inference:
-    """The section of a study. Raises ValueError if there is none."""
-    if lab.study.inference is None:
-        raise ValueError(f"profile '{lab.study.name}' has no 'inference' section; add one")
-    return lab.study.inference
-
-
 def network_spec(lab: Lab) -> dict[str, Any]:
     """What the fine-tuned network depends on; of files and published weights their content, not where they lie."""
     settings = settings_of(lab)
     architecture = settings.architecture.model_dump()
     if settings.architecture.family == "published":
-        architecture["weights"] = _published_digest(settings.architecture.weights)
+        architecture["weights"] = published_digest(settings.architecture.weights)
     pretraining = settings.pretraining.model_dump() if settings.pretraining else None
-    own = {"architecture": architecture, "data": _data_spec(lab), "pretraining": pretraining}
+    own = {"architecture": architecture, "data": data_spec(lab), "pretraining": pretraining}
     own["finetuning"] = settings.finetuning.model_dump()
     if settings.architecture.family == "published":
         own["precision"] = lab.study.compute.precision
@@ -175,104 +170,15 @@ def shape(lab: Lab) -> tuple[int, int]:
     return units.shape_of(load_checkpoint(lab, last_step(lab)))
 
 
-@dataclass(frozen=True, eq=False)
-class PairSets:
-    """The training pairs and the sets that networks are judged on."""
-
-    train: Encoded
-    sets: dict[str, Encoded]
-
-
-@lru_cache(maxsize=4)
-def pair_sets(lab: Lab) -> PairSets:
-    """All pairs of a study. Raises DataError or PretrainedError for what cannot be read or does not fit."""
-    settings = settings_of(lab)
-    train, sets = _generated(settings.data) if settings.generated else _read(settings.data)
-    encode = _encoder(lab)
-    return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()})
-
-
-def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
-    splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
-    known = inference.text_pairs(splits["train"])
-    others = {kind: inference.generate(kind, data.each, seed=data.seed, split="out of domain", besides=known)
-              for kind in inference.KINDS}  # fmt: skip
-    return splits["train"], {IN_DOMAIN: splits["test"]} | others
-
-
-def _read(data: PairFiles) -> tuple[Pairs, dict[str, Pairs]]:
-    train = inference.read_pairs(_place(data.train), labels=data.classes)
-    if data.test is not None:
-        test = inference.read_pairs(_place(data.test), labels=data.classes)
-    else:
-        order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
-        if data.held_out >= len(train):
-            held = f"{data.held_out:,} of {len(train):,} pairs cannot be held out"
-            raise inference.DataError(f"{data.train}: {held}; lower held_out")
-        test, train = (inference.take(train, rows) for rows in (order[-data.held_out :], order[: -data.held_out]))
-    hans = inference.read_hans(_place(data.hans))
-    for kind in data.out_of_domain:
-        if kind not in hans.kinds:
-            raise inference.DataError(f"{data.hans} has no pair of '{kind}'; take it out of out_of_domain")
-    if data.each is not None:
-        hans = inference.first_of_each(hans, data.each)
-    return train, {IN_DOMAIN: test} | inference.by_name(hans)
-
-
-def _encoder(lab: Lab):
-    architecture = settings_of(lab).architecture
-    if architecture.family == "published":
-        tokenizer = published_tokenizer(_folder(architecture.weights))
-        encode = partial(encode_published, tokenizer=tokenizer, max_length=architecture.max_length)
-    else:
-        encode = partial(encode_words, words=inference.words(), types=architecture.family == "bert")
-    return lambda pairs: encode(pairs.premises, pairs.hypotheses, pairs.labels)
-
-
-def _data_spec(lab: Lab) -> dict[str, Any]:
-    data = settings_of(lab).data
-    if isinstance(data, GeneratedPairs):
-        return {"generated": data.model_dump()}
-    own = data.model_dump(exclude={"train", "test", "hans"})
-    places = {name: getattr(data, name) for name in ("train", "test", "hans")}
-    return {"files": own | {name: place and _digest(_place(place)) for name, place in places.items()}}
-
-
-def _place(place: str) -> str | Path:
-    """A name on the hub as it is, a path from the checkout."""
-    return place if place.startswith(inference.HUB) else ROOT / Path(place).expanduser()
-
-
-@lru_cache(maxsize=16)
-def _digest(place: str | Path) -> str:
-    if isinstance(place, str):
-        return place
-    if not place.is_file():
-        raise inference.DataError(f"no file {place}; give a table of premise, hypothesis and label")
-    with place.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-def _folder(weights: str) -> str:
-    """A folder in the checkout, or the name as it is."""
-    own = ROOT / Path(weights).expanduser()
-    return str(own) if own.is_dir() else weights
-
-
-@lru_cache(maxsize=4)
-def _published_digest(weights: str) -> str:
-    words = published_tokenizer(_folder(weights)).backend_tokenizer.to_str()
-    body = body_of(published_network(_folder(weights), classes=2, seed=0))
-    return f"{fingerprint(body)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-
-
 def _fresh(lab: Lab) -> nn.Module:
     """The network before fine-tuning."""
     settings = settings_of(lab)
     seed = generator_for("pair network", settings.finetuning.seed).initial_seed() % 2**31
     classes = len(settings.data.classes)
     if settings.architecture.family == "published":
-        return published_network(_folder(settings.architecture.weights), classes=classes, seed=seed).to(lab.device)
+        return published_network(weights_folder(settings.architecture.weights), classes=classes, seed=seed).to(
+            lab.device
+        )
     network = _own(lab, "classifier", seed)
     if settings.pretraining is not None:
         body_of(network).load_state_dict(pretrain_pairs(lab).tensors("weights"), strict=False)
@@ -299,7 +205,7 @@ def _build_pretraining(lab: Lab, folder: Path) -> None:
     network = _own(lab, "language model", training.seed).to(lab.device)
     sizes = {"train": training.pairs, "validation": max(1, training.pairs // 20)}
     pairs = inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=training.seed, about="pretraining")
-    encode = _encoder(lab)
+    encode = encoder_of(lab)
     train, validation = (encode(pairs[split]) for split in sizes)
     clozes = partial(_next_words if causal else _hidden_words, training)
 
@@ -455,7 +361,7 @@ def _tokens(lab: Lab, kind: str) -> list[str]:
     data, architecture = pair_sets(lab), settings_of(lab).architecture
     ids = data.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist()
     if architecture.family == "published":
-        return published_tokenizer(_folder(architecture.weights)).convert_ids_to_tokens(ids)
+        return published_tokenizer(weights_folder(architecture.weights)).convert_ids_to_tokens(ids)
     return [(*SPECIAL, *inference.words())[number] for number in ids]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from subnet_utils.clusters import Interval
-from subnet_utils.inference_steps import IN_DOMAIN
+from subnet_utils.inference_sets import IN_DOMAIN
 from subnet_utils.seeds import generator_for
 from subnet_utils.statistics import t_interval
 

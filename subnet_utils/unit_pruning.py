@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 
 from subnet_utils.heuristic_core import faithful_sizes
+from subnet_utils.inference_sets import IN_DOMAIN, pair_sets, settings_of
 from subnet_utils.inference_steps import (
-    IN_DOMAIN,
     PrunedUnits,
     Units,
     attention_of,
@@ -22,9 +22,7 @@ from subnet_utils.inference_steps import (
     judge_units,
     last_step,
     load_units,
-    pair_sets,
     prune_units,
-    settings_of,
     shape,
     teacher,
 )

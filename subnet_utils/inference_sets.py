@@ -1,0 +1,130 @@
+"""The pairs of a study, as text and as a network takes them, and what they and published weights depend on."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subnet_utils.inference_settings import GeneratedPairs, Inference, PairFiles
+from subnet_utils.lab import Lab
+from subnet_utils.models import fingerprint
+from subnet_utils.models.pairs import (
+    Encoded,
+    body_of,
+    encode_published,
+    encode_words,
+    published_network,
+    published_tokenizer,
+)
+from subnet_utils.seeds import generator_for
+from subnet_utils.study import ROOT
+from subnet_utils.tasks import inference
+from subnet_utils.tasks.inference import Pairs
+
+IN_DOMAIN = "in domain"
+"""Name of the set that is like the training pairs."""
+
+
+def settings_of(lab: Lab) -> Inference:
+    """The section of a study. Raises ValueError if there is none."""
+    if lab.study.inference is None:
+        raise ValueError(f"profile '{lab.study.name}' has no 'inference' section; add one")
+    return lab.study.inference
+
+
+@dataclass(frozen=True, eq=False)
+class PairSets:
+    """The training pairs and the sets that networks are judged on."""
+
+    train: Encoded
+    sets: dict[str, Encoded]
+
+
+@lru_cache(maxsize=4)
+def pair_sets(lab: Lab) -> PairSets:
+    """All pairs of a study. Raises DataError or PretrainedError for what cannot be read or does not fit."""
+    settings = settings_of(lab)
+    train, sets = _generated(settings.data) if settings.generated else _read(settings.data)
+    encode = encoder_of(lab)
+    return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()})
+
+
+def encoder_of(lab: Lab) -> Callable[[Pairs], Encoded]:
+    """What writes pairs as the study's network takes them."""
+    architecture = settings_of(lab).architecture
+    if architecture.family == "published":
+        tokenizer = published_tokenizer(weights_folder(architecture.weights))
+        encode = partial(encode_published, tokenizer=tokenizer, max_length=architecture.max_length)
+    else:
+        encode = partial(encode_words, words=inference.words(), types=architecture.family == "bert")
+    return lambda pairs: encode(pairs.premises, pairs.hypotheses, pairs.labels)
+
+
+def data_spec(lab: Lab) -> dict[str, Any]:
+    """What the pairs depend on; of files their content. Raises DataError for one that is not there."""
+    data = settings_of(lab).data
+    if isinstance(data, GeneratedPairs):
+        return {"generated": data.model_dump()}
+    own = data.model_dump(exclude={"train", "test", "hans"})
+    places = {name: getattr(data, name) for name in ("train", "test", "hans")}
+    return {"files": own | {name: place and _digest(_place(place)) for name, place in places.items()}}
+
+
+@lru_cache(maxsize=4)
+def published_digest(weights: str) -> str:
+    """Of published weights and of their tokenizer. Raises PretrainedError if they cannot be had."""
+    words = published_tokenizer(weights_folder(weights)).backend_tokenizer.to_str()
+    body = body_of(published_network(weights_folder(weights), classes=2, seed=0))
+    return f"{fingerprint(body)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+
+
+def weights_folder(weights: str) -> str:
+    """A folder in the checkout, or the name as it is."""
+    own = ROOT / Path(weights).expanduser()
+    return str(own) if own.is_dir() else weights
+
+
+def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
+    splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
+    known = inference.text_pairs(splits["train"])
+    others = {kind: inference.generate(kind, data.each, seed=data.seed, split="out of domain", besides=known)
+              for kind in inference.KINDS}  # fmt: skip
+    return splits["train"], {IN_DOMAIN: splits["test"]} | others
+
+
+def _read(data: PairFiles) -> tuple[Pairs, dict[str, Pairs]]:
+    train = inference.read_pairs(_place(data.train), labels=data.classes)
+    if data.test is not None:
+        test = inference.read_pairs(_place(data.test), labels=data.classes)
+    else:
+        order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
+        if data.held_out >= len(train):
+            held = f"{data.held_out:,} of {len(train):,} pairs cannot be held out"
+            raise inference.DataError(f"{data.train}: {held}; lower held_out")
+        test, train = (inference.take(train, rows) for rows in (order[-data.held_out :], order[: -data.held_out]))
+    hans = inference.read_hans(_place(data.hans))
+    for kind in data.out_of_domain:
+        if kind not in hans.kinds:
+            raise inference.DataError(f"{data.hans} has no pair of '{kind}'; take it out of out_of_domain")
+    if data.each is not None:
+        hans = inference.first_of_each(hans, data.each)
+    return train, {IN_DOMAIN: test} | inference.by_name(hans)
+
+
+def _place(place: str) -> str | Path:
+    """A name on the hub as it is, a path from the checkout."""
+    return place if place.startswith(inference.HUB) else ROOT / Path(place).expanduser()
+
+
+@lru_cache(maxsize=16)
+def _digest(place: str | Path) -> str:
+    if isinstance(place, str):
+        return place
+    if not place.is_file():
+        raise inference.DataError(f"no file {place}; give a table of premise, hypothesis and label")
+    with place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
