@@ -19,41 +19,31 @@ from torch.nn.functional import cross_entropy, log_softmax
 from subnet_utils.inference_sets import (
     IN_DOMAIN,
     data_spec,
-    encoder_of,
     pair_sets,
     published_digest,
     settings_of,
     weights_folder,
 )
-from subnet_utils.inference_settings import FineTuning, PairPretraining
 from subnet_utils.lab import CHECKPOINT, Lab, precision_of
 from subnet_utils.masks import units
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.models.attention_patterns import example_maps, patterns
 from subnet_utils.models.pairs import (
-    MASK,
-    NO_WORD,
     SPECIAL,
     Encoded,
     body_of,
-    own_network,
     published_network,
     published_tokenizer,
 )
-from subnet_utils.pretraining.hidden_words import make_gaps
+from subnet_utils.pair_pretraining import on_device, own_of, pretrain_pairs, recipe_of, steps_of, stream
 from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
-from subnet_utils.training import Recipe, TrainingDiverged, fit
+from subnet_utils.training import TrainingDiverged, fit
 
-Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
-"""Inputs, where words are to be predicted [b, T], and those words [k]."""
 CHUNK = 256
 """Pairs that are judged at once."""
-PRETRAINING_DECAY = 0.01
-COUNTER_IN_PRETRAINING = 0.25
-"""Half of the pairs that are not entailed; which pairs are entailed, pretraining does not say."""
 
 
 @dataclass(frozen=True)
@@ -106,18 +96,6 @@ def network_spec(lab: Lab) -> dict[str, Any]:
     if settings.architecture.family == "published":
         own["precision"] = lab.study.compute.precision
     return own
-
-
-def pretrain_pairs(lab: Lab) -> Artefact:
-    """A language model on the generated pairs: weights of its body, history; `accuracy` on words that it did not see.
-
-    Raises ValueError for a study whose network is not pretrained here.
-    """
-    settings = settings_of(lab)
-    if settings.pretraining is None:
-        raise ValueError(f"'{settings.model}' is not pretrained here; add 'pretraining'")
-    spec = {"architecture": settings.architecture.model_dump(), "pretraining": settings.pretraining.model_dump()}
-    return lab.store.make("pair_pretraining", spec, partial(_build_pretraining, lab))
 
 
 def fine_tune(lab: Lab) -> Artefact:
@@ -176,20 +154,12 @@ def _fresh(lab: Lab) -> nn.Module:
     seed = generator_for("pair network", settings.finetuning.seed).initial_seed() % 2**31
     classes = len(settings.data.classes)
     if settings.architecture.family == "published":
-        return published_network(weights_folder(settings.architecture.weights), classes=classes, seed=seed).to(
-            lab.device
-        )
-    network = _own(lab, "classifier", seed)
+        folder = weights_folder(settings.architecture.weights)
+        return published_network(folder, classes=classes, seed=seed).to(lab.device)
+    network = own_of(lab, "classifier", seed)
     if settings.pretraining is not None:
         body_of(network).load_state_dict(pretrain_pairs(lab).tensors("weights"), strict=False)
     return network.to(lab.device)
-
-
-def _own(lab: Lab, kind: str, seed: int) -> nn.Module:
-    settings = settings_of(lab)
-    vocabulary, classes = len(inference.words()) + MASK + 1, len(settings.data.classes)
-    architecture = settings.architecture.model_dump()
-    return own_network(architecture, kind=kind, vocabulary=vocabulary, classes=classes, seed=seed)
 
 
 @lru_cache(maxsize=4)
@@ -197,63 +167,6 @@ def _loaded(lab: Lab, step: int, key: str) -> nn.Module:
     network = _fresh(lab)
     network.load_state_dict(fine_tune(lab).tensors(f"weights_{step}"))
     return network.eval().requires_grad_(False)
-
-
-def _build_pretraining(lab: Lab, folder: Path) -> None:
-    settings = settings_of(lab)
-    training, causal = settings.pretraining, settings.architecture.family == "gpt2"
-    network = _own(lab, "language model", training.seed).to(lab.device)
-    sizes = {"train": training.pairs, "validation": max(1, training.pairs // 20)}
-    pairs = inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=training.seed, about="pretraining")
-    encode = encoder_of(lab)
-    train, validation = (encode(pairs[split]) for split in sizes)
-    clozes = partial(_next_words if causal else _hidden_words, training)
-
-    def one_interval(interval: int) -> Iterator[Cloze]:
-        generator = generator_for("pair pretraining", training.seed, interval)
-        torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
-        about = ("pair pretraining order", training.seed)
-        for rows in _stream(len(train), training.batch_size, about, _steps_of(training, interval)):
-            yield clozes(train, rows, generator)
-
-    def loss(cloze: Cloze, interval: int) -> Tensor:
-        inputs, where, words = cloze
-        logits = network(**_on(inputs, lab.device)).logits[where.to(lab.device)]
-        return cross_entropy(logits, words.to(lab.device))
-
-    @torch.no_grad()
-    def observe(interval: int) -> dict[str, float]:
-        inputs, where, words = clozes(validation, torch.arange(len(validation)), generator_for("pair validation"))
-        logits = network.eval()(**_on(inputs, lab.device)).logits.cpu()[where]
-        network.train()
-        right = (logits.argmax(dim=-1) == words).double().mean()
-        return {"step": _steps_of(training, interval).stop, "accuracy": float(right)}
-
-    recipe = _recipe(training, weight_decay=PRETRAINING_DECAY)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        history = fit(
-            dict(network.train().named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
-            checkpoint=folder / CHECKPOINT, label=f"{settings.model}: {'next' if causal else 'hidden'} words",
-        )  # fmt: skip
-    save_tensors(folder / "weights.safetensors", body_of(network).state_dict())
-    save_table(folder / "history.parquet", history)
-    save_json(folder / "result.json", {"accuracy": float(history["accuracy"].iloc[-1])})
-
-
-def _hidden_words(training: PairPretraining, data: Encoded, rows: Tensor, generator: torch.Generator) -> Cloze:
-    inputs = data.batch(rows)
-    tokens, segments = inputs["input_ids"], data.segments[rows, : inputs["input_ids"].shape[1]]
-    lexicon = torch.arange(MASK + 1, len(inference.words()) + MASK + 1)
-    words = segments == 1 if training.second_only else segments != NO_WORD
-    gaps = make_gaps(tokens, share=training.share, mask_id=MASK, lexicon=lexicon, generator=generator, words=words)
-    return inputs | {"input_ids": gaps.inputs}, gaps.where, gaps.words
-
-
-def _next_words(training: PairPretraining, data: Encoded, rows: Tensor, generator: torch.Generator) -> Cloze:
-    inputs = data.batch(rows)
-    where = inputs["attention_mask"].roll(-1, dims=1) > 0
-    where[:, -1] = False
-    return inputs, where, inputs["input_ids"].roll(-1, dims=1)[where]
 
 
 def _build_network(lab: Lab, folder: Path) -> None:
@@ -265,17 +178,17 @@ def _build_network(lab: Lab, folder: Path) -> None:
     def one_interval(interval: int) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
         about = ("fine-tuning", training.seed)
-        for rows in _stream(len(data.train), training.batch_size, about, _steps_of(training, interval)):
+        for rows in stream(len(data.train), training.batch_size, about, steps_of(training, interval)):
             yield data.train.batch(rows), data.train.labels[rows]
 
     def loss(batch: tuple[dict[str, Tensor], Tensor], interval: int) -> Tensor:
         inputs, labels = batch
         with precision():
-            logits = network(**_on(inputs, lab.device)).logits
+            logits = network(**on_device(inputs, lab.device)).logits
         return cross_entropy(logits.float(), labels.to(lab.device))
 
     def observe(interval: int) -> dict[str, float]:
-        step = _steps_of(training, interval).stop
+        step = steps_of(training, interval).stop
         if step in kept:
             save_tensors(folder / f"weights_{step}.safetensors", network.state_dict())
         network.eval()
@@ -283,7 +196,7 @@ def _build_network(lab: Lab, folder: Path) -> None:
         network.train()
         return {"step": step} | found
 
-    recipe = _recipe(training, weight_decay=training.weight_decay)
+    recipe = recipe_of(training, weight_decay=training.weight_decay)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         history = fit(
             dict(network.named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
@@ -392,29 +305,6 @@ def _schedule(lab: Lab, sparsity: float) -> units.Schedule:
     return units.Schedule(steps=length["steps"], warmup=length["warmup"], **own)
 
 
-def _recipe(training: FineTuning | PairPretraining, *, weight_decay: float) -> Recipe:
-    """An interval of steps counts as an epoch: the learning rate changes from one to the next."""
-    intervals, warmup = (-(-steps // training.interval) for steps in (training.steps, training.warmup))
-    return Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
-                  warmup=min(warmup, intervals - 1))  # fmt: skip
-
-
-def _steps_of(training: FineTuning | PairPretraining, interval: int) -> range:
-    first = interval * training.interval
-    return range(first, min(first + training.interval, training.steps))
-
-
-def _stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor]:
-    """Rows of some batches of an endless supply of `count` rows, in which every pass has an order of its own."""
-    in_pass = -(-count // size)
-    order, now = [], -1
-    for step in steps:
-        if step // in_pass != now:
-            now = step // in_pass
-            order = torch.randperm(count, generator=generator_for(*about, now)).split(size)
-        yield order[step % in_pass]
-
-
 def _precision(lab: Lab) -> Callable[[], AbstractContextManager]:
     """Of training: bfloat16 does not pay in small networks, where casts cost more than products save."""
     return precision_of(lab) if settings_of(lab).architecture.family == "published" else nullcontext
@@ -425,7 +315,7 @@ def _logits(network: nn.Module, data: Encoded) -> Tensor:
     """Logits [n, classes] of all pairs; those of one length go together."""
     order = data.inputs["attention_mask"].sum(dim=1).argsort(stable=True)
     device = next(network.parameters()).device
-    found = [network(**_on(data.batch(rows), device)).logits.float().cpu() for rows in order.split(CHUNK)]
+    found = [network(**on_device(data.batch(rows), device)).logits.float().cpu() for rows in order.split(CHUNK)]
     return torch.cat(found)[order.argsort()]
 
 
@@ -438,7 +328,3 @@ def _accuracies(network: nn.Module, sets: Mapping[str, Encoded]) -> dict[str, fl
             predicted = inference.two_classes(predicted)
         found[name] = float((predicted == data.labels).double().mean())
     return found
-
-
-def _on(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from subnet_utils import inference_steps, unit_findings, unit_pruning
+from subnet_utils import inference_steps, pair_pretraining, unit_findings, unit_pruning
 from subnet_utils.inference_steps import PrunedUnits, Units
 from subnet_utils.lab import Lab
 from subnet_utils.models.pairs import SPECIAL, PretrainedError
@@ -142,7 +142,7 @@ def test_other_families_go_the_same_way(tmp_path, family):
 
 def test_hidden_words_are_learned(tmp_path):
     longer = SECTION["pretraining"] | {"steps": 120, "learning_rate": 0.01, "interval": 40, "pairs": 400}
-    history = inference_steps.pretrain_pairs(lab_of(tmp_path, pretraining=longer)).table("history")
+    history = pair_pretraining.pretrain_pairs(lab_of(tmp_path, pretraining=longer)).table("history")
     assert history["step"].tolist() == [40, 80, 120]
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0] - 0.3
 
