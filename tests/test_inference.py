@@ -1,6 +1,8 @@
 """Generated pairs follow HANS's schemes, and sets from files are checked before anything is trained on them."""
 
 import gzip
+import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -136,3 +138,57 @@ def test_faults_of_a_table_are_named(tmp_path):
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match="damaged.parquet cannot be read as a table"):
         inference.read_hans(tmp_path / "damaged.parquet")
+
+
+def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
+    """The package is not installed here: one of its name stands in, and says what it was asked for."""
+    asked = []
+
+    class Split:
+        def to_pandas(self):
+            return pd.DataFrame({"question1": ["a b"], "question2": ["a"], "label": [1]})
+
+    def load_dataset(*names, split):
+        asked.append((*names, split))
+        return Split()
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    pairs = inference.read_pairs("hub:nyu-mll/glue:qqp:validation", labels=["different", "same"])
+    assert asked == [("nyu-mll/glue", "qqp", "validation")]
+    assert pairs.premises == ("a b",) and pairs.hypotheses == ("a",) and pairs.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("hub:name", "write hub:name:split"),
+        ("hub:a:b:c:d", "write hub:name:split"),
+        ("hub:a:b", "pip install datasets"),
+    ],
+)
+def test_a_name_on_the_hub_that_cannot_be_had_is_told(place, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
+    with pytest.raises(DataError, match=message):
+        inference.read_pairs(place)
+
+
+def test_a_hub_that_is_out_of_reach_is_told(monkeypatch):
+    def load_dataset(*names, split):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    with pytest.raises(DataError, match="cannot be fetched: no route; give a local file"):
+        inference.read_pairs("hub:a:b")
+
+
+def test_numbers_stand_for_the_classes_in_their_order(tmp_path):
+    table = pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3, "label": [2, 0, 1]})
+    table.to_parquet(tmp_path / "p.parquet")
+    assert inference.read_pairs(tmp_path / "p.parquet", labels=inference.CLASSES).labels.tolist() == [2, 0, 1]
+
+
+def test_pairs_can_be_taken_apart_by_kind():
+    pairs = hans(per_subcase=3)
+    parts = inference.by_name(pairs)
+    assert list(parts) == SUBCASES and all(len(own) == 3 for own in parts.values())
+    assert len(inference.first_of_each(pairs, 2)) == 60 and len(inference.first_of_each(pairs, 9)) == 90
