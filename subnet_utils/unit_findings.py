@@ -16,6 +16,7 @@ from subnet_utils.clusters import Interval
 from subnet_utils.inference_sets import IN_DOMAIN
 from subnet_utils.seeds import generator_for
 from subnet_utils.statistics import t_interval
+from subnet_utils.tasks import inference
 
 DRAWS = 9999
 LEVEL = 0.05
@@ -105,15 +106,21 @@ def core_by_number(kept: dict[float, list], *, seed: int = 0, draws: int = 200) 
 
 
 def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFrame:
-    """What each ablation costs: columns ablated, draw, in_core, layer, head, in_domain and out_of_domain (accuracy
-    lost; the second the mean over its sets)."""
+    """What each ablation costs: columns ablated, draw, in_core, layer, head, and the accuracy lost in_domain,
+    out_of_domain (mean over its sets), entailed (mean over HANS's entailed subcases), balanced (mean of these two).
+
+    All pairs out of domain are not entailed: a network that always says so is right on every one of them, and what it
+    lost shows only on entailed ones.
+    """
     lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
     keys = ["ablated", "draw", "in_core", "layer", "head"]
     rows = []
     for about, group in lost.groupby(keys, dropna=False, sort=False):
         inside = group[group["set"] == IN_DOMAIN]["lost"].mean()
         outside = group[group["set"].isin(out_of_domain)]["lost"].mean()
-        rows.append(dict(zip(keys, about, strict=True)) | {"in_domain": inside, "out_of_domain": outside})
+        friendly = group[group["set"].map(_entailed)]["lost"].mean()
+        losses = {"in_domain": inside, "out_of_domain": outside, "entailed": friendly}
+        rows.append(dict(zip(keys, about, strict=True)) | losses | {"balanced": (outside + friendly) / 2})
     return pd.DataFrame(rows)
 
 
@@ -121,15 +128,16 @@ def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
     """Table 3: accuracy lost without each head of the core, without another head (mean), without the core, without as
     many others (mean)."""
     single = _single(lost)
-    rows = [{"ablated": row.ablated, "in_domain": row.in_domain, "out_of_domain": row.out_of_domain, "networks": 1}
-            for row in single[single["in_core"]].itertuples()]  # fmt: skip
+    losses = ["in_domain", "out_of_domain", "entailed"]
+    rows = [{"ablated": row["ablated"], **row[losses], "networks": 1}
+            for _, row in single[single["in_core"]].iterrows()]  # fmt: skip
     joint = lost[lost["layer"].isna()]
     groups = [("one other head, mean", single[~single["in_core"]])]
     groups += [("all heads of the core", joint[joint["ablated"] == "core"]),
                ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
     for name, group in groups:
         if len(group):
-            means = group[["in_domain", "out_of_domain"]].mean()
+            means = group[losses].mean()
             rows.append({"ablated": name, **means, "networks": len(group)})
     return pd.DataFrame(rows)
 
@@ -186,7 +194,8 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
         ratio = outside.std(ddof=1) / inside.std(ddof=1) if not few and inside.std() > 0 else math.nan
         p = float(stats.levene(inside, outside, center="median").pvalue) if not few else math.nan
         about = f"{sparsity:.0%} sparsity: spread over seeds, out of domain / in domain"
-        rows.append(_row("1 generalize differently", about, ratio, p=p, holds=ratio > 1, n=len(inside)))
+        rows.append(_row("1 generalize differently", about, ratio, p=p, holds=ratio > 1, n=len(inside),
+                         one_sided=False))  # fmt: skip
     return rows
 
 
@@ -220,6 +229,8 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
         about = f"{domain}: change of effective size from step {first:,} to step {last:,}"
         if grows:
             state = HOLDS if low > 0 else FAILS if high < 0 else OPEN
+        elif (own[[first, last]] == 1).all(axis=None):  # at the ceiling: no subnetwork of the grid is faithful
+            state = OPEN
         else:  # flat: not only that no growth is seen, but that there can be little
             state = FAILS if low > 0 else HOLDS if high < FLAT else OPEN
         rows.append(_row("3 effective size grows", about, change.mean(), interval=(low, high), state=state,
@@ -228,27 +239,32 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
-    """4. Points lost out of domain without a head of the core, less without another; and without all of them."""
-    single = _single(lost)
-    inside, others = (single[single["in_core"] == which]["out_of_domain"].to_numpy() for which in (True, False))
-    if not len(inside) or not len(others):
-        return []
-    difference, rng = inside.mean() - others.mean(), _rng("core against others", 0)
-    every = np.concatenate([inside, others])
-    shuffled = np.array([rng.permutation(every) for _ in range(DRAWS)])
-    drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
-    p = (1 + int((drawn >= difference - 1e-12).sum())) / (1 + DRAWS)
-    about = "accuracy lost out of domain without one head: core less others"
-    rows = [_row("4 core heads matter more", about, difference, p=p, holds=difference > 0, n=len(every))]
-    core = lost[lost["ablated"] == "core"]["out_of_domain"].to_numpy()
-    groups = lost[lost["ablated"] == "others"]["out_of_domain"].to_numpy()
-    if len(core) and len(groups):
-        p = (1 + int((groups >= core[0]).sum())) / (1 + len(groups))
-        about = f"accuracy lost out of domain without all of the core, less without {len(inside)} others"
-        gap = core[0] - groups.mean()
-        # with few draws no p can be small; what is asked is whether any group of others costs as much
-        rows.append(_row("4 core heads matter more", about, gap, p=p, holds=gap > 0, n=len(groups),
-                         smallest_p=1 / (1 + len(groups))))  # fmt: skip
+    """4. Accuracy lost without a head of the core, less without another; and without all of them at once.
+
+    Out of domain, as the paper looks at it, and balanced: an ablated network may always say "not entailed", which is
+    right out of domain.
+    """
+    single, rows = _single(lost), []
+    for column, where in (("out_of_domain", "out of domain"), ("balanced", "out of domain and on entailed pairs")):
+        inside, others = (single[single["in_core"] == which][column].to_numpy() for which in (True, False))
+        if not len(inside) or not len(others):
+            return []
+        difference, rng = inside.mean() - others.mean(), _rng("core against others", 0)
+        every = np.concatenate([inside, others])
+        shuffled = np.array([rng.permutation(every) for _ in range(DRAWS)])
+        drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
+        p = (1 + int((drawn >= difference - 1e-12).sum())) / (1 + DRAWS)
+        about = f"accuracy lost {where} without one head: core less others"
+        rows.append(_row("4 core heads matter more", about, difference, p=p, holds=difference > 0, n=len(every)))
+        core = lost[lost["ablated"] == "core"][column].to_numpy()
+        groups = lost[lost["ablated"] == "others"][column].to_numpy()
+        if len(core) and len(groups):
+            p = (1 + int((groups >= core[0]).sum())) / (1 + len(groups))
+            about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
+            gap = core[0] - groups.mean()
+            # with few draws no p can be small; what is asked is whether any group of others costs as much
+            rows.append(_row("4 core heads matter more", about, gap, p=p, holds=gap > 0, n=len(groups),
+                             smallest_p=1 / (1 + len(groups))))  # fmt: skip
     return rows
 
 
@@ -263,11 +279,14 @@ def _row(
     holds: bool = False,
     state: str | None = None,
     smallest_p: float = 0.0,
+    one_sided: bool = True,
 ) -> dict[str, Any]:
-    """holds: whether the direction is the paper's; it counts where p is small or the interval leaves out 0."""
+    """holds: whether the direction is the paper's; it counts where p is small, or large in a one-sided test, or the
+    interval leaves out 0."""
     low, high = interval or (math.nan, math.nan)
     if state is None:
-        clear = low > 0 or high < 0 if interval else p < max(LEVEL, smallest_p + 1e-12)
+        against = one_sided and p > 1 - LEVEL
+        clear = low > 0 or high < 0 if interval else against or p < max(LEVEL, smallest_p + 1e-12)
         state = (HOLDS if holds else FAILS) if clear else OPEN
     return {"finding": finding, "statistic": about, "value": float(value), "low": low, "high": high, "p": p,
             "n": n, "verdict": state}  # fmt: skip
@@ -279,6 +298,11 @@ def _interval(values: pd.Series) -> Interval | tuple[float, float]:
         return math.nan, math.nan
     _, low, high = t_interval(values.to_numpy(), np.arange(len(values)))
     return low, high
+
+
+def _entailed(name: str) -> bool:
+    """Whether a set is a subcase of HANS that is entailed."""
+    return name != IN_DOMAIN and inference.is_entailed(name) == inference.ENTAILED
 
 
 def _single(lost: pd.DataFrame) -> pd.DataFrame:

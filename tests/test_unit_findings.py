@@ -10,6 +10,8 @@ import torch
 from subnet_utils import unit_findings
 from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
 
+X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
+
 
 def masks(seeds: int, keep: int, core: int, *, heads: int = 24, seed: int = 0) -> list[torch.Tensor]:
     """Networks of `keep` of 24 heads; the first `core` are in all of them, the others are drawn."""
@@ -90,16 +92,18 @@ def ablated(core: list[float], others: list[float], joint: float, groups: list[f
             for i, lost in enumerate([*core, *others])]  # fmt: skip
     rows.append({"ablated": "core", "draw": 0, "in_core": True, "lost": joint})
     rows += [{"ablated": "others", "draw": i, "in_core": False, "lost": lost} for i, lost in enumerate(groups)]
-    sets = [("in domain", 0.0), ("x", 1.0), ("y", 3.0)]
+    sets = [("in domain", 0.0), (X, 1.0), (Y, 3.0), ("constituent_ce_z", 4.0)]
     return pd.DataFrame([row | {"set": name, "full": 0.9, "accuracy": 0.9 - times * row["lost"]}
                          for row in rows for name, times in sets])  # fmt: skip
 
 
 def test_drops_are_means_over_the_sets_out_of_domain():
-    lost = unit_findings.drops(ablated([0.1], [0.0, 0.02], 0.2, [0.05]), ("x", "y"))
+    lost = unit_findings.drops(ablated([0.1], [0.0, 0.02], 0.2, [0.05]), (X, Y))
     found = lost.set_index("ablated")["out_of_domain"]
     assert found["L0.H0"] == pytest.approx(0.2) and found["core"] == pytest.approx(0.4)
     assert lost["in_domain"].abs().max() < 1e-12
+    row = lost.set_index("ablated").loc["L0.H0"]
+    assert row["entailed"] == pytest.approx(0.4) and row["balanced"] == pytest.approx(0.3)
     table = unit_findings.ablation_table(lost).set_index("ablated")
     assert table.loc["one other head, mean", "out_of_domain"] == pytest.approx(0.02)
     assert table.loc["as many others at once, mean", "networks"] == 1
@@ -118,7 +122,7 @@ def verdicts(**change) -> dict[str, str]:
             for domain, grown in (("in domain", 0.0), ("out of domain", 0.4)) for seed in range(3)
             for step, size in ((1, 0.4), (5, 0.4 + grown + 0.01 * seed * (grown > 0)))
         ),
-        "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), ("x", "y")),
+        "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), (X, Y)),
     }  # fmt: skip
     table = unit_findings.findings(**parts | change)
     return {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
@@ -126,12 +130,13 @@ def verdicts(**change) -> dict[str, str]:
 
 def test_every_finding_holds_where_it_was_planted():
     found = verdicts()
-    assert len(found) == 7 and set(found.values()) == {"holds"}, found
+    assert len(found) == 9 and set(found.values()) == {"holds"}, found
 
 
 def test_findings_do_not_hold_where_the_opposite_was_planted():
-    reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 20), ("x", "y"))
-    assert all(value != "holds" for name, value in verdicts(lost=reverse).items() if name.startswith("4"))
+    reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 20), (X, Y))
+    found = [value for name, value in verdicts(lost=reverse).items() if name.startswith("4")]
+    assert found == ["does not hold"] * 4
     shrinking = pd.DataFrame(
         {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size + 0.01 * seed}
         for domain in ("in domain", "out of domain") for seed in range(3) for step, size in ((1, 0.9), (5, 0.4))
@@ -140,8 +145,25 @@ def test_findings_do_not_hold_where_the_opposite_was_planted():
     assert sorted(found.values()) == ["does not hold", "holds"], found
 
 
+def test_a_size_that_never_leaves_its_ceiling_tells_nothing():
+    full = pd.DataFrame({"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": 1.0}
+                        for domain in ("in domain", "out of domain") for seed in range(3) for step in (1, 5))  # fmt: skip
+    found = verdicts(sizes=full)
+    assert {value for name, value in found.items() if name.startswith("3")} == {"cannot be told"}
+
+
+def test_what_looks_the_same_cannot_be_told():
+    rng = np.random.default_rng(1)
+    flat = pd.DataFrame({"target_sparsity": 0.5, "seed": i, "domain": domain, "accuracy": rng.random()}
+                        for domain in ("in domain", "out of domain") for i in range(12))  # fmt: skip
+    values = rng.random(20).tolist()
+    lost = unit_findings.drops(ablated(values[:5], values[5:], 0.1, np.linspace(0, 0.2, 20).tolist()), (X, Y))
+    found = verdicts(domains=flat, lost=lost)
+    assert {value for name, value in found.items() if name[0] in "14"} == {"cannot be told"}, found
+
+
 def test_two_cores_count_the_heads_that_both_ways_find():
-    lost = unit_findings.drops(ablated([0.3, 0.2, 0.0], [0.25, 0.0, 0.0], 0.5, [0.1]), ("x", "y"))
+    lost = unit_findings.drops(ablated([0.3, 0.2, 0.0], [0.25, 0.0, 0.0], 0.5, [0.1]), (X, Y))
     frequencies = pd.DataFrame({"layer": 0, "head": range(6), "lower": [6, 6, 6, 2, 1, 0], "higher": 0})
     row = unit_findings.two_cores(lost, frequencies).iloc[0]
     assert (row["core"], row["shared"]) == (3, 2) and row["expected"] == pytest.approx(1.5)
