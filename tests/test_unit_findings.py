@@ -146,9 +146,10 @@ def test_findings_do_not_hold_where_the_opposite_was_planted():
 
 
 def test_a_size_that_never_leaves_its_ceiling_tells_nothing():
-    same = {"effective_size": 1.0}
-    full = pd.DataFrame({"step": step, "domain": domain, "seed": seed, "accuracy": step / 10} | same
-                        for domain in ("in domain", "out of domain") for seed in range(3) for step in (1, 5))  # fmt: skip
+    full = pd.DataFrame(
+        {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": 1.0}
+        for domain in ("in domain", "out of domain") for seed in range(3) for step in (1, 5)
+    )  # fmt: skip
     found = verdicts(sizes=full)
     assert {value for name, value in found.items() if name.startswith("3")} == {"cannot be told"}
 
