@@ -556,7 +556,7 @@ def test_what_is_missing_is_named_in_the_index(root, index):
     for place in missing:
         assert places[place] == [[PLACES[place], "Missing: no finished notebook of this profile makes it."]]
     assert index.read_text().count('class="warning" colspan="7"') == len(missing) == 53
-    assert "47 of 50 figures and tables of the papers are missing" in Page(index).text
+    assert "53 of 56 figures and tables of the papers are missing" in Page(index).text
 
 
 def test_nothing_is_missing_where_all_was_made(tmp_path, monkeypatch, capsys):
