@@ -22,8 +22,9 @@ from subnet_utils.models.pairs import (
 )
 from subnet_utils.seeds import generator_for
 from subnet_utils.study import ROOT
-from subnet_utils.tasks import inference
-from subnet_utils.tasks.inference import Pairs
+from subnet_utils.tasks import inference, pair_files
+from subnet_utils.tasks.pair_files import DataError
+from subnet_utils.tasks.sentence_pairs import Pairs, by_name, first_of_each, take, text_pairs
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
@@ -38,10 +39,11 @@ def settings_of(lab: Lab) -> Inference:
 
 @dataclass(frozen=True, eq=False)
 class PairSets:
-    """The training pairs and the sets that networks are judged on."""
+    """The training pairs and the sets that networks are judged on. entailed_class: the class that means entailment."""
 
     train: Encoded
     sets: dict[str, Encoded]
+    entailed_class: int
 
 
 @lru_cache(maxsize=4)
@@ -50,7 +52,7 @@ def pair_sets(lab: Lab) -> PairSets:
     settings = settings_of(lab)
     train, sets = _generated(settings.data) if settings.generated else _read(settings.data)
     encode = encoder_of(lab)
-    return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()})
+    return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()}, settings.data.entailed_class)
 
 
 def encoder_of(lab: Lab) -> Callable[[Pairs], Encoded]:
@@ -69,9 +71,13 @@ def data_spec(lab: Lab) -> dict[str, Any]:
     data = settings_of(lab).data
     if isinstance(data, GeneratedPairs):
         return {"generated": data.model_dump()}
-    own = data.model_dump(exclude={"train", "test", "hans"})
-    places = {name: getattr(data, name) for name in ("train", "test", "hans")}
-    return {"files": own | {name: place and _digest(_place(place)) for name, place in places.items()}}
+    own = data.model_dump()
+    for name in ("train", "test", "hans", "paws"):
+        own[name] = own[name] and _digest(_place(own[name]))
+    for name in ("paws", "entailed"):  # what older artefacts were named without
+        if own[name] is None:
+            del own[name]
+    return {"files": own}
 
 
 @lru_cache(maxsize=4)
@@ -90,34 +96,35 @@ def weights_folder(weights: str) -> str:
 
 def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
     splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
-    known = inference.text_pairs(splits["train"])
+    known = text_pairs(splits["train"])
     others = {kind: inference.generate(kind, data.each, seed=data.seed, split="out of domain", besides=known)
               for kind in inference.KINDS}  # fmt: skip
     return splits["train"], {IN_DOMAIN: splits["test"]} | others
 
 
 def _read(data: PairFiles) -> tuple[Pairs, dict[str, Pairs]]:
-    train = inference.read_pairs(_place(data.train), labels=data.classes)
+    train = pair_files.read_pairs(_place(data.train), labels=data.classes)
     if data.test is not None:
-        test = inference.read_pairs(_place(data.test), labels=data.classes)
+        test = pair_files.read_pairs(_place(data.test), labels=data.classes)
     else:
         order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
         if data.held_out >= len(train):
             held = f"{data.held_out:,} of {len(train):,} pairs cannot be held out"
-            raise inference.DataError(f"{data.train}: {held}; lower held_out")
-        test, train = (inference.take(train, rows) for rows in (order[-data.held_out :], order[: -data.held_out]))
-    hans = inference.read_hans(_place(data.hans))
+            raise DataError(f"{data.train}: {held}; lower held_out")
+        test, train = (take(train, rows) for rows in (order[-data.held_out :], order[: -data.held_out]))
+    read, where = (pair_files.read_hans, data.hans) if data.hans else (pair_files.read_paws, data.paws)
+    outside = read(_place(where))
     for kind in data.out_of_domain:
-        if kind not in hans.kinds:
-            raise inference.DataError(f"{data.hans} has no pair of '{kind}'; take it out of out_of_domain")
+        if kind not in outside.kinds:
+            raise DataError(f"{where} has no pair of '{kind}'; take it out of out_of_domain")
     if data.each is not None:
-        hans = inference.first_of_each(hans, data.each)
-    return train, {IN_DOMAIN: test} | inference.by_name(hans)
+        outside = first_of_each(outside, data.each)
+    return train, {IN_DOMAIN: test} | by_name(outside)
 
 
 def _place(place: str) -> str | Path:
     """A name on the hub as it is, a path from the checkout."""
-    return place if place.startswith(inference.HUB) else ROOT / Path(place).expanduser()
+    return place if place.startswith(pair_files.HUB) else ROOT / Path(place).expanduser()
 
 
 @lru_cache(maxsize=16)
@@ -125,6 +132,6 @@ def _digest(place: str | Path) -> str:
     if isinstance(place, str):
         return place
     if not place.is_file():
-        raise inference.DataError(f"no file {place}; give a table of premise, hypothesis and label")
+        raise DataError(f"no file {place}; give a table of premise, hypothesis and label")
     with place.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from subnet_utils.faults import fault
+from subnet_utils.names import nearest
+from subnet_utils.paper_cores import Network
 from subnet_utils.settings import (
     Distinct,
     PositiveFloat,
@@ -13,7 +15,9 @@ from subnet_utils.settings import (
     Seeds,
     heads_divide_width,
 )
-from subnet_utils.tasks.inference import ADVERSE, CLASSES, MAIN_SUBCASES
+from subnet_utils.tasks.inference import ADVERSE
+from subnet_utils.tasks.pair_files import CLASSES, MAIN_SUBCASES
+from subnet_utils.tasks.sentence_pairs import DIFFERENT, SAME
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -68,6 +72,11 @@ class GeneratedPairs(Section):
         """What a pair is: its hypothesis follows, or not."""
         return ("entailment", "non-entailment")
 
+    @property
+    def entailed_class(self) -> int:
+        """Number of the class that means yes."""
+        return 0
+
 
 class PairFiles(Section):
     """Pairs from local tables (tsv, parquet, arrow), or `hub:name[:config]:split` through `datasets`.
@@ -79,14 +88,34 @@ class PairFiles(Section):
     test: str | None = None
     """In-domain pairs; None: the last `held_out` of a shuffled `train`."""
     held_out: PositiveInt = 1000
-    hans: str
+    hans: str | None = None
     """HANS, or pairs like it: with subcases, and labels 0 (entailed) and 1."""
-    classes: Distinct[str] = CLASSES
-    """Names of the labels in `train` and `test`, in the order of their numbers. The first one means yes."""
+    paws: str | None = None
+    """In place of `hans`: PAWS, or pairs like it, with labels 1 (mean the same) and 0."""
+    classes: Annotated[Distinct[str], Field(min_length=2)] = CLASSES
+    """Names of the labels in `train` and `test`, in the order of their numbers."""
+    entailed: str | None = None
+    """The class that HANS calls entailed, or PAWS the same; None: the first one."""
     out_of_domain: Distinct[str] = MAIN_SUBCASES
-    """Subcases whose mean is the out-of-domain accuracy."""
+    """Subcases whose mean is the out-of-domain accuracy; of PAWS, `paws_non_equivalent`."""
     each: PositiveInt | None = None
     """Pairs of a subcase at most; None: all."""
+
+    @property
+    def entailed_class(self) -> int:
+        """Number of the class that means yes."""
+        return self.classes.index(self.entailed) if self.entailed else 0
+
+    @model_validator(mode="after")
+    def _fits_together(self):
+        if (self.hans is None) == (self.paws is None):
+            raise fault("", "give either 'hans' or 'paws'")
+        if self.entailed is not None and self.entailed not in self.classes:
+            raise fault("entailed", f"'{self.entailed}' is no class; {nearest(self.entailed, self.classes)}")
+        for kind in self.out_of_domain if self.paws else ():
+            if kind not in (DIFFERENT, SAME):
+                raise fault("out_of_domain", f"PAWS has no '{kind}'; {nearest(kind, (DIFFERENT, SAME))}")
+        return self
 
 
 class PairPretraining(Section):
@@ -186,6 +215,8 @@ class Inference(Section):
     pretraining: PairPretraining | None = None
     finetuning: FineTuning = FineTuning()
     pruning: UnitPruning = UnitPruning()
+    beside: Network = "bert_mnli"
+    """The paper's network whose numbers stand beside ours."""
 
     @property
     def data(self) -> GeneratedPairs | PairFiles:

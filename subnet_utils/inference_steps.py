@@ -5,7 +5,7 @@ attention heads and MLPs that keep its predictions, with many seeds; units are r
 step is an artefact, made once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from subnet_utils.inference_sets import (
     IN_DOMAIN,
+    PairSets,
     data_spec,
     pair_sets,
     published_digest,
@@ -40,6 +41,7 @@ from subnet_utils.pair_pretraining import on_device, own_of, pretrain_pairs, rec
 from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
+from subnet_utils.tasks.sentence_pairs import two_classes
 from subnet_utils.training import TrainingDiverged, fit
 
 CHUNK = 256
@@ -192,7 +194,7 @@ def _build_network(lab: Lab, folder: Path) -> None:
         if step in kept:
             save_tensors(folder / f"weights_{step}.safetensors", network.state_dict())
         network.eval()
-        found = _accuracies(network, data.sets)
+        found = _accuracies(network, data)
         network.train()
         return {"step": step} | found
 
@@ -242,7 +244,7 @@ def _build_pruned(lab: Lab, pruned: PrunedUnits, folder: Path) -> None:
     left.save(folder / "subnetwork.safetensors")
     save_table(folder / "history.parquet", found.history)
     with units.gated(network, left, means):
-        accuracies = _accuracies(network, data.sets)
+        accuracies = _accuracies(network, data)
     sizes = {"achieved_sparsity": 1 - left.density, "threshold_sparsity": 1 - threshold.density}
     save_json(folder / "result.json", {"accuracies": accuracies} | sizes)
 
@@ -255,7 +257,7 @@ def _build_judged(lab: Lab, kept: Units, folder: Path) -> None:
         gates["heads"][layer, head] = True
     gates["mlps"][list(kept.mlps)] = True
     with units.gated(network, gates, _means(lab, kept.step)):
-        accuracies = _accuracies(network, pair_sets(lab).sets)
+        accuracies = _accuracies(network, pair_sets(lab))
     save_json(folder / "result.json", {"accuracies": accuracies})
 
 
@@ -319,12 +321,12 @@ def _logits(network: nn.Module, data: Encoded) -> Tensor:
     return torch.cat(found)[order.argsort()]
 
 
-def _accuracies(network: nn.Module, sets: Mapping[str, Encoded]) -> dict[str, float]:
+def _accuracies(network: nn.Module, pairs: PairSets) -> dict[str, float]:
     """Accuracy on every set; of all but the first in HANS's two classes."""
     found = {}
-    for name, data in sets.items():
+    for name, data in pairs.sets.items():
         predicted = _logits(network, data).argmax(dim=-1)
         if name != IN_DOMAIN:
-            predicted = inference.two_classes(predicted)
+            predicted = two_classes(predicted, entailment=pairs.entailed_class)
         found[name] = float((predicted == data.labels).double().mean())
     return found

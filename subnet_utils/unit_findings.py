@@ -6,6 +6,7 @@ tests. Ours take pruning seeds, or heads, as the units of observation; all conce
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from scipy import stats
 
 from subnet_utils.clusters import Interval
 from subnet_utils.inference_sets import IN_DOMAIN
+from subnet_utils.paper_cores import OTHERS
 from subnet_utils.seeds import generator_for
 from subnet_utils.statistics import t_interval
-from subnet_utils.tasks import inference
+from subnet_utils.tasks.sentence_pairs import ENTAILED, is_entailed
 
 DRAWS = 9999
 LEVEL = 0.05
@@ -43,6 +45,15 @@ def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
                      "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
                      "n_runs": len(group)})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Our `spread` with the paper's columns, the lower sparsity beside the lower one, by name of the set.
+
+    paper: of `paper_cores.spread`. A set that the paper lacks has none.
+    """
+    rank = ours["target_sparsity"].rank(method="dense").astype(int) - 1
+    return ours.assign(rank=rank).merge(paper, on=["rank", "name"], how="left").drop(columns="rank")
 
 
 def correlation(kept: dict[float, list]) -> dict[str, float]:
@@ -125,14 +136,14 @@ def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFra
 
 
 def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
-    """Table 3: accuracy lost without each head of the core, without another head (mean), without the core, without as
-    many others (mean)."""
+    """Table 3: accuracy lost without each head of the core (and mean), without another head (mean), without the core,
+    without as many others (mean)."""
     single = _single(lost)
     losses = ["in_domain", "out_of_domain", "entailed"]
     rows = [{"ablated": row["ablated"], **row[losses], "networks": 1}
             for _, row in single[single["in_core"]].iterrows()]  # fmt: skip
     joint = lost[lost["layer"].isna()]
-    groups = [("one other head, mean", single[~single["in_core"]])]
+    groups = [("one head of the core, mean", single[single["in_core"]]), (OTHERS, single[~single["in_core"]])]
     groups += [("all heads of the core", joint[joint["ablated"] == "core"]),
                ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
     for name, group in groups:
@@ -174,43 +185,53 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
                           "rho": float(found.statistic), "rho_p": float(found.pvalue)}])  # fmt: skip
 
 
-def findings(domains: pd.DataFrame, kept: dict[float, list], sizes: pd.DataFrame, lost: pd.DataFrame) -> pd.DataFrame:
-    """The paper's findings, one row each or several: statistic, interval or p, and whether it holds here.
+def findings(
+    domains: pd.DataFrame,
+    kept: dict[float, list],
+    sizes: pd.DataFrame,
+    lost: pd.DataFrame,
+    *,
+    paper: Mapping[str, float],
+) -> pd.DataFrame:
+    """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, and whether
+    the finding holds here.
 
     domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
-    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`.
+    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; paper: of
+    `paper_cores.findings`.
     """
-    rows = [*_differently(domains), _shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)]
-    return pd.DataFrame(rows)
+    rows = pd.DataFrame([*_differently(domains), _shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)])
+    rows.insert(2, "paper_value", rows.pop("key").map(paper))
+    return rows
 
 
 def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
     """1. Spread out of domain against spread in domain: ratio of deviations, Brown and Forsythe's test."""
     rows = []
-    for sparsity, group in domains.groupby("target_sparsity"):
+    for rank, (sparsity, group) in enumerate(domains.groupby("target_sparsity")):
         inside, outside = (group[group["domain"] == name]["accuracy"].to_numpy() for name in
                            ("in domain", "out of domain"))  # fmt: skip
         few = len(inside) < 3
         ratio = outside.std(ddof=1) / inside.std(ddof=1) if not few and inside.std() > 0 else math.nan
         p = float(stats.levene(inside, outside, center="median").pvalue) if not few else math.nan
         about = f"{sparsity:.0%} sparsity: spread over seeds, out of domain / in domain"
-        rows.append(_row("1 generalize differently", about, ratio, p=p, holds=ratio > 1, n=len(inside),
-                         one_sided=False))  # fmt: skip
+        rows.append(_row("1 generalize differently", about, ratio, key=f"spread {rank}", p=p, holds=ratio > 1,
+                         n=len(inside), one_sided=False))  # fmt: skip
     return rows
 
 
 def _shared(kept: dict[float, list]) -> dict[str, Any]:
     """2. Heads in all networks, against networks with random heads."""
     found = core_size(kept)
-    about = f"heads in all {found['networks']} networks (by chance {found['expected']:.2g})"
+    about = f"heads, of {found['heads']}, in all {found['networks']} networks (by chance {found['expected']:.2g})"
     more = found["core"] > found["expected"]
-    return _row("2 share a core", about, found["core"], p=found["p"], holds=more, n=found["networks"])
+    return _row("2 share a core", about, found["core"], key="core", p=found["p"], holds=more, n=found["networks"])
 
 
 def _alike(kept: dict[float, list]) -> dict[str, Any]:
     found = correlation(kept)
     about, interval = "Spearman's rho of heads' frequencies at the two sparsities", (found["low"], found["high"])
-    return _row("2 share a core", about, found["rho"], interval=interval, holds=found["rho"] > 0,
+    return _row("2 share a core", about, found["rho"], key="rho", interval=interval, holds=found["rho"] > 0,
                 n=found["n_lower"] + found["n_higher"])  # fmt: skip
 
 
@@ -221,20 +242,20 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
     if outside.empty:
         return rows
     first = int(outside.loc[outside["accuracy"].idxmin(), "step"])
-    for domain, grows in (("out of domain", True), ("in domain", False)):
+    for domain, grows, says in (("out of domain", True, "paper: increases"), ("in domain", False, "paper: flat")):
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
         last = int(own.columns.max())
         change = (own[last] - own[first]).dropna()
         low, high = _interval(change)
-        about = f"{domain}: change of effective size from step {first:,} to step {last:,}"
+        about = f"{domain}: change of effective size from step {first:,} to step {last:,} ({says})"
         if grows:
             state = HOLDS if low > 0 else FAILS if high < 0 else OPEN
         elif (own[[first, last]] == 1).all(axis=None):  # at the ceiling: no subnetwork of the grid is faithful
             state = OPEN
         else:  # flat: not only that no growth is seen, but that there can be little
             state = FAILS if low > 0 else HOLDS if high < FLAT else OPEN
-        rows.append(_row("3 effective size grows", about, change.mean(), interval=(low, high), state=state,
-                         n=len(change)) | {"paper": "increases" if grows else "remains flat"})  # fmt: skip
+        rows.append(_row("3 effective size grows", about, change.mean(), key=f"size {domain}", interval=(low, high),
+                         state=state, n=len(change)))  # fmt: skip
     return rows
 
 
@@ -255,7 +276,8 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
         drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
         p = (1 + int((drawn >= difference - 1e-12).sum())) / (1 + DRAWS)
         about = f"accuracy lost {where} without one head: core less others"
-        rows.append(_row("4 core heads matter more", about, difference, p=p, holds=difference > 0, n=len(every)))
+        rows.append(_row("4 core heads matter more", about, difference, key=f"lost {where}", p=p, holds=difference > 0,
+                         n=len(every)))  # fmt: skip
         core = lost[lost["ablated"] == "core"][column].to_numpy()
         groups = lost[lost["ablated"] == "others"][column].to_numpy()
         if len(core) and len(groups):
@@ -263,8 +285,8 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
             about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
             gap = core[0] - groups.mean()
             # with few draws no p can be small; what is asked is whether any group of others costs as much
-            rows.append(_row("4 core heads matter more", about, gap, p=p, holds=gap > 0, n=len(groups),
-                             smallest_p=1 / (1 + len(groups))))  # fmt: skip
+            rows.append(_row("4 core heads matter more", about, gap, key=f"core lost {where}", p=p, holds=gap > 0,
+                             n=len(groups), smallest_p=1 / (1 + len(groups))))  # fmt: skip
     return rows
 
 
@@ -273,6 +295,7 @@ def _row(
     about: str,
     value: float,
     *,
+    key: str,
     n: int,
     interval: tuple[float, float] | None = None,
     p: float = math.nan,
@@ -281,15 +304,15 @@ def _row(
     smallest_p: float = 0.0,
     one_sided: bool = True,
 ) -> dict[str, Any]:
-    """holds: whether the direction is the paper's; it counts where p is small, or large in a one-sided test, or the
-    interval leaves out 0."""
+    """key: of the paper's value. holds: whether the direction is the paper's; it counts where p is small, or large in a
+    one-sided test, or the interval leaves out 0."""
     low, high = interval or (math.nan, math.nan)
     if state is None:
         against = one_sided and p > 1 - LEVEL
         clear = low > 0 or high < 0 if interval else against or p < max(LEVEL, smallest_p + 1e-12)
         state = (HOLDS if holds else FAILS) if clear else OPEN
-    return {"finding": finding, "statistic": about, "value": float(value), "low": low, "high": high, "p": p,
-            "n": n, "verdict": state}  # fmt: skip
+    return {"finding": finding, "statistic": about, "key": key, "our_value": float(value), "low": low, "high": high,
+            "p": p, "n": n, "verdict": state}  # fmt: skip
 
 
 def _interval(values: pd.Series) -> Interval | tuple[float, float]:
@@ -301,8 +324,8 @@ def _interval(values: pd.Series) -> Interval | tuple[float, float]:
 
 
 def _entailed(name: str) -> bool:
-    """Whether a set is a subcase of HANS that is entailed."""
-    return name != IN_DOMAIN and inference.is_entailed(name) == inference.ENTAILED
+    """Whether a set is a subcase of HANS that is entailed, or the equivalent questions of PAWS."""
+    return name != IN_DOMAIN and is_entailed(name) == ENTAILED
 
 
 def _single(lost: pd.DataFrame) -> pd.DataFrame:

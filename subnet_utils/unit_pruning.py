@@ -26,9 +26,11 @@ from subnet_utils.inference_steps import (
     shape,
     teacher,
 )
+from subnet_utils.jobs import run_jobs
 from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.controls import random_like
 from subnet_utils.seeds import generator_for
+from subnet_utils.store import Artefact
 from subnet_utils.training import TrainingDiverged
 
 OUT_OF_DOMAIN = "out of domain"
@@ -43,6 +45,10 @@ SHORT = {
     "constituent_cn_after_if_clause": "After-If",
     "constituent_cn_embedded_under_verb": "Embed-Verb",
     "constituent_cn_adverb": "Adverb",
+    "subsequence_se_relative_clause_on_obj": "Rel-Clause",
+    "constituent_ce_embedded_under_since": "Embed-Since",
+    "paws_non_equivalent": "PAWS (adv.)",
+    "paws_equivalent": "PAWS (equivalent)",
 }
 """Sets -> the paper's short names, and ours after their pattern."""
 
@@ -66,7 +72,7 @@ def name_of(layer: int, head: int) -> str:
 
 def fine_tuning(lab: Lab) -> pd.DataFrame:
     """Accuracy of the network on every set while it is fine-tuned: step, name, accuracy; `out of domain` is a mean."""
-    history = fine_tune(lab).table("history")
+    history = _network(lab).table("history")
     history[OUT_OF_DOMAIN] = history[list(settings_of(lab).data.out_of_domain)].mean(axis=1)
     names = [name for name in history if name not in ("epoch", "train_loss", "step")]
     long = history.melt("step", names, "set", "accuracy")
@@ -276,9 +282,14 @@ def _main(lab: Lab) -> tuple[list[PrunedUnits], list]:
     return wanted, make_all(lab, "pruned_units", prune_units, wanted, "pruned networks")
 
 
+def _network(lab: Lab) -> Artefact:
+    """The fine-tuned network, trained with the threads of any other job: a small one is slower with more."""
+    return run_jobs(fine_tune, [(lab,)], compute=lab.study.compute, label="fine-tuned network")[0]
+
+
 def _teach(lab: Lab, steps: Sequence[int]) -> None:
     """Make what all prunings of a checkpoint want, before workers would wait for each other."""
-    fine_tune(lab)
+    _network(lab)
     for step in steps:
         teacher(lab, step)
 

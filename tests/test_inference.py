@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils.tasks import inference
-from subnet_utils.tasks.inference import ADVERSE, ENTAILED, FRIENDLY, KINDS, NOT_ENTAILED, DataError, Pairs
+from subnet_utils.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.tasks.inference import ADVERSE, FRIENDLY, KINDS
+from subnet_utils.tasks.pair_files import DataError
+from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pairs
 
 SUBCASES = [f"{name}_{letters}_{i}" for name, letters in
             (("lexical_overlap", "le"), ("subsequence", "se"), ("constituent", "ce"),
@@ -26,21 +28,21 @@ def hans(per_subcase: int = 4) -> Pairs:
 def test_three_classes_become_two(answer, entailed, others):
     """Always entailment: all of le, se, ce and none of ln, sn, cn; always neutral or contradiction: the reverse."""
     pairs = hans()
-    found = inference.by_kind(inference.two_classes(torch.full((len(pairs),), answer)), pairs)
+    found = sentence_pairs.by_kind(sentence_pairs.two_classes(torch.full((len(pairs),), answer)), pairs)
     assert len(found) == 30
     for kind, accuracy in found.items():
         assert accuracy == (entailed if kind.split("_")[-2] in ("le", "se", "ce") else others)
 
 
 def test_the_class_of_entailment_can_be_another():
-    assert inference.two_classes(torch.tensor([0, 1, 2]), entailment=2).tolist() == [1, 1, 0]
+    assert sentence_pairs.two_classes(torch.tensor([0, 1, 2]), entailment=2).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_the_overlap_that_its_scheme_asks_for(kind):
     pairs = inference.generate(kind, 60, seed=0, split="test")
     assert len(set(zip(pairs.premises, pairs.hypotheses, strict=True))) == 60
-    assert set(pairs.kinds) == {kind} and (pairs.labels == inference.is_entailed(kind)).all()
+    assert set(pairs.kinds) == {kind} and (pairs.labels == sentence_pairs.is_entailed(kind)).all()
     for premise, hypothesis in zip(pairs.premises, pairs.hypotheses, strict=True):
         assert set(hypothesis.split()) <= set(premise.split())
         if not kind.startswith("lexical_overlap"):
@@ -90,9 +92,9 @@ def test_impossible_sets_are_refused():
     with pytest.raises(ValueError, match="unknown kind 'constituent_ce_adverbs'; did you mean 'constituent_ce_adverb'"):
         inference.generate("constituent_ce_adverbs", 1, seed=0, split="train")
     with pytest.raises(ValueError, match="no subcase of HANS"):
-        inference.is_entailed("snli")
+        sentence_pairs.is_entailed("snli")
     with pytest.raises(ValueError, match="there are no pairs to judge"):
-        inference.by_kind(torch.empty(0), Pairs((), (), torch.empty(0), ()))
+        sentence_pairs.by_kind(torch.empty(0), Pairs((), (), torch.empty(0), ()))
 
 
 FRAME = pd.DataFrame({"premise": ["a cat sat", 'she said "no'], "hypothesis": ["a cat", "NA"], "label": [0, 1],
@@ -112,14 +114,14 @@ def write(frame: pd.DataFrame, path):
 
 @pytest.mark.parametrize("name", ["hans.tsv", "hans.tsv.gz", "hans.parquet", "hans.arrow"])
 def test_tables_are_read_as_they_are(tmp_path, name):
-    pairs = inference.read_hans(write(FRAME, tmp_path / name))
+    pairs = pair_files.read_hans(write(FRAME, tmp_path / name))
     assert pairs.premises == ("a cat sat", 'she said "no') and pairs.hypotheses == ("a cat", "NA")
     assert pairs.labels.tolist() == [ENTAILED, NOT_ENTAILED] and pairs.kinds == tuple(FRAME["subcase"])
 
 
 def test_labels_may_be_names(tmp_path):
     frame = FRAME.assign(label=["neutral", "entailment"]).drop(columns="subcase")
-    pairs = inference.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=inference.CLASSES, kind="mnli")
+    pairs = pair_files.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=pair_files.CLASSES, kind="mnli")
     assert pairs.labels.tolist() == [1, 0] and pairs.kinds == ("mnli", "mnli")
 
 
@@ -132,12 +134,12 @@ def test_faults_of_a_table_are_named(tmp_path):
     )
     for i, (frame, message) in enumerate(cases):
         with pytest.raises(DataError, match=message):
-            inference.read_hans(write(frame, tmp_path / f"{i}.tsv"))
+            pair_files.read_hans(write(frame, tmp_path / f"{i}.tsv"))
     with pytest.raises(DataError, match="no file"):
-        inference.read_hans(tmp_path / "nothing.tsv")
+        pair_files.read_hans(tmp_path / "nothing.tsv")
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match="damaged.parquet cannot be read as a table"):
-        inference.read_hans(tmp_path / "damaged.parquet")
+        pair_files.read_hans(tmp_path / "damaged.parquet")
 
 
 def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
@@ -153,9 +155,21 @@ def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
         return Split()
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    pairs = inference.read_pairs("hub:nyu-mll/glue:qqp:validation", labels=["different", "same"])
+    pairs = pair_files.read_pairs("hub:nyu-mll/glue:qqp:validation", labels=["different", "same"])
     assert asked == [("nyu-mll/glue", "qqp", "validation")]
     assert pairs.premises == ("a b",) and pairs.hypotheses == ("a",) and pairs.labels.tolist() == [1]
+
+
+def test_paws_says_one_for_questions_that_mean_the_same(tmp_path):
+    frame = pd.DataFrame({"sentence1": ["a b", "a b", "c"], "sentence2": ["b a", "a b", "c"], "label": [0, 1, 1]})
+    pairs = pair_files.read_paws(write(frame, tmp_path / "paws.tsv"))
+    assert pairs.labels.tolist() == [NOT_ENTAILED, ENTAILED, ENTAILED]
+    assert pairs.kinds == (sentence_pairs.DIFFERENT, sentence_pairs.SAME, sentence_pairs.SAME)
+    assert [sentence_pairs.is_entailed(kind) for kind in pairs.kinds] == pairs.labels.tolist()
+    with pytest.raises(DataError, match="unknown label '2'; valid: 0, 1"):
+        pair_files.read_paws(write(frame.assign(label=[0, 1, 2]), tmp_path / "wrong.tsv"))
+    with pytest.raises(DataError, match="has no column 'label'"):
+        pair_files.read_paws(write(frame.drop(columns="label"), tmp_path / "less.tsv"))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +183,7 @@ def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
 def test_a_name_on_the_hub_that_cannot_be_had_is_told(place, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
     with pytest.raises(DataError, match=message):
-        inference.read_pairs(place)
+        pair_files.read_pairs(place)
 
 
 def test_a_hub_that_is_out_of_reach_is_told(monkeypatch):
@@ -178,17 +192,17 @@ def test_a_hub_that_is_out_of_reach_is_told(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(DataError, match="cannot be fetched: no route; give a local file"):
-        inference.read_pairs("hub:a:b")
+        pair_files.read_pairs("hub:a:b")
 
 
 def test_numbers_stand_for_the_classes_in_their_order(tmp_path):
     table = pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3, "label": [2, 0, 1]})
     table.to_parquet(tmp_path / "p.parquet")
-    assert inference.read_pairs(tmp_path / "p.parquet", labels=inference.CLASSES).labels.tolist() == [2, 0, 1]
+    assert pair_files.read_pairs(tmp_path / "p.parquet", labels=pair_files.CLASSES).labels.tolist() == [2, 0, 1]
 
 
 def test_pairs_can_be_taken_apart_by_kind():
     pairs = hans(per_subcase=3)
-    parts = inference.by_name(pairs)
+    parts = sentence_pairs.by_name(pairs)
     assert list(parts) == SUBCASES and all(len(own) == 3 for own in parts.values())
-    assert len(inference.first_of_each(pairs, 2)) == 60 and len(inference.first_of_each(pairs, 9)) == 90
+    assert len(sentence_pairs.first_of_each(pairs, 2)) == 60 and len(sentence_pairs.first_of_each(pairs, 9)) == 90

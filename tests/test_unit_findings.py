@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import unit_findings
+from subnet_utils import paper_cores, unit_findings
 from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
 
 X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
@@ -124,7 +124,8 @@ def verdicts(**change) -> dict[str, str]:
         ),
         "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), (X, Y)),
     }  # fmt: skip
-    table = unit_findings.findings(**parts | change)
+    table = unit_findings.findings(**parts | change, paper={"core": 9.0, "lost out of domain": 0.06})
+    assert table["paper_value"].dropna().tolist() == [9.0, 0.06]  # beside the right rows, and in a column of their own
     return {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
 
 
@@ -162,6 +163,14 @@ def test_what_looks_the_same_cannot_be_told():
     lost = unit_findings.drops(ablated(values[:5], values[5:], 0.1, np.linspace(0, 0.2, 20).tolist()), (X, Y))
     found = verdicts(domains=flat, lost=lost)
     assert {value for name, value in found.items() if name[0] in "14"} == {"cannot be told"}, found
+
+
+def test_the_paper_stands_beside_the_same_rank_and_set():
+    names = ["in domain", "Rel-Subj", "in domain"]
+    ours = pd.DataFrame({"target_sparsity": [0.25, 0.25, 0.5], "name": names, "mean": 0.9})
+    table = unit_findings.beside_paper(ours, paper_cores.spread("bert_mnli"))
+    assert table["paper_sparsity"].tolist()[::2] == [0.5, 0.7] and table["paper_sparsity"].isna().tolist()[1]
+    assert table["paper_full"].tolist()[::2] == [0.8334, 0.8334] and len(table) == 3
 
 
 def test_two_cores_count_the_heads_that_both_ways_find():

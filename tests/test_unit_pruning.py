@@ -2,20 +2,31 @@
 
 import gzip
 import json
+import string
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    GPT2Config,
+    GPT2Model,
+    GPT2TokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+    RobertaTokenizerFast,
+)
 
-from subnet_utils import inference_steps, pair_pretraining, unit_findings, unit_pruning
+from subnet_utils import inference_steps, pair_pretraining, paper_cores, unit_findings, unit_pruning
 from subnet_utils.inference_steps import PrunedUnits, Units
 from subnet_utils.lab import Lab
 from subnet_utils.models.pairs import SPECIAL, PretrainedError
 from subnet_utils.study import Study, StudyError
-from subnet_utils.tasks import inference
-from subnet_utils.tasks.inference import DataError
+from subnet_utils.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.tasks.pair_files import DataError
 
 PRUNING = {"sparsities": [0.2, 0.5], "seeds": [0, 1], "grid_sparsities": [0.2, 0.5], "grid_seeds": [0, 1], "steps": 12,
            "rate_warmup": 2, "batch_size": 16, "start": 1.0, "mean_examples": 40, "draws": 2}  # fmt: skip
@@ -119,7 +130,9 @@ def test_findings_can_be_had_of_any_study(lab):
     core = unit_pruning.core_of(unit_pruning.frequencies(lab))
     lost = unit_findings.drops(unit_pruning.ablations(lab, core), lab.study.inference.data.out_of_domain)
     domains = unit_pruning.by_domain(lab, pruned, ["target_sparsity", "seed"])
-    table = unit_findings.findings(domains, unit_pruning.kept_heads(lab), unit_pruning.sizes(lab), lost)
+    table = unit_findings.findings(
+        domains, unit_pruning.kept_heads(lab), unit_pruning.sizes(lab), lost, paper=paper_cores.findings("bert_mnli")
+    )
     assert set(table["verdict"]) <= {"holds", "does not hold", "cannot be told"}
 
 
@@ -194,10 +207,33 @@ def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
     own = lab_of(files / "store", **from_files(files))
     table = unit_pruning.pruned(own)
     sizes = unit_pruning.set_sizes(own)
-    assert sizes["in domain"] == 12 and sizes[inference.MAIN_SUBCASES[0]] == 5 and len(sizes) == 18
-    assert len(table) == 4 * 18 and own.study.inference.data.classes == inference.CLASSES
+    assert sizes["in domain"] == 12 and sizes[pair_files.MAIN_SUBCASES[0]] == 5 and len(sizes) == 18
+    assert len(table) == 4 * 18 and own.study.inference.data.classes == pair_files.CLASSES
     _, tokens = unit_pruning.attention_map(own, 0, 0)
     assert tokens[0] == "[CLS]"
+
+
+def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_not(files):
+    """QQP and PAWS: the class that means yes is the second one, and the set that defies the heuristic is named."""
+    pairs = inference.mixture({"train": 80, "paws": 40}, counter=0.2, seed=0)
+    for name, own in pairs.items():
+        columns = {"sentence1": own.premises, "sentence2": own.hypotheses, "label": 1 - own.labels.numpy()}
+        pd.DataFrame(columns).to_csv(files / f"{name}.tsv", sep="\t", index=False)
+    section = from_files(files)
+    section["files"] = {"train": str(files / "train.tsv"), "paws": str(files / "paws.tsv"), "held_out": 20,
+                        "classes": ["different", "same"], "entailed": "same",
+                        "out_of_domain": [sentence_pairs.DIFFERENT]}  # fmt: skip
+    own = lab_of(files / "store", **section)
+    table = unit_pruning.pruned(own)
+    assert unit_pruning.set_sizes(own) == {"in domain": 20, sentence_pairs.SAME: 20, sentence_pairs.DIFFERENT: 20}
+    assert set(table["name"]) == {"in domain", "PAWS (adv.)", "PAWS (equivalent)"}
+    network, data = inference_steps.load_checkpoint(own, 10), inference_steps.pair_sets(own)
+    with torch.no_grad():
+        says = network(**data.sets[sentence_pairs.DIFFERENT].inputs).logits.argmax(dim=-1)
+    right = float((says == 0).double().mean())  # "different", the first class
+    assert unit_pruning.full_accuracies(own, 10)[sentence_pairs.DIFFERENT] == right
+    lost = unit_findings.drops(unit_pruning.ablations(own, unit_pruning.Core(())), (sentence_pairs.DIFFERENT,))
+    assert np.isfinite(lost["entailed"]).all()
 
 
 def test_names_of_artefacts_follow_the_files_content_and_not_their_place(files):
@@ -246,6 +282,11 @@ def test_weights_that_are_not_there_are_refused(files):
         ("generated.counter", 0.6, "0.5"),
         ("architecture.family", "bart", "bert"),
         ("files", {"train": "a", "hans": "b"}, "give either 'generated' or 'files'"),
+        ("files", {"train": "a", "hans": "b", "paws": "c"}, "give either 'hans' or 'paws'"),
+        ("files", {"train": "a"}, "give either 'hans' or 'paws'"),
+        ("files", {"train": "a", "hans": "b", "entailed": "entailmnt"}, "did you mean 'entailment'"),
+        ("files", {"train": "a", "paws": "b"}, "PAWS has no 'lexical_overlap_ln_subject-object_swap'"),
+        ("beside", "bert_mnl", "bert_mnli"),
     ],
 )
 def test_sections_that_make_no_sense_are_refused(tmp_path, path, value, message):
@@ -272,3 +313,26 @@ def test_a_study_without_the_section_says_so():
     study = Study.load("tiny").model_copy(update={"inference": None})
     with pytest.raises(ValueError, match="has no 'inference' section"):
         inference_steps.settings_of(Lab(study, None))
+
+
+@pytest.mark.parametrize("family", ["roberta", "gpt2"])
+def test_published_networks_of_other_families_are_pruned_too(files, family):
+    """With a byte-level tokenizer as theirs; GPT-2 has no padding token and numbers no sentences."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if family == "roberta" else ["<|endoftext|>"]
+    letters = [*special, "\u0120", *string.ascii_lowercase, ",", "-"]  # the first one is what they write for a space
+    vocabulary, size, weights = {letter: i for i, letter in enumerate(letters)}, len(letters), files / family
+    if family == "roberta":
+        RobertaTokenizerFast(vocab=vocabulary, merges=[]).save_pretrained(weights)
+        config = RobertaConfig(vocab_size=size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                               intermediate_size=24, max_position_embeddings=130, pad_token_id=1)  # fmt: skip
+        RobertaModel(config).save_pretrained(weights)
+    else:
+        GPT2TokenizerFast(vocab=vocabulary, merges=[]).save_pretrained(weights)
+        GPT2Model(GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=128,
+                             bos_token_id=0, eos_token_id=0)).save_pretrained(weights)  # fmt: skip
+    section = from_files(files)
+    section["architecture"] = {"family": "published", "weights": str(weights), "max_length": 96}
+    own = lab_of(files / "store", **section)
+    table = unit_pruning.pruned(own)
+    assert len(table) == 4 * 18 and np.isfinite(table["accuracy"]).all()
+    assert len(unit_pruning.attention(own, unit_pruning.Core(()))) == 4

@@ -1,33 +1,21 @@
 """Natural-language inference: does a premise entail a hypothesis? (*The Heuristic Core*, section 2)
 
-Two sources of sentence pairs. HANS (McCoy, Pavlick and Linzen 2019) and sets like it are read from local files. And
-where none is at hand, pairs are generated after HANS's schemes, in words of our own: lexical overlap (all words of the
-hypothesis are in the premise), subsequence (they stand there in one piece) and constituent (as a clause of its own),
-each in kinds that are entailed and kinds that are not. A training set consists of pairs for which the heuristic "all
-words are known, so yes" is right, and of a stated share of pairs for which it is wrong.
+Where HANS (McCoy, Pavlick and Linzen 2019) is not at hand, pairs are generated after its schemes, in words of our own:
+lexical overlap (all words of the hypothesis are in the premise), subsequence (they stand there in one piece) and
+constituent (as a clause of its own), each in kinds that are entailed and kinds that are not. A training set consists of
+pairs for which the heuristic "all words are known, so yes" is right, and of a stated share of pairs for which it is
+wrong.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from subnet_utils.names import nearest
 from subnet_utils.seeds import generator_for
-
-ENTAILED, NOT_ENTAILED = 0, 1
-"""HANS's two labels."""
-CLASSES = ("entailment", "neutral", "contradiction")
-"""MNLI's three labels."""
-COLUMNS = ("premise", "hypothesis", "label")
-ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis"}
-"""What the two sentences are called in QQP and in PAWS."""
-HUB = "hub:"
-"""Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
+from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair, Pairs
 
 PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
           "singer", "student", "tailor", "writer")  # fmt: skip
@@ -39,7 +27,6 @@ SINCE, IF = ("because", "since", "while"), ("if", "unless", "whenever")
 SURELY, PERHAPS = ("clearly", "luckily", "sadly"), ("maybe", "perhaps", "supposedly")
 
 Draw = random.Random
-Pair = tuple[str, str]
 
 
 def _people(draw: Draw, count: int) -> list[str]:
@@ -155,32 +142,8 @@ KINDS: dict[str, tuple[int, Callable[[Draw], Pair]]] = {
 """HANS's name of a scheme -> its label and what makes a pair of it."""
 FRIENDLY = tuple(kind for kind, (label, _) in KINDS.items() if label == ENTAILED)
 ADVERSE = tuple(kind for kind, (label, _) in KINDS.items() if label == NOT_ENTAILED)
-MAIN_SUBCASES = (
-    "lexical_overlap_ln_subject-object_swap",
-    "lexical_overlap_ln_preposition",
-    "constituent_cn_embedded_under_if",
-    "constituent_cn_embedded_under_verb",
-)
-"""Those on which the paper's BERT generalizes best (Table 1)."""
 UNRELATED = "unrelated"
 """Not entailed, and the hypothesis has words that the premise lacks: the heuristic is right."""
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs. labels: int64 [n]; kinds: HANS's subcase of each, or another name for where it comes from."""
-
-    premises: tuple[str, ...]
-    hypotheses: tuple[str, ...]
-    labels: Tensor
-    kinds: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.premises)
-
-
-class DataError(ValueError):
-    """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
 
 
 def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> Pairs:
@@ -189,11 +152,6 @@ def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair]
     Raises ValueError for an unknown kind, or if there are not as many.
     """
     return _collect({kind: count}, seed=seed, split=split, taken=set(besides))
-
-
-def text_pairs(pairs: Pairs) -> frozenset[Pair]:
-    """Premises with their hypotheses."""
-    return frozenset(zip(pairs.premises, pairs.hypotheses, strict=True))
 
 
 def mixture(sizes: Mapping[str, int], *, counter: float, seed: int, about: str = "") -> dict[str, Pairs]:
@@ -220,112 +178,10 @@ def words() -> tuple[str, ...]:
     return tuple(sorted({word for group in groups for word in group} | {"the", "and", "was", "by", "who", "that", ","}))
 
 
-def by_name(pairs: Pairs) -> dict[str, Pairs]:
-    """The pairs of every kind, kinds in their order."""
-    rows: dict[str, list[int]] = {}
-    for i, kind in enumerate(pairs.kinds):
-        rows.setdefault(kind, []).append(i)
-    return {kind: take(pairs, own) for kind, own in rows.items()}
-
-
 def heuristic(pairs: Pairs) -> Tensor:
     """What "all words are known, so yes" answers: int64 [n]."""
     known = [set(h.split()) <= set(p.split()) for p, h in zip(pairs.premises, pairs.hypotheses, strict=True)]
     return torch.tensor([ENTAILED if yes else NOT_ENTAILED for yes in known])
-
-
-def two_classes(predictions: Tensor, *, entailment: int = 0) -> Tensor:
-    """Predictions among MNLI's three classes as HANS's two: what is not entailment is not entailed (int64 [n]).
-
-    The largest of three logits decides; logits of neutral and contradiction are not summed.
-    """
-    return torch.where(predictions == entailment, ENTAILED, NOT_ENTAILED)
-
-
-def by_kind(predictions: Tensor, pairs: Pairs) -> dict[str, float]:
-    """Accuracy on every kind of pair, of predictions among HANS's two classes. Raises ValueError for an empty set."""
-    if not len(pairs):
-        raise ValueError("there are no pairs to judge; give a set that is not empty")
-    right = (predictions == pairs.labels).double()
-    places: dict[str, list[int]] = {}
-    for i, kind in enumerate(pairs.kinds):
-        places.setdefault(kind, []).append(i)
-    return {kind: float(right[own].mean()) for kind, own in places.items()}
-
-
-def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
-    """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
-
-    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
-    package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
-    where there is no subcase. Raises DataError for a missing file or column, and for a label that is not among the
-    classes.
-    """
-    table = _fetched(path) if str(path).startswith(HUB) else _table(Path(path))
-    table = table.rename(columns=ALIASES)
-    for column in COLUMNS:
-        if column not in table:
-            raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
-    names = [str(name) for name in labels] if labels is not None else ["0", "1"]
-    found = table["label"].astype(str)
-    if labels is not None and found.isin([str(i) for i in range(len(names))]).all():  # numbers of the same classes
-        found = found.map(lambda number: names[int(number)])
-    unknown = found[~found.isin(names)]
-    if len(unknown):
-        row = f"row {unknown.index[0] + 1}"
-        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
-    kinds = table["subcase"].astype(str) if "subcase" in table else pd.Series(kind, index=table.index)
-    return Pairs(
-        tuple(table["premise"].astype(str)),
-        tuple(table["hypothesis"].astype(str)),
-        torch.tensor([names.index(label) for label in found], dtype=torch.int64),
-        tuple(kinds),
-    )
-
-
-def first_of_each(pairs: Pairs, count: int) -> Pairs:
-    """At most `count` pairs of every kind, in their order."""
-    seen: dict[str, int] = {}
-    rows = []
-    for i, kind in enumerate(pairs.kinds):
-        seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] <= count:
-            rows.append(i)
-    return take(pairs, rows)
-
-
-def take(pairs: Pairs, rows: Sequence[int]) -> Pairs:
-    """Some of the pairs, in the order of `rows`."""
-    return Pairs(
-        tuple(pairs.premises[i] for i in rows),
-        tuple(pairs.hypotheses[i] for i in rows),
-        pairs.labels[list(rows)],
-        tuple(pairs.kinds[i] for i in rows),
-    )
-
-
-def read_hans(path: Path) -> Pairs:
-    """HANS, all subcases. Raises DataError for a subcase whose name and label disagree, or without a subcase."""
-    pairs = read_pairs(path)
-    if not all(pairs.kinds):
-        raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
-    for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
-        if label != is_entailed(kind):
-            raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
-    return pairs
-
-
-def is_entailed(kind: str) -> int:
-    """The label of all pairs of a HANS subcase: `le`, `se` and `ce` in its name are entailed, `ln`, `sn`, `cn` not.
-
-    Raises ValueError for another name.
-    """
-    for part in kind.split("_"):
-        if part in ("le", "se", "ce"):
-            return ENTAILED
-        if part in ("ln", "sn", "cn"):
-            return NOT_ENTAILED
-    raise ValueError(f"'{kind}' is no subcase of HANS; its name must have one of le, se, ce, ln, sn, cn")
 
 
 def _unrelated(draw: Draw) -> Pair:
@@ -371,33 +227,3 @@ def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pai
 def _shared(kinds: Sequence[str], total: int) -> dict[str, int]:
     """A number shared out as evenly as can be."""
     return {kind: total // len(kinds) + (i < total % len(kinds)) for i, kind in enumerate(kinds)}
-
-
-def _fetched(place: str) -> pd.DataFrame:
-    """A split of a data set on the hub, which `datasets` keeps in its own folder."""
-    name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
-    if not name or not split or len(configuration) > 1:
-        raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
-    try:
-        import datasets
-    except ImportError:
-        raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
-    try:
-        return datasets.load_dataset(name, *configuration, split=split).to_pandas()
-    except Exception as error:  # datasets and its hub client raise many unrelated types
-        reason = str(error).strip().splitlines()
-        why = reason[0] if reason else type(error).__name__
-        raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
-
-
-def _table(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise DataError(f"no file {path}; give a table of premise, hypothesis and label")
-    try:
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        if path.suffix in (".arrow", ".feather"):
-            return pd.read_feather(path)
-        return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
-    except Exception as error:  # whatever a damaged file makes the readers raise
-        raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None

@@ -1,0 +1,109 @@
+"""Pairs of sentences from tables (tsv, parquet, arrow) or `datasets`: MNLI, HANS, QQP, PAWS and sets like them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from subnet_utils.names import nearest
+from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, Pairs, is_entailed
+
+CLASSES = ("entailment", "neutral", "contradiction")
+"""MNLI's three labels."""
+COLUMNS = ("premise", "hypothesis", "label")
+ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis"}
+"""What the two sentences are called in QQP and in PAWS."""
+HUB = "hub:"
+"""Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
+MAIN_SUBCASES = (
+    "lexical_overlap_ln_subject-object_swap",
+    "lexical_overlap_ln_preposition",
+    "constituent_cn_embedded_under_if",
+    "constituent_cn_embedded_under_verb",
+)
+"""Those on which the paper's BERT generalizes best (Table 1)."""
+
+
+class DataError(ValueError):
+    """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
+
+
+def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
+    """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
+
+    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
+    package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
+    where there is no subcase. Raises DataError for a missing file or column, and for a label that is not among the
+    classes.
+    """
+    table = _fetched(path) if str(path).startswith(HUB) else _table(Path(path))
+    table = table.rename(columns=ALIASES)
+    for column in COLUMNS:
+        if column not in table:
+            raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
+    names = [str(name) for name in labels] if labels is not None else ["0", "1"]
+    found = table["label"].astype(str)
+    if labels is not None and found.isin([str(i) for i in range(len(names))]).all():  # numbers of the same classes
+        found = found.map(lambda number: names[int(number)])
+    unknown = found[~found.isin(names)]
+    if len(unknown):
+        row = f"row {unknown.index[0] + 1}"
+        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
+    kinds = table["subcase"].astype(str) if "subcase" in table else pd.Series(kind, index=table.index)
+    return Pairs(
+        tuple(table["premise"].astype(str)),
+        tuple(table["hypothesis"].astype(str)),
+        torch.tensor([names.index(label) for label in found], dtype=torch.int64),
+        tuple(kinds),
+    )
+
+
+def read_hans(path: Path | str) -> Pairs:
+    """HANS, all subcases. Raises DataError for a subcase whose name and label disagree, or without a subcase."""
+    pairs = read_pairs(path)
+    if not all(pairs.kinds):
+        raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
+    for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
+        if label != is_entailed(kind):
+            raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
+    return pairs
+
+
+def read_paws(path: Path | str) -> Pairs:
+    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT. Raises DataError as `read_pairs` does."""
+    pairs = read_pairs(path)
+    same = pairs.labels == 1
+    labels = torch.where(same, ENTAILED, 1 - ENTAILED)
+    return replace(pairs, labels=labels, kinds=tuple(SAME if yes else DIFFERENT for yes in same.tolist()))
+
+
+def _fetched(place: str) -> pd.DataFrame:
+    """A split of a data set on the hub, which `datasets` keeps in its own folder."""
+    name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
+    if not name or not split or len(configuration) > 1:
+        raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
+    try:
+        return datasets.load_dataset(name, *configuration, split=split).to_pandas()
+    except Exception as error:  # datasets and its hub client raise many unrelated types
+        reason = str(error).strip().splitlines()
+        why = reason[0] if reason else type(error).__name__
+        raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
+
+
+def _table(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"no file {path}; give a table of premise, hypothesis and label")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        if path.suffix in (".arrow", ".feather"):
+            return pd.read_feather(path)
+        return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
+    except Exception as error:  # whatever a damaged file makes the readers raise
+        raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None

@@ -1,0 +1,72 @@
+"""What the paper says of its own networks is read from the right rows, and never stands in for a number it lacks."""
+
+import csv
+import math
+from importlib import resources
+
+import pytest
+
+from subnet_utils import paper_cores, reference
+
+TABLES = "heuristic_core_tables.csv"
+
+
+def printed(place: str, row: str) -> dict[str, float]:
+    """A printed row, read without the package's own code."""
+    with resources.files(reference).joinpath(TABLES).open() as file:
+        return {one["name"]: float(one["accuracy"]) for one in csv.DictReader(file)
+                if one["place"] == place and one["row"] == row}  # fmt: skip
+
+
+def test_printed_rows_are_whole():
+    heads = {"Table 3": (9, 5), "Table 4": (8, 2), "Table 6": (11, 5), "Table 8": (12, 4)}
+    table = reference.load("heuristic_core_tables")
+    for place, (number, sets) in heads.items():
+        own = table[(table["place"] == place) & table["row"].str.fullmatch(r"L\d+\.H\d+")]
+        assert own["row"].nunique() == number and len(own) == number * sets
+    assert table["accuracy"].between(0, 1).all()
+    assert not table.duplicated(["place", "target_sparsity", "row", "name"]).any()
+    for place, network in (("Table 3", "bert_mnli"), ("Table 6", "roberta_mnli"), ("Table 8", "gpt2_mnli")):
+        assert paper_cores.SHARED_HEADS[network] == heads[place][0]
+
+
+def test_rows_that_the_paper_prints_with_a_loss_have_that_loss():
+    """The arrows of Tables 3, 4, 6 and 8, a few of them: accuracy without the head is full accuracy less the loss."""
+    for place, row, name, loss in (
+        ("Table 3", "L4.H0", "SO-Swap", 0.413), ("Table 3", "L10.H10", "Embed-If", -0.081),
+        ("Table 3", "L2.H5+L3.H7+L4.H0", "SO-Swap", 0.831), ("Table 4", "L2.H5", "PAWS (adv.)", 0.049),
+        ("Table 6", "L7.H10", "Embed-Verb", 0.137), ("Table 8", "L5.H5", "Embed-If", -0.102),
+    ):  # fmt: skip
+        assert printed(place, "none")[name] - printed(place, row)[name] == pytest.approx(loss, abs=1e-9)
+
+
+def test_losses_are_means_over_heads_and_over_sets_out_of_domain():
+    table = paper_cores.ablations("gpt2_mnli").set_index("ablated")
+    others = table.loc["one other head, mean"]
+    assert others["paper_in_domain"] == pytest.approx(0.001) and others["paper_out_of_domain"] == pytest.approx(0.002)
+    heads = [0.494, 0.468, 0.345, 0.482, 0.516, 0.345, 0.545, 0.576, 0.442, 0.406, 0.525, 0.445]
+    mean = table.loc["one head of the core, mean", "paper_out_of_domain"]
+    assert mean == pytest.approx(0.474 - sum(heads) / 12)
+    assert math.isnan(paper_cores.ablations("bert_qqp").set_index("ablated").loc[paper_cores.OTHERS, "paper_in_domain"])
+
+
+def test_findings_have_no_number_that_the_paper_lacks():
+    assert paper_cores.findings("bert_mnli")["spread 0"] > 10
+    assert math.isnan(paper_cores.findings("gpt2_mnli")["rho"]) and "spread 0" not in paper_cores.findings("gpt2_mnli")
+    assert paper_cores.findings("bert_qqp")["core"] == 8
+
+
+@pytest.mark.parametrize("network", ["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"])
+def test_spreads_begin_with_the_lower_sparsity(network):
+    table = paper_cores.spread(network)
+    lower = table[table["rank"] == 0]
+    assert lower["paper_sparsity"].nunique() == 1 and lower["paper_sparsity"].min() == table["paper_sparsity"].min()
+    assert "in domain" in set(lower["name"]) and table[["paper_full", "paper_mean"]].le(1).all(axis=None)
+
+
+def test_places_of_other_networks_and_an_unknown_one():
+    assert paper_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
+    assert paper_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
+    assert paper_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
+    with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):
+        paper_cores.findings("bert")
