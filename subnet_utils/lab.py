@@ -30,7 +30,7 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.settings import BaseTraining
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
 from subnet_utils.study import BaseSearch, Experiment, Study
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, resolve_device
 
@@ -179,7 +179,7 @@ def untrained(network: Network) -> StagedModel:
     """The network before training: its architecture with the weights that its seed draws."""
     architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
     if architecture.family == "bert":
-        sizes = {"vocabulary": agreement.tokenizer(architecture.pretrained).size}
+        sizes = {"vocabulary": tokenization.tokenizer(architecture.pretrained).size}
     seed = network.draw if network.condition == "random" else network.seed
     return build(architecture.model_dump(), seed=seed, **sizes)
 
@@ -187,7 +187,7 @@ def untrained(network: Network) -> StagedModel:
 @lru_cache(maxsize=64)
 def _published(network: Network) -> str:
     """Digest of published weights and of their tokenizer: what a folder holds counts, and not where it lies."""
-    words = agreement.tokenizer(network.experiment.architecture.pretrained).encode(agreement.grammar_words())
+    words = tokenization.tokenizer(network.experiment.architecture.pretrained).encode(agreement.grammar_words())
     return f"{fingerprint(untrained(network))}-{sha256(words.numpy().tobytes()).hexdigest()[:16]}"
 
 

@@ -11,7 +11,7 @@ from subnet_utils.jobs import run_jobs
 from subnet_utils.settings import Compute, Data
 from subnet_utils.store import Store, load_tensors, save_tensors
 from subnet_utils.study import BaseSearch, Experiment
-from subnet_utils.tasks import agreement, shapes
+from subnet_utils.tasks import agreement, shapes, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
 
 SPLITS = ("train", "validation", "test")
@@ -66,7 +66,7 @@ def _render(*job: Any) -> None:
 def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | None) -> OddOneOut:
     n = size_of(data, set_name, split)
     sample = agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
-    return sample.encode(agreement.tokenizer(folder))
+    return sample.encode(tokenization.tokenizer(folder))
 
 
 def _image_spec(data: Data, task: str, set_name: str, split: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
 
 SPLITS = ("train", "validation", "test")
@@ -463,7 +463,7 @@ def wordpiece_folder(tmp_path):
 
 
 def test_word_vocabulary_covers_the_grammar():
-    vocabulary = agreement.tokenizer()
+    vocabulary = tokenization.tokenizer()
     words = {w for task in LANGUAGE_TASKS for s in agreement.sentences(task)["sentence"] for w in s.split()}
     assert vocabulary.tokens == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(words))
     assert vocabulary.size == len(words) + 4 and {"taxi", "driver", "drivers"} <= words
@@ -476,7 +476,7 @@ def test_word_vocabulary_covers_the_grammar():
 
 
 def test_wordpiece_of_a_folder(wordpiece_folder):
-    pieces = agreement.tokenizer(str(wordpiece_folder))
+    pieces = tokenization.tokenizer(str(wordpiece_folder))
     assert pieces.size == 15
     tokens = pieces.encode(("the authors that love the guard laugh", "the author is old"))
     assert tokens.dtype == torch.int64
@@ -485,23 +485,23 @@ def test_wordpiece_of_a_folder(wordpiece_folder):
 
 def test_wordpiece_refuses_a_folder_that_is_not_of_a_bert(tmp_path, wordpiece_folder):
     with pytest.raises(ValueError, match=r"nowhere' is not a folder with a vocab\.txt"):
-        agreement.tokenizer(tmp_path / "nowhere")
+        tokenization.tokenizer(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty' is not a folder with a vocab\.txt"):
-        agreement.tokenizer(tmp_path / "empty")
+        tokenization.tokenizer(tmp_path / "empty")
     vocabulary = (wordpiece_folder / "vocab.txt").read_text()
     (wordpiece_folder / "vocab.txt").write_text("the\n" + vocabulary)
     with pytest.raises(ValueError, match=re.escape("has [PAD] = 1, not 0")):
-        agreement.tokenizer(wordpiece_folder)
+        tokenization.tokenizer(wordpiece_folder)
     (wordpiece_folder / "vocab.txt").write_text(vocabulary.replace("[CLS]\n", "").replace("[SEP]\n", ""))
     with pytest.raises(ValueError, match=re.escape("lacks [CLS], [SEP]")):
-        agreement.tokenizer(wordpiece_folder)
+        tokenization.tokenizer(wordpiece_folder)
 
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_encoded_set_is_an_odd_one_out_set(folder, wordpiece_folder):
     data = small_set("sv-agreement-singular", "base", "test", 0)
-    tokenizer = agreement.tokenizer(wordpiece_folder if folder else None)
+    tokenizer = tokenization.tokenizer(wordpiece_folder if folder else None)
     encoded = data.encode(tokenizer)
     assert isinstance(encoded, OddOneOut) and len(encoded) == 60
     assert len(encoded.items) == len(data.sentences) == len(encoded.kinds)
@@ -511,7 +511,7 @@ def test_encoded_set_is_an_odd_one_out_set(folder, wordpiece_folder):
 
 def test_token_lengths_are_those_of_real_sentences():
     """Five to thirteen words with [CLS] and [SEP]: nothing is padded to 50."""
-    vocabulary = agreement.tokenizer()
+    vocabulary = tokenization.tokenizer()
     table = pd.concat([agreement.sentences(task) for task in LANGUAGE_TASKS])
     lengths = table["sentence"].str.split().str.len() + 2
     assert (lengths.min(), lengths.max()) == (5, 13)
@@ -529,4 +529,4 @@ def test_a_hub_name_is_asked_of_the_hub_and_its_failure_told(monkeypatch, name, 
 
     monkeypatch.setattr(BertTokenizerFast, "from_pretrained", unreachable)
     with pytest.raises(ValueError, match=f"the vocabulary of '{name}' cannot be loaded: we could not connect; give"):
-        agreement.tokenizer(name)
+        tokenization.tokenizer(name)

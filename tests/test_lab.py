@@ -10,7 +10,7 @@ from subnet_utils import break_it_down, ledger
 from subnet_utils.lab import Lab, best_pruning, load_base, pretrain, prune, prunings, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.study import Study, StudyError
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 
@@ -78,7 +78,7 @@ def test_pretrained_networks_differ_from_those_trained_from_scratch(lab):
 
 
 def test_published_weights_count_by_what_they_are_and_not_by_where_they_lie(tmp_path):
-    vocabulary = agreement.tokenizer().tokens
+    vocabulary = tokenization.tokenizer().tokens
     sizes = micro.study()["experiments"][0]["architecture"]
     for name, seed in (("a", 0), ("b", 1)):
         torch.manual_seed(seed)

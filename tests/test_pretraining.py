@@ -38,7 +38,7 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute, MaskedLanguageModel, SimCLR
 from subnet_utils.store import Store
 from subnet_utils.study import Experiment, Study
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut
 from subnet_utils.training import Recipe
 from tests import micro
@@ -492,13 +492,13 @@ def test_a_mask_that_is_a_word_is_refused():
 
 
 def decoded(tokens: Tensor) -> list[str]:
-    names = agreement.Vocabulary().tokens
+    names = tokenization.Vocabulary().tokens
     return [" ".join(names[i] for i in row if i > 3) for row in tokens.tolist()]
 
 
 def test_sentences_are_grammatical_and_of_their_split():
     tasks = ("sv-agreement-singular", "anaphora-plural")
-    encode = partial(grammatical, tasks, seed=0, tokenizer=agreement.tokenizer())
+    encode = partial(grammatical, tasks, seed=0, tokenizer=tokenization.tokenizer())
     train = encode("train", limit=100_000)
     assert not (train == MASK_ID).any()  # the number is free
     found = decoded(train)
@@ -514,11 +514,11 @@ def test_sentences_are_grammatical_and_of_their_split():
 
 
 def test_sentences_are_limited_and_drawn_by_the_seed():
-    draw = partial(grammatical, ["anaphora-plural"], "train", tokenizer=agreement.tokenizer())
+    draw = partial(grammatical, ["anaphora-plural"], "train", tokenizer=tokenization.tokenizer())
     first, again, other = (decoded(draw(limit=50, seed=seed)) for seed in (0, 0, 1))
     assert len(first) == 50 and first == again and set(first) != set(other)
     with pytest.raises(ValueError, match="unknown split 'dev'"):
-        grammatical(["anaphora-plural"], "dev", limit=5, seed=0, tokenizer=agreement.tokenizer())
+        grammatical(["anaphora-plural"], "dev", limit=5, seed=0, tokenizer=tokenization.tokenizer())
 
 
 # -- artefacts ---------------------------------------------------------------------------------------------------------
@@ -537,7 +537,7 @@ FULL = Compute(device="cpu", precision="float32")
 
 
 def fresh(experiment: Experiment, seed: int = 9) -> StagedModel:
-    sizes = {"vocabulary": agreement.tokenizer().size, "resolution": experiment.data.resolution}
+    sizes = {"vocabulary": tokenization.tokenizer().size, "resolution": experiment.data.resolution}
     return build(experiment.architecture.model_dump(), seed=seed, **sizes)
 
 
@@ -564,7 +564,7 @@ def test_a_pretrained_artefact_and_a_network_that_starts_from_it(name, request, 
 
 def test_pretrained_weights_of_another_architecture_are_refused(language, artifacts):
     artefact = pretrain(Store(artifacts), language, FULL)
-    wider = build({**language.architecture.model_dump(), "width": 32}, seed=0, vocabulary=agreement.tokenizer().size)
+    wider = build({**language.architecture.model_dump(), "width": 32}, seed=0, vocabulary=tokenization.tokenizer().size)
     with pytest.raises(RuntimeError, match="size mismatch"):
         start_from(wider, artefact, language.pretraining)
 

@@ -24,7 +24,7 @@ from subnet_utils.models.frozen import FrozenPrefix, embed_all
 from subnet_utils.models.staged import StagedModel
 from subnet_utils.steps import Mask, masks_at_once, seconds_of
 from subnet_utils.store import Artefact
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, subroutines_of
 from subnet_utils.training import autocast
 
@@ -190,7 +190,7 @@ def sample_items(network: Network) -> Tensor:
     data = network.experiment.data
     if network.task in LANGUAGE_TASKS:
         sample = agreement.generate(network.task, "base", ITEMS // 4, split="train", seed=data.seed)
-        return sample.encode(agreement.tokenizer(network.experiment.architecture.pretrained)).items
+        return sample.encode(tokenization.tokenizer(network.experiment.architecture.pretrained)).items
     shape = (ITEMS, 3, data.resolution, data.resolution)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -244,22 +245,15 @@ def prune(
     [0, 1), TrainingDiverged for a loss that is not finite.
     """
     require_sparsity(sparsity)
-    (layers, heads), device = shape_of(model), next(model.parameters()).device
-    draws = generator_for("gates", seed)
-    gates = {
-        "heads": (schedule.start + 0.01 * torch.randn(layers, heads, generator=draws)).to(device).requires_grad_(),
-        "mlps": (schedule.start + 0.01 * torch.randn(layers, generator=draws)).to(device).requires_grad_(),
-    }
+    device = next(model.parameters()).device
+    gates = _first_gates(model, schedule.start, seed)
     multipliers = torch.zeros(2, device=device, requires_grad=True)
-    units = layers * heads + layers
-
-    def one_interval(interval: int) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
-        generator = generator_for("pruning", seed, interval)
-        torch.manual_seed(generator_for("dropout", seed, interval).initial_seed())
-        first = interval * schedule.interval
-        steps = range(first, min(first + schedule.interval, schedule.steps))
-        for step, (inputs, full) in zip(steps, batches(generator), strict=False):
-            yield step, inputs, full, generator
+    units = sum(own.numel() for own in gates.values())
+    intervals = math.ceil(schedule.steps / schedule.interval)
+    recipe = Recipe(
+        schedule.learning_rate, intervals, seed, weight_decay=schedule.weight_decay, linear=True,
+        warmup=min(intervals - 1, math.ceil(schedule.rate_warmup / schedule.interval)),
+    )  # fmt: skip
 
     def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
         step, inputs, full, generator = batch
@@ -278,15 +272,10 @@ def prune(
         l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
         return {"step": (interval + 1) * schedule.interval, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
 
-    intervals = math.ceil(schedule.steps / schedule.interval)
-    recipe = Recipe(
-        schedule.learning_rate, intervals, seed, weight_decay=schedule.weight_decay, linear=True,
-        warmup=min(intervals - 1, math.ceil(schedule.rate_warmup / schedule.interval)),
-    )  # fmt: skip
     with _only_training(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         history = fit(
             gates | {"multipliers": multipliers},
-            one_interval,
+            partial(_one_interval, batches, schedule, seed),
             loss,
             recipe=recipe,
             observe=observe,
@@ -294,6 +283,29 @@ def prune(
             label=label,
         )
     return Pruned({name: expected(own.detach()).cpu() for name, own in gates.items()}, history)
+
+
+def _first_gates(model: nn.Module, start: float, seed: int) -> dict[str, Tensor]:
+    """Log alpha of every unit, near `start`."""
+    (layers, heads), device = shape_of(model), next(model.parameters()).device
+    draws = generator_for("gates", seed)
+    drawn = {
+        name: torch.randn(*size, generator=draws) for name, size in (("heads", (layers, heads)), ("mlps", (layers,)))
+    }
+    return {name: (start + 0.01 * noise).to(device).requires_grad_() for name, noise in drawn.items()}
+
+
+def _one_interval(
+    batches: Callable[[torch.Generator], Iterator[tuple[Inputs, Tensor]]], schedule: Schedule, seed: int, interval: int
+) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
+    """The batches of one interval, with their steps and the generator that gates are sampled with. Each interval has
+    seeds of its own, so that one that goes on from a checkpoint sees what it would have seen."""
+    generator = generator_for("pruning", seed, interval)
+    torch.manual_seed(generator_for("dropout", seed, interval).initial_seed())
+    first = interval * schedule.interval
+    steps = range(first, min(first + schedule.interval, schedule.steps))
+    for step, (inputs, full) in zip(steps, batches(generator), strict=False):
+        yield step, inputs, full, generator
 
 
 def _constraint(missing: Tensor, multipliers: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.settings import Compute, MaskedLanguageModel, SimCLR
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
 from subnet_utils.study import Experiment
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import tokenization
 from subnet_utils.training import autocast, resolve_device
 
 from .hidden_words import grammatical, masked_language_model
@@ -67,7 +67,7 @@ def start_from(model: StagedModel, artefact: Artefact, settings: SimCLR | Masked
 def _build_pretraining(store: Store, experiment: Experiment, compute: Compute, folder: Path) -> None:
     settings, sizes = experiment.pretraining, {"resolution": experiment.data.resolution}
     if settings.method == "masked_language_model":
-        sizes = {"vocabulary": agreement.tokenizer().size}
+        sizes = {"vocabulary": tokenization.tokenizer().size}
     model = build(experiment.architecture.model_dump(), seed=settings.seed, **sizes).to(resolve_device(compute))
     learn = {"simclr": _from_images, "masked_language_model": _from_sentences}[settings.method]
     options = settings.model_dump(exclude={"method", "tasks", "sentences"})
@@ -100,6 +100,6 @@ def _from_images(store: Store, experiment: Experiment, model: StagedModel, **opt
 def _from_sentences(store: Store, experiment: Experiment, model: StagedModel, **options: Any) -> pd.DataFrame:
     """The masked language model on sentences of the tasks, validated on a tenth as many others."""
     settings = experiment.pretraining
-    draw = partial(grammatical, settings.tasks, seed=settings.seed, tokenizer=agreement.tokenizer())
+    draw = partial(grammatical, settings.tasks, seed=settings.seed, tokenizer=tokenization.tokenizer())
     sentences = draw("train", limit=settings.sentences)
     return masked_language_model(model, sentences, draw("validation", limit=max(1, len(sentences) // 10)), **options)

@@ -18,12 +18,12 @@ from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.models.language import PADDING, Layer, trim_padding
 from subnet_utils.seeds import generator_for
-from subnet_utils.tasks import agreement
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.training import Recipe, fit
 
 from .views import Precision
 
-MASK_ID = agreement.SPECIAL_TOKENS.index("[UNK]")
+MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
 """Stands in the place of a hidden word. The word-level vocabulary has no [MASK], and no sentence has a word that it
 lacks, so the number of [UNK] is free; a token more would change the shape and the random weights of every BERT."""
 EPS = 1e-12

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from string import Formatter
 from typing import Protocol
 
@@ -47,7 +46,6 @@ PRONOUNS = _words("himself, herself")
 
 SPLITS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 def plural_noun(noun: str) -> str:
@@ -214,6 +212,15 @@ def _divide(kinds: pd.Series, fractions: Sequence[float], generator: torch.Gener
     return codes
 
 
+class Tokenizer(Protocol):
+    """Turns sentences into token ids; 0 is padding."""
+
+    size: int
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Token ids int64 [m, longest] of m sentences: [CLS] ... [SEP], padded with 0 to the longest."""
+
+
 @dataclass(frozen=True, eq=False)
 class AgreementSet:
     """A set of n examples over the m distinct sentences that occur in it.
@@ -226,7 +233,7 @@ class AgreementSet:
     examples: Tensor
     kinds: Tensor
 
-    def encode(self, tokenizer: "Tokenizer") -> OddOneOut:
+    def encode(self, tokenizer: Tokenizer) -> OddOneOut:
         """The same set with its sentences as token ids [m, longest]."""
         return OddOneOut(tokenizer.encode(self.sentences), self.examples, self.kinds)
 
@@ -331,15 +338,6 @@ def gallery(task: str, *, seed: int, split: str = "test") -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("set")
 
 
-class Tokenizer(Protocol):
-    """Turns sentences into token ids; 0 is padding."""
-
-    size: int
-
-    def encode(self, sentences: Sequence[str]) -> Tensor:
-        """Token ids int64 [m, longest] of m sentences: [CLS] ... [SEP], padded with 0 to the longest."""
-
-
 def grammar_words() -> tuple[str, ...]:
     """All words of the grammar in both numbers, sorted ("taxi driver" is two words)."""
     phrases: set[str] = set()
@@ -349,59 +347,3 @@ def grammar_words() -> tuple[str, ...]:
             _, inflect = NUMBERED_SLOTS.get(slot, (None, str))
             phrases.update(form for word in template.words[slot] for form in (word, inflect(word)))
     return tuple(sorted({word for phrase in phrases for word in phrase.split()}))
-
-
-class Vocabulary:
-    """Word-level tokenizer, the same for all tasks: [PAD] = 0, [UNK], [CLS], [SEP], then `grammar_words`."""
-
-    def __init__(self) -> None:
-        self.tokens = (*SPECIAL_TOKENS, *grammar_words())
-        self.ids = {token: number for number, token in enumerate(self.tokens)}
-        self.size = len(self.tokens)
-
-    def encode(self, sentences: Sequence[str]) -> Tensor:
-        """Token ids int64 [m, longest]; a word that is not in the vocabulary becomes [UNK]."""
-        pad, unknown, first, last = range(4)
-        rows = [[first, *(self.ids.get(word, unknown) for word in s.split()), last] for s in sentences]
-        longest = max(map(len, rows))
-        return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-
-
-class WordPiece:
-    """The BERT WordPiece of a pretrained folder (vocab.txt or tokenizer.json), or of a name on the model hub."""
-
-    def __init__(self, folder: str | Path) -> None:
-        """Raises ValueError if there is no such folder or name, or no BERT vocabulary with [PAD] as number 0 in it."""
-        self._tokenizer = _word_pieces(folder)
-        # transformers adds special tokens that a vocabulary lacks, with numbers beyond the model's embeddings
-        own = self._tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
-        missing = [token for token in SPECIAL_TOKENS if token not in own]
-        if missing or own["[PAD]"] != 0:
-            wrong = f"lacks {', '.join(missing)}" if missing else f"has [PAD] = {own['[PAD]']}, not 0"
-            raise ValueError(f"the vocabulary of '{folder}' {wrong}; use the one of a BERT checkpoint")
-        self.size = len(own)
-
-    def encode(self, sentences: Sequence[str]) -> Tensor:
-        """Token ids int64 [m, longest], padded to the longest; the authors pad to 50, but 5 to 14 occur."""
-        return self._tokenizer(list(sentences), padding=True, return_tensors="pt")["input_ids"]
-
-
-def _word_pieces(folder: str | Path):
-    """A transformers tokenizer. What looks like a path is one, and nothing is asked of a hub for it."""
-    path = Path(folder)
-    remedy = "give the folder of a pretrained BERT, or none for the word-level vocabulary"
-    on_hub = not path.is_dir() and not path.is_absolute() and not str(folder).startswith(".") and len(path.parts) <= 2
-    if not on_hub and not any((path / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
-        raise ValueError(f"'{folder}' is not a folder with a vocab.txt or tokenizer.json; {remedy}")
-    from transformers import BertTokenizerFast  # seconds to import, needed by few
-
-    try:
-        return BertTokenizerFast.from_pretrained(str(folder), local_files_only=not on_hub)
-    except Exception as error:  # transformers, its hub client and tokenizers raise many unrelated types
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"the vocabulary of '{folder}' cannot be loaded: {reason}; {remedy}") from error
-
-
-def tokenizer(folder: str | Path | None = None) -> Tokenizer:
-    """The WordPiece of a BERT's folder or hub name (ValueError if it has none), or the word-level vocabulary."""
-    return Vocabulary() if folder is None else WordPiece(folder)
