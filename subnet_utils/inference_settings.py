@@ -185,6 +185,8 @@ class UnitPruning(Section):
     rate_warmup: Annotated[int, Field(ge=0)] = 200
     """Steps until the learning rate is reached."""
     batch_size: PositiveInt = 128
+    by_length: bool = False
+    """Batches of pairs of like length: half as much padding where sentences are real, and batches less random."""
     start: float = 10.0
     """Of log alpha; see `units.Schedule`."""
     ablation: Literal["mean", "zero"] = "mean"

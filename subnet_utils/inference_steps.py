@@ -37,7 +37,15 @@ from subnet_utils.models.pairs import (
     published_network,
     published_tokenizer,
 )
-from subnet_utils.pair_pretraining import on_device, own_of, pretrain_pairs, recipe_of, steps_of, stream
+from subnet_utils.pair_pretraining import (
+    on_device,
+    own_of,
+    pretrain_pairs,
+    recipe_of,
+    shuffled_batches,
+    steps_of,
+    stream,
+)
 from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
@@ -61,6 +69,7 @@ class PrunedUnits:
         settings = settings_of(lab).pruning
         schedule = _schedule(lab, self.sparsity)
         own = settings.model_dump(include={"batch_size", "ablation", "mean_examples", "discretization"})
+        own |= {"by_length": True} if settings.by_length else {}
         target = {"sparsity": self.sparsity, "seed": self.seed, "schedule": vars(schedule)}
         return {"network": network_spec(lab), "step": self.step, "pruning": own, **target}
 
@@ -223,8 +232,9 @@ def _build_pruned(lab: Lab, pruned: PrunedUnits, folder: Path) -> None:
     known = teacher(lab, pruned.step).tensors("teacher")
 
     def batches(generator: torch.Generator) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        lengths = data.train.inputs["attention_mask"].sum(dim=1) if pruning.by_length else None
         while True:
-            for rows in torch.randperm(len(data.train), generator=generator).split(pruning.batch_size):
+            for rows in shuffled_batches(len(data.train), pruning.batch_size, generator, lengths):
                 yield data.train.batch(rows), known["log_probabilities"][rows]
 
     means = _means(lab, pruned.step)

@@ -4,7 +4,7 @@ Predicting hidden words of two sentences, many of which occur in both, teaches a
 sentence, as BERT's pretraining does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from subnet_utils.training import Recipe, fit
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
 """Inputs, where words are to be predicted [b, T], and those words [k]."""
 PRETRAINING_DECAY = 0.01
+BUCKET = 16
+"""Batches whose rows are sorted by length together."""
 COUNTER_IN_PRETRAINING = 0.25
 """Half of the pairs that are not entailed; which pairs are entailed, pretraining does not say."""
 
@@ -128,6 +130,22 @@ def stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor
             now = step // in_pass
             order = torch.randperm(count, generator=generator_for(*about, now)).split(size)
         yield order[step % in_pass]
+
+
+def shuffled_batches(
+    count: int, size: int, generator: torch.Generator, lengths: Tensor | None = None
+) -> Sequence[Tensor]:
+    """All rows once, in random batches; of rows of like length where lengths [count] are given.
+
+    Then rows are sorted by length within random groups of BUCKET batches, and the batches shuffled: no batch is much
+    longer than most of its rows, and which rows meet still changes with every pass.
+    """
+    order = torch.randperm(count, generator=generator)
+    if lengths is None:
+        return order.split(size)
+    groups = [group[lengths[group].argsort(stable=True)] for group in order.split(size * BUCKET)]
+    batches = [batch for group in groups for batch in group.split(size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -160,6 +160,18 @@ def test_hidden_words_are_learned(tmp_path):
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0] - 0.3
 
 
+@pytest.mark.parametrize("lengths", [None, torch.arange(1000) % 97])
+def test_a_pass_takes_every_row_once_and_batches_of_like_length_have_less_padding(lengths):
+    batches = pair_pretraining.shuffled_batches(1000, 16, torch.Generator().manual_seed(0), lengths)
+    assert torch.cat(list(batches)).sort().values.equal(torch.arange(1000))
+    again = pair_pretraining.shuffled_batches(1000, 16, torch.Generator().manual_seed(1), lengths)
+    assert not torch.cat(list(batches)).equal(torch.cat(list(again)))
+    if lengths is not None:
+        padded = sum(len(rows) * int(lengths[rows].max()) for rows in batches) / int(lengths.sum())
+        plain = torch.randperm(1000, generator=torch.Generator().manual_seed(0)).split(16)
+        assert padded < 1.2 < 1.7 < sum(len(rows) * int(lengths[rows].max()) for rows in plain) / int(lengths.sum())
+
+
 def test_a_pruning_that_diverges_is_told_and_left_out(lab, tmp_path, monkeypatch):
     real = inference_steps.units.prune
 
