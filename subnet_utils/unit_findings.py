@@ -79,8 +79,9 @@ def correlation(kept: dict[float, list]) -> dict[str, float]:
 def core_size(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
     """How many heads all networks share, and how many networks with as many random heads would share.
 
-    expected: exact mean; p: share of draws in which at least as many are shared. smallest, largest: the sizes of the
-    core when each network in turn is left out, or when any two of them are (largest).
+    expected: exact mean; p: share of draws in which at least as many are shared. low, high: 95% of the sizes that the
+    core of as many other pruning seeds would have, were each head's share of networks at a sparsity what this sample
+    makes plausible (Jeffreys' prior) and heads independent: heads that are in all by luck leave it, others join.
     """
     masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
     numbers, heads = masks.sum(axis=1), masks.shape[1]
@@ -97,9 +98,21 @@ def core_size(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> 
                 break
         least += shared.sum() >= size
     absent = (~masks).sum(axis=0)
+    low, high = np.quantile(_cores_again(kept, rng, draws), (0.025, 0.975))
     return {"core": size, "expected": float(heads * np.prod(numbers / heads)), "p": (1 + least) / (1 + draws),
-            "with_one_left_out": int((absent <= 1).sum()), "with_two_left_out": int((absent <= 2).sum()),
-            "heads": heads, "networks": len(masks)}  # fmt: skip
+            "low": float(low), "high": float(high), "heads": heads, "networks": len(masks),
+            "with_one_left_out": int((absent <= 1).sum()), "with_two_left_out": int((absent <= 2).sum())}  # fmt: skip
+
+
+def _cores_again(kept: dict[float, list], rng: np.random.Generator, draws: int) -> np.ndarray:
+    """Sizes [draws] of the core in other samples of networks, by the posterior of each head's share of networks."""
+    together = np.ones((draws, np.asarray(next(iter(kept.values()))[0]).size))
+    for group in kept.values():
+        found = np.stack([np.asarray(one).ravel() > 0 for one in group])
+        there = found.sum(axis=0)
+        share = rng.beta(there + 0.5, len(found) - there + 0.5, size=together.shape)
+        together *= share ** len(found)
+    return (rng.random(together.shape) < together).sum(axis=1)
 
 
 def core_by_number(kept: dict[float, list], *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
@@ -225,7 +238,8 @@ def _shared(kept: dict[float, list]) -> dict[str, Any]:
     found = core_size(kept)
     about = f"heads, of {found['heads']}, in all {found['networks']} networks (by chance {found['expected']:.2g})"
     more = found["core"] > found["expected"]
-    return _row("2 share a core", about, found["core"], key="core", p=found["p"], holds=more, n=found["networks"])
+    row = _row("2 share a core", about, found["core"], key="core", p=found["p"], holds=more, n=found["networks"])
+    return row | {"low": found["low"], "high": found["high"]}  # of the size; whether it is chance, p says
 
 
 def _alike(kept: dict[float, list]) -> dict[str, Any]:

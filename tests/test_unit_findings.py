@@ -165,6 +165,26 @@ def test_what_looks_the_same_cannot_be_told():
     assert {value for name, value in found.items() if name[0] in "14"} == {"cannot be told"}, found
 
 
+def test_the_cores_interval_covers_the_core_of_another_sample():
+    """Networks drawn twice from the same shares of heads: the first sample's interval has the second one's core."""
+    rng = np.random.default_rng(0)
+    inside = 0
+    for i in range(60):
+        share = rng.beta(0.6, 0.6, size=32)
+
+        def draw(share=share) -> list:
+            return [(rng.random(32) < share).reshape(4, 8).astype(int) for _ in range(12)]
+
+        first, second = ({0.3: draw(), 0.5: draw()} for _ in range(2))
+        found = unit_findings.core_size(first, draws=400, seed=i)
+        other = unit_findings.core_size(second, draws=9)["core"]
+        inside += found["low"] <= other <= found["high"]
+    assert inside >= 52  # of 60; 95% would be 57
+    same = {0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}
+    found = unit_findings.core_size(same, draws=999)
+    assert found["low"] <= found["core"] and found["low"] < found["high"]
+
+
 def test_the_paper_stands_beside_the_same_rank_and_set():
     names = ["in domain", "Rel-Subj", "in domain"]
     ours = pd.DataFrame({"target_sparsity": [0.25, 0.25, 0.5], "name": names, "mean": 0.9})
