@@ -63,9 +63,19 @@ def test_the_papers_slips_are_found_and_its_findings_hold():
     claims = heuristic_core.claims().set_index("claim")["holds"]
     wrong = {"MNLI at 50%: largest loss of accuracy in domain", "subnetwork 8, SO-Swap", "subnetwork 5, SO-Swap",
              "full network, Embed-If", "full network, Embed-Verb",
-             "MNLI, out of domain: the same from 16% accuracy on"}  # fmt: skip
+             "MNLI, out of domain: the same from 16% accuracy on", "QQP: heads in all 24 networks",
+             "QQP at 30%: MLPs pruned in the twelve networks",
+             "QQP at 60%: MLPs pruned in the twelve networks"}  # fmt: skip
     assert set(claims[~claims].index) == wrong
-    assert claims.index.is_unique and len(claims) == 26
+    assert claims.index.is_unique and len(claims) == 32
+
+
+def test_what_is_recomputed_here_is_told_from_what_was_counted_elsewhere():
+    claims = heuristic_core.claims()
+    counted = claims[claims["basis"] == "masks"]
+    assert counted["recomputed"].tolist() == [float(row["counted"]) for row in rows_of("heuristic_core_mask_counts")]
+    assert counted["holds"].tolist() == [True, False, True, True, False, False]
+    assert set(claims["basis"]) == {"accuracies", "masks"}
 
 
 def test_spread_is_over_twelve_seeds():

@@ -31,6 +31,14 @@ results as pictures only:
     induction_measured  not the paper's: accuracies on a^2+ab by condition, from an independent implementation that was
                         written to tell the text's conditions from those of the released code
 
+*The Heuristic Core* (Bhaskar, Friedman and Chen, 2024), whose authors publish their accuracies; names begin with
+`heuristic_core_`:
+
+    subnetworks     accuracies of all pruned networks of section 3, every evaluation set, BERT on MNLI and on QQP
+    sparsity_grid   the same over sparsities and checkpoints, behind Figures 4 and 6; -1 stands for a missing run
+    tables          Tables 3 to 8 as printed: ablated heads, and the spreads of RoBERTa and GPT-2
+    mask_counts     what was counted in the authors' masks, beside what is printed
+
 Before comparing:
 
 - The tables print where masking starts as 0, 3 or 4; `mask_start` names the stage, as in the selected masks:
