@@ -63,7 +63,8 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.bar(x, rows, width * 0.92, color=COLORS[name], label=name)
     ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
     ax.set(ylabel="accuracy")
-    ax.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
+    columns = len(names) if len(names) < 6 else -(-len(names) // 2)
+    ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
     return ax
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.spatial.distance import cdist
 
 from subnet_utils.clusters import Interval
 from subnet_utils.inference_sets import IN_DOMAIN
@@ -45,6 +46,21 @@ def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
                      "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
                      "n_runs": len(group)})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
+    """The networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
+    accuracies out of domain, then whichever is farthest from all chosen.
+
+    The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
+    """
+    lower = pruned[(pruned["target_sparsity"] == pruned["target_sparsity"].min()) & (pruned["set"] != IN_DOMAIN)]
+    places = lower.pivot_table(index="seed", columns="name", values="accuracy")
+    far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
+    chosen = list(dict.fromkeys(far.stack().idxmax()))
+    while len(chosen) < min(count, len(far)):
+        chosen.append(far.drop(index=chosen)[chosen].min(axis=1).idxmax())
+    return lower[lower["seed"].isin(chosen)].sort_values("seed", kind="stable")
 
 
 def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:

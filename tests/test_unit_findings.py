@@ -9,6 +9,7 @@ import torch
 
 from subnet_utils import paper_cores, unit_findings
 from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
+from subnet_utils.inference_sets import IN_DOMAIN
 
 X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
 
@@ -183,6 +184,20 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
     same = {0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}
     found = unit_findings.core_size(same, draws=999)
     assert found["low"] <= found["core"] and found["low"] < found["high"]
+
+
+def test_networks_that_differ_most_are_chosen():
+    points = {0: (0.0, 0.0), 1: (0.1, 0.0), 2: (1.0, 0.0), 3: (0.9, 0.1), 4: (0.4, 0.8)}
+    rows = [{"target_sparsity": sparsity, "seed": seed, "set": name, "name": name, "accuracy": value}
+            for sparsity in (0.3, 0.5) for seed, point in points.items()
+            for name, value in zip(("a", "b", IN_DOMAIN), (*point, 0.9), strict=True)]  # fmt: skip
+    table = unit_findings.differing(pd.DataFrame(rows))
+    assert sorted(table["seed"].unique()) == [0, 2, 4] and len(table) == 6
+    assert set(table["target_sparsity"]) == {0.3} and IN_DOMAIN not in set(table["set"])
+    two = pd.DataFrame(rows)
+    assert sorted(unit_findings.differing(two[two["seed"] < 2])["seed"].unique()) == [0, 1]
+    one = unit_findings.differing(two[two["seed"] == 2])
+    assert one["seed"].unique().tolist() == [2]
 
 
 def test_the_paper_stands_beside_the_same_rank_and_set():
