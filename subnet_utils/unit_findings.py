@@ -15,6 +15,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from subnet_utils.clusters import Interval
+from subnet_utils.heuristic_core import HEADS
 from subnet_utils.inference_sets import IN_DOMAIN
 from subnet_utils.paper_cores import OTHERS
 from subnet_utils.seeds import generator_for
@@ -252,7 +253,8 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
 def _shared(kept: dict[float, list]) -> dict[str, Any]:
     """2. Heads in all networks, against networks with random heads."""
     found = core_size(kept)
-    about = f"heads, of {found['heads']}, in all {found['networks']} networks (by chance {found['expected']:.2g})"
+    chance = f"by chance {found['expected']:.2g}; the paper: of {HEADS}"
+    about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance})"
     more = found["core"] > found["expected"]
     row = _row("2 share a core", about, found["core"], key="core", p=found["p"], holds=more, n=found["networks"])
     return row | {"low": found["low"], "high": found["high"]}  # of the size; whether it is chance, p says
