@@ -12,13 +12,23 @@ from torch import Tensor
 
 COLORS = {"MNLI": "#111111", "QQP": "#111111", "in domain": "#111111", "SO-Swap": "#0069a8", "Prep": "#56a0d3",
           "PP-Subj": "#2f7d32", "Rel-Subj": "#85bb65", "Embed-If": "#c8321e", "After-If": "#8c1d40",
-          "Embed-Verb": "#e08a6d", "Adverb": "#e8b08c", "PAWS (adv.)": "#c8321e"}  # fmt: skip
-"""Black in domain, blue lexical overlap, green subsequence, red constituent."""
+          "Embed-Verb": "#e08a6d", "Adverb": "#e8b08c", "PAWS (adv.)": "#c8321e", "entailed": "#9a9a9a"}  # fmt: skip
+"""Black in domain, blue lexical overlap, green subsequence, red constituent, gray entailed."""
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
 CORE, REST = "#c8321e", "#8a8a8a"
 PATTERN_COLORS = {"repeated": "#0069a8", "previous": "#85bb65", "next": "#2f7d32", "separator": "#e0a030"}
-DOMAINS = {"in domain": "#111111", "out of domain": "#c8321e", "mixed": "#7a5195"}
+DOMAINS = {"in domain": "#111111", "out of domain": "#c8321e", "mixed": "#7a5195", "balanced": "#2f7d32"}
+
+
+def _in_order(table: pd.DataFrame) -> list[str]:
+    """Names of the sets: those that have a color of their own, then others."""
+    found = list(dict.fromkeys(table["name"]))
+    return [name for name in COLORS if name in found] + [name for name in found if name not in COLORS]
+
+
+def _color(name: str) -> str:
+    return COLORS.get(name, "#0069a8")
 
 
 def dots(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -27,7 +37,7 @@ def dots(ax: Axes, table: pd.DataFrame) -> Axes:
     for place, name in enumerate(names):
         rows = table[table["name"] == name].sort_values("seed")
         shift = np.linspace(-0.2, 0.2, len(rows))
-        ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=COLORS.get(name, "#0069a8"))
+        ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=_color(name))
         ax.plot([place - 0.36, place + 0.36], [rows["full"].iloc[0]] * 2, color="#111111", lw=1.2)
     ax.set_xticks(range(len(names)), names)
     ax.set(xlim=(-0.6, len(names) - 0.4), ylim=(-0.03, 1.03))
@@ -55,12 +65,12 @@ def every_subcase(table: pd.DataFrame) -> Figure:
 def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracies of a few pruned networks, a group of bars each (Figure 3)."""
     seeds = list(dict.fromkeys(table["seed"]))
-    names = [name for name in COLORS if name in set(table["name"])]
+    names = _in_order(table)
     width = 0.8 / len(names)
     for i, name in enumerate(names):
         rows = table[table["name"] == name].set_index("seed")["accuracy"].reindex(seeds)
         x = np.arange(len(seeds)) + (i - (len(names) - 1) / 2) * width
-        ax.bar(x, rows, width * 0.92, color=COLORS[name], label=name)
+        ax.bar(x, rows, width * 0.92, color=_color(name), label=name)
     ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
     ax.set(ylabel="accuracy")
     columns = len(names) if len(names) < 6 else -(-len(names) // 2)
@@ -70,10 +80,10 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
 
 def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
     """Mean accuracy over sparsity with the range of the seeds (Figure 4)."""
-    for name in [name for name in COLORS if name in set(table["name"])]:
-        rows = table[table["name"] == name].sort_values("sparsity")
-        ax.plot(rows["sparsity"] * 100, rows["mean"], "o-", ms=2.5, lw=1.2, color=COLORS[name], label=name)
-        ax.fill_between(rows["sparsity"] * 100, rows["min"], rows["max"], color=COLORS[name], alpha=0.13, lw=0)
+    for name in _in_order(table):
+        rows, color = table[table["name"] == name].sort_values("sparsity"), _color(name)
+        ax.plot(rows["sparsity"] * 100, rows["mean"], "o-", ms=2.5, lw=1.2, color=color, label=name)
+        ax.fill_between(rows["sparsity"] * 100, rows["min"], rows["max"], color=color, alpha=0.13, lw=0)
     ax.set(xlabel="sparsity (%)", ylabel="accuracy", ylim=(-0.03, 1.03))
     ax.legend(ncols=1)
     return ax
@@ -87,12 +97,14 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame) -> Sequence[Axes]:
     unit = 1000 if sizes["step"].max() > UNTIL_THOUSANDS else 1
     for domain, color in DOMAINS.items():
         rows = sizes[sizes["domain"] == domain].sort_values("step")
+        if rows.empty:
+            continue
         for ax, column in zip(axes, ("accuracy", "effective_size"), strict=True):
             ax.plot(rows["step"] / unit, rows[column], "o-", ms=2.5, lw=1.2, color=color, label=domain)
     axes[1].axhline(sizes["smallest_possible"].min(), color="0.45", ls=":", lw=0.9, zorder=0)
     for ax, label in zip(axes, ("accuracy", "effective size"), strict=True):
         ax.set(xlabel=f"{'thousand ' if unit > 1 else ''}steps of fine-tuning", ylabel=label, ylim=(-0.03, 1.06))
-    axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1)
+    axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=1)
     return axes
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from subnet_utils.inference_settings import GeneratedPairs, Inference, PairFiles
@@ -24,10 +25,12 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.study import ROOT
 from subnet_utils.tasks import inference, pair_files
 from subnet_utils.tasks.pair_files import DataError
-from subnet_utils.tasks.sentence_pairs import Pairs, by_name, first_of_each, take, text_pairs
+from subnet_utils.tasks.sentence_pairs import ENTAILED, Pairs, by_name, first_of_each, is_entailed, take, text_pairs
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
+OUT_OF_DOMAIN = "out of domain"
+"""The mean of the sets that defy the heuristic."""
 
 
 def settings_of(lab: Lab) -> Inference:
@@ -50,9 +53,25 @@ class PairSets:
 def pair_sets(lab: Lab) -> PairSets:
     """All pairs of a study. Raises DataError or PretrainedError for what cannot be read or does not fit."""
     settings = settings_of(lab)
-    train, sets = _generated(settings.data) if settings.generated else _read(settings.data)
+    train, sets = _text_sets(lab)
     encode = encoder_of(lab)
     return PairSets(encode(train), {name: encode(pairs) for name, pairs in sets.items()}, settings.data.entailed_class)
+
+
+def first_pairs(lab: Lab) -> pd.DataFrame:
+    """The first pair of every set as text: set, premise, hypothesis, follows."""
+    sets, entailed = _text_sets(lab)[1], settings_of(lab).data.entailed_class
+    rows = []
+    for name, pairs in sets.items():
+        yes = entailed if name == IN_DOMAIN else ENTAILED
+        follows = "yes" if int(pairs.labels[0]) == yes else "no"
+        rows.append({"set": name, "premise": pairs.premises[0], "hypothesis": pairs.hypotheses[0], "follows": follows})
+    return pd.DataFrame(rows)
+
+
+def is_friendly(name: str) -> bool:
+    """Whether a set is entailed, so that the heuristic is right: a subcase of HANS, or PAWS's equivalent questions."""
+    return name not in (IN_DOMAIN, OUT_OF_DOMAIN) and is_entailed(name) == ENTAILED
 
 
 def encoder_of(lab: Lab) -> Callable[[Pairs], Encoded]:
@@ -92,6 +111,12 @@ def weights_folder(weights: str) -> str:
     """A folder in the checkout, or the name as it is."""
     own = ROOT / Path(weights).expanduser()
     return str(own) if own.is_dir() else weights
+
+
+def _text_sets(lab: Lab) -> tuple[Pairs, dict[str, Pairs]]:
+    """The training pairs, and every set that networks are judged on."""
+    settings = settings_of(lab)
+    return _generated(settings.data) if settings.generated else _read(settings.data)
 
 
 def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:

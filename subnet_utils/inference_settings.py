@@ -17,7 +17,7 @@ from subnet_utils.settings import (
 )
 from subnet_utils.tasks.inference import ADVERSE
 from subnet_utils.tasks.pair_files import CLASSES, MAIN_SUBCASES
-from subnet_utils.tasks.sentence_pairs import DIFFERENT, SAME
+from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -112,9 +112,17 @@ class PairFiles(Section):
             raise fault("", "give either 'hans' or 'paws'")
         if self.entailed is not None and self.entailed not in self.classes:
             raise fault("entailed", f"'{self.entailed}' is no class; {nearest(self.entailed, self.classes)}")
-        for kind in self.out_of_domain if self.paws else ():
-            if kind not in (DIFFERENT, SAME):
+        if self.paws is not None and self.entailed is None:
+            raise fault("entailed", f"with 'paws', name the class that means the same; {nearest('', self.classes)}")
+        for kind in self.out_of_domain:
+            if self.paws is not None and kind not in (DIFFERENT, SAME):
                 raise fault("out_of_domain", f"PAWS has no '{kind}'; {nearest(kind, (DIFFERENT, SAME))}")
+            try:
+                friendly = is_entailed(kind) == ENTAILED
+            except ValueError as error:
+                raise fault("out_of_domain", str(error)) from None
+            if friendly:
+                raise fault("out_of_domain", f"'{kind}' is entailed, as the heuristic says; name kinds that defy it")
         return self
 
 
@@ -195,7 +203,8 @@ class UnitPruning(Section):
     discretization: Literal["exact", "threshold"] = "exact"
     """exact: as many units as the target says; threshold: the paper's grid of thresholds."""
     draws: PositiveInt = 20
-    """Random unit subnetworks of the size of each pruned one, and random groups of heads for the joint ablation."""
+    """Random unit subnetworks at each sparsity, of the sizes of the pruned ones in turn, and random groups of heads for
+    the joint ablation. With fewer than 20 no p of a group can be below .05."""
 
     @model_validator(mode="after")
     def _fits_together(self):

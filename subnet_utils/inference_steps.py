@@ -169,7 +169,9 @@ def _fresh(lab: Lab) -> nn.Module:
         return published_network(folder, classes=classes, seed=seed).to(lab.device)
     network = own_of(lab, "classifier", seed)
     if settings.pretraining is not None:
-        body_of(network).load_state_dict(pretrain_pairs(lab).tensors("weights"), strict=False)
+        fits = body_of(network).load_state_dict(pretrain_pairs(lab).tensors("weights"), strict=False)
+        if fits.unexpected_keys or any("pooler" not in name for name in fits.missing_keys):  # pretraining has no pooler
+            raise ValueError(f"pretrained weights do not fit {type(network).__name__}: {fits}")
     return network.to(lab.device)
 
 

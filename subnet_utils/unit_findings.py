@@ -15,18 +15,22 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from subnet_utils.clusters import Interval
-from subnet_utils.heuristic_core import HEADS
-from subnet_utils.inference_sets import IN_DOMAIN
+from subnet_utils.heuristic_core import HEADS, onset
+from subnet_utils.inference_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
 from subnet_utils.paper_cores import OTHERS
 from subnet_utils.seeds import generator_for
+from subnet_utils.shared_core import core_size, correlation
 from subnet_utils.statistics import t_interval
-from subnet_utils.tasks.sentence_pairs import ENTAILED, is_entailed
 
 DRAWS = 9999
 LEVEL = 0.05
 FLAT = 0.1
 """An effective size that grows by less than a tenth of all units counts as flat."""
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more"}
+BALANCED = "balanced"
+"""With as much weight on entailed pairs. All pairs out of domain are not entailed, and a network that always
+says so is right on every one of them; what it lost shows only on entailed ones."""
 
 
 def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
@@ -55,7 +59,8 @@ def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
 
     The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
     """
-    lower = pruned[(pruned["target_sparsity"] == pruned["target_sparsity"].min()) & (pruned["set"] != IN_DOMAIN)]
+    lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
+    lower = lower[~lower["set"].isin((IN_DOMAIN, "entailed"))]
     places = lower.pivot_table(index="seed", columns="name", values="accuracy")
     far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))
@@ -73,85 +78,9 @@ def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     return ours.assign(rank=rank).merge(paper, on=["rank", "name"], how="left").drop(columns="rank")
 
 
-def correlation(kept: dict[float, list]) -> dict[str, float]:
-    """Spearman's rho of the heads' frequencies at the two sparsities, with a jackknife interval over pruning seeds.
-
-    kept: sparsity -> heads [layers, heads] of each network. The interval is Student's on Fisher's scale; a bootstrap
-    would lie below rho, since networks that are drawn twice make frequencies coarser. The paper gives a p-value that
-    takes heads as independent, and leaves out that the networks are a sample; p is that one.
-    """
-    lower, higher = (np.stack([np.asarray(one).ravel() for one in masks]) for masks in kept.values())
-    rho, spread = _rho(lower, higher), 0.0
-    p = float(stats.spearmanr(lower.sum(axis=0), higher.sum(axis=0)).pvalue) if rho else math.nan
-    for group, other in ((lower, higher), (higher, lower)):
-        number = len(group)
-        without = [_fisher(_rho(np.delete(group, i, axis=0), other)) for i in range(number)]
-        spread += (number - 1) / number * float(np.sum((np.array(without) - np.mean(without)) ** 2))
-    reach = stats.t.ppf(0.975, max(1, min(len(lower), len(higher)) - 1)) * math.sqrt(spread)
-    low, high = (math.tanh(_fisher(rho) + sign * reach) for sign in (-1, 1))
-    return {"rho": rho, "low": low, "high": high, "p": p,
-            "n_lower": len(lower), "n_higher": len(higher), "heads": lower.shape[1]}  # fmt: skip
-
-
-def core_size(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
-    """How many heads all networks share, and how many networks with as many random heads would share.
-
-    expected: exact mean; p: share of draws in which at least as many are shared. low, high: 95% of the sizes that the
-    core of as many other pruning seeds would have, were each head's share of networks at a sparsity what this sample
-    makes plausible (Jeffreys' prior) and heads independent: heads that are in all by luck leave it, others join.
-    """
-    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
-    numbers, heads = masks.sum(axis=1), masks.shape[1]
-    size = int(masks.all(axis=0).sum())
-    rng = _rng("core", seed)
-    least = 0
-    for _ in range(draws):
-        shared = np.ones(heads, dtype=bool)
-        for number in numbers:
-            row = np.zeros(heads, dtype=bool)
-            row[rng.permutation(heads)[:number]] = True
-            shared &= row
-            if shared.sum() < size:
-                break
-        least += shared.sum() >= size
-    absent = (~masks).sum(axis=0)
-    low, high = np.quantile(_cores_again(kept, rng, draws), (0.025, 0.975))
-    return {"core": size, "expected": float(heads * np.prod(numbers / heads)), "p": (1 + least) / (1 + draws),
-            "low": float(low), "high": float(high), "heads": heads, "networks": len(masks),
-            "with_one_left_out": int((absent <= 1).sum()), "with_two_left_out": int((absent <= 2).sum())}  # fmt: skip
-
-
-def _cores_again(kept: dict[float, list], rng: np.random.Generator, draws: int) -> np.ndarray:
-    """Sizes [draws] of the core in other samples of networks, by the posterior of each head's share of networks."""
-    together = np.ones((draws, np.asarray(next(iter(kept.values()))[0]).size))
-    for group in kept.values():
-        found = np.stack([np.asarray(one).ravel() > 0 for one in group])
-        there = found.sum(axis=0)
-        share = rng.beta(there + 0.5, len(found) - there + 0.5, size=together.shape)
-        together *= share ** len(found)
-    return (rng.random(together.shape) < together).sum(axis=1)
-
-
-def core_by_number(kept: dict[float, list], *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
-    """Size of the core of the first k networks in random orders: mean, min and max; expected: of random heads."""
-    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
-    rng, heads = _rng("orders", seed), masks.shape[1]
-    sizes, chance = [], []
-    for _ in range(draws):
-        order = rng.permutation(len(masks))
-        sizes.append(np.logical_and.accumulate(masks[order]).sum(axis=1))
-        chance.append(heads * np.cumprod(masks[order].mean(axis=1)))
-    sizes = np.array(sizes)
-    return pd.DataFrame({"networks": range(1, len(masks) + 1), "mean": sizes.mean(axis=0), "min": sizes.min(axis=0),
-                         "max": sizes.max(axis=0), "expected": np.mean(chance, axis=0)})  # fmt: skip
-
-
 def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFrame:
     """What each ablation costs: columns ablated, draw, in_core, layer, head, and the accuracy lost in_domain,
     out_of_domain (mean over its sets), entailed (mean over HANS's entailed subcases), balanced (mean of these two).
-
-    All pairs out of domain are not entailed: a network that always says so is right on every one of them, and what it
-    lost shows only on entailed ones.
     """
     lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
     keys = ["ablated", "draw", "in_core", "layer", "head"]
@@ -159,7 +88,7 @@ def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFra
     for about, group in lost.groupby(keys, dropna=False, sort=False):
         inside = group[group["set"] == IN_DOMAIN]["lost"].mean()
         outside = group[group["set"].isin(out_of_domain)]["lost"].mean()
-        friendly = group[group["set"].map(_entailed)]["lost"].mean()
+        friendly = group[group["set"].map(is_friendly)]["lost"].mean()
         losses = {"in_domain": inside, "out_of_domain": outside, "entailed": friendly}
         rows.append(dict(zip(keys, about, strict=True)) | losses | {"balanced": (outside + friendly) / 2})
     return pd.DataFrame(rows)
@@ -236,18 +165,37 @@ def findings(
 
 
 def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
-    """1. Spread out of domain against spread in domain: ratio of deviations, Brown and Forsythe's test."""
+    """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
+
+    Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
+    would change nothing: p is the share of swaps with as unequal variances. Out of domain is looked at alone, as the
+    paper does, and balanced.
+    """
     rows = []
-    for rank, (sparsity, group) in enumerate(domains.groupby("target_sparsity")):
-        inside, outside = (group[group["domain"] == name]["accuracy"].to_numpy() for name in
-                           ("in domain", "out of domain"))  # fmt: skip
-        few = len(inside) < 3
-        ratio = outside.std(ddof=1) / inside.std(ddof=1) if not few and inside.std() > 0 else math.nan
-        p = float(stats.levene(inside, outside, center="median").pvalue) if not few else math.nan
-        about = f"{sparsity:.0%} sparsity: spread over seeds, out of domain / in domain"
-        rows.append(_row("1 generalize differently", about, ratio, key=f"spread {rank}", p=p, holds=ratio > 1,
-                         n=len(inside), one_sided=False))  # fmt: skip
+    for where in (OUT_OF_DOMAIN, BALANCED):
+        for rank, (sparsity, group) in enumerate(domains.groupby("target_sparsity")):
+            wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
+            if where not in wide:
+                continue
+            outside, inside = (wide[name].to_numpy() for name in (where, "in domain"))
+            ratio, p = _paired_spread(outside, inside)
+            state = OPEN if math.isnan(p) or p >= LEVEL else HOLDS if ratio > 1 else FAILS
+            about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
+            rows.append(_row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside)))
     return rows
+
+
+def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Ratio of two deviations, infinite if the second is 0, and p of a paired permutation test of their equality."""
+    if len(one) < 3 or max(np.ptp(one), np.ptp(other)) == 0:
+        return math.nan, math.nan
+    both = np.stack([one - one.mean(), other - other.mean()])
+    swapped = _rng("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
+    drawn = np.where(swapped, both[::-1], both)
+    with np.errstate(divide="ignore"):
+        unequal = np.abs(np.diff(np.log(drawn.var(axis=2)), axis=1))[:, 0]
+        ratio, found = one.std() / other.std() if other.std() else math.inf, abs(np.diff(np.log(both.var(axis=1)))[0])
+    return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
 
 
 def _shared(kept: dict[float, list]) -> dict[str, Any]:
@@ -255,124 +203,124 @@ def _shared(kept: dict[float, list]) -> dict[str, Any]:
     found = core_size(kept)
     chance = f"by chance {found['expected']:.2g}; the paper: of {HEADS}"
     about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance})"
-    more = found["core"] > found["expected"]
-    row = _row("2 share a core", about, found["core"], key="core", p=found["p"], holds=more, n=found["networks"])
-    return row | {"low": found["low"], "high": found["high"]}  # of the size; whether it is chance, p says
+    return _row(2, about, found["core"], key="core", p=found["p"], state=_one_sided(found["p"], found["p_less"]),
+                interval=(found["low"], found["high"]), n=found["networks"])  # fmt: skip
 
 
 def _alike(kept: dict[float, list]) -> dict[str, Any]:
     found = correlation(kept)
     about, interval = "Spearman's rho of heads' frequencies at the two sparsities", (found["low"], found["high"])
-    return _row("2 share a core", about, found["rho"], key="rho", interval=interval, holds=found["rho"] > 0,
+    return _row(2, about, found["rho"], key="rho", interval=interval, state=_beside_zero(interval),
                 n=found["n_lower"] + found["n_higher"])  # fmt: skip
 
 
 def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
-    """3. Effective size of the last checkpoint minus that of the one that generalizes least; seeds are paired."""
-    rows = []
-    outside = sizes[sizes["domain"] == "out of domain"]
+    """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
+
+    Earlier: the one that generalizes least, as in the paper; one that does not generalize has nothing to lose out of
+    domain, so there its size is small by definition. Therefore also the first one that does generalize (`onset`).
+    """
+    outside = sizes[sizes["domain"] == OUT_OF_DOMAIN]
     if outside.empty:
-        return rows
-    first = int(outside.loc[outside["accuracy"].idxmin(), "step"])
-    for domain, grows, says in (("out of domain", True, "paper: increases"), ("in domain", False, "paper: flat")):
+        return []
+    accuracies = outside.groupby("step")["accuracy"].first().sort_index()
+    least, first, last = int(accuracies.idxmin()), onset(accuracies), int(accuracies.index.max())
+    rows = []
+    for domain, start, key, flat in (
+        (OUT_OF_DOMAIN, least, "size out of domain", False), (OUT_OF_DOMAIN, first, "size from onset", False),
+        (BALANCED, least, "", False), ("in domain", least, "size in domain", True),
+    ):  # fmt: skip
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
-        last = int(own.columns.max())
-        change = (own[last] - own[first]).dropna()
-        low, high = _interval(change)
-        about = f"{domain}: change of effective size from step {first:,} to step {last:,} ({says})"
-        if grows:
-            state = HOLDS if low > 0 else FAILS if high < 0 else OPEN
-        elif (own[[first, last]] == 1).all(axis=None):  # at the ceiling: no subnetwork of the grid is faithful
-            state = OPEN
-        else:  # flat: not only that no growth is seen, but that there can be little
-            state = FAILS if low > 0 else HOLDS if high < FLAT else OPEN
-        rows.append(_row("3 effective size grows", about, change.mean(), key=f"size {domain}", interval=(low, high),
-                         state=state, n=len(change)))  # fmt: skip
+        if own.empty or start is None or start == last:
+            continue
+        change = (own[last] - own[start]).dropna()
+        interval = _interval(change)
+        state = _beside_zero(interval)
+        if flat:
+            at_ceiling = (own[[start, last]] == 1).all(axis=None)  # no subnetwork of the grid is faithful
+            state = OPEN if at_ceiling else _flat(interval)
+        says = "paper: flat" if flat else "paper: increases"
+        about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
+        rows.append(_row(3, about, change.mean(), key=key, interval=interval, state=state, n=len(change)))
     return rows
 
 
 def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
     """4. Accuracy lost without a head of the core, less without another; and without all of them at once.
 
-    Out of domain, as the paper looks at it, and balanced: an ablated network may always say "not entailed", which is
-    right out of domain.
+    Out of domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random.
     """
     single, rows = _single(lost), []
-    for column, where in (("out_of_domain", "out of domain"), ("balanced", "out of domain and on entailed pairs")):
+    for column, where in (("out_of_domain", OUT_OF_DOMAIN), ("balanced", BALANCED)):
         inside, others = (single[single["in_core"] == which][column].to_numpy() for which in (True, False))
-        if not len(inside) or not len(others):
-            return []
-        difference, rng = inside.mean() - others.mean(), _rng("core against others", 0)
-        every = np.concatenate([inside, others])
-        shuffled = np.array([rng.permutation(every) for _ in range(DRAWS)])
-        drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
-        p = (1 + int((drawn >= difference - 1e-12).sum())) / (1 + DRAWS)
         about = f"accuracy lost {where} without one head: core less others"
-        rows.append(_row("4 core heads matter more", about, difference, key=f"lost {where}", p=p, holds=difference > 0,
-                         n=len(every)))  # fmt: skip
+        if not len(inside) or not len(others):
+            why = "no head is in all networks" if not len(inside) else "every head is in all networks"
+            rows.append(_row(4, f"{about} ({why})", math.nan, key=f"lost {where}", state=OPEN, n=len(single)))
+            continue
+        difference, every = inside.mean() - others.mean(), np.concatenate([inside, others])
+        shuffled = _rng("core against others", 0).permuted(np.tile(every, (DRAWS, 1)), axis=1)
+        drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
+        p, p_less = _tails(drawn, difference)
+        rows.append(_row(4, about, difference, key=f"lost {where}", p=p, state=_one_sided(p, p_less), n=len(every)))
         core = lost[lost["ablated"] == "core"][column].to_numpy()
         groups = lost[lost["ablated"] == "others"][column].to_numpy()
         if len(core) and len(groups):
-            p = (1 + int((groups >= core[0]).sum())) / (1 + len(groups))
+            p, p_less = _tails(groups, core[0])
             about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
-            gap = core[0] - groups.mean()
-            # with few draws no p can be small; what is asked is whether any group of others costs as much
-            rows.append(_row("4 core heads matter more", about, gap, key=f"core lost {where}", p=p, holds=gap > 0,
-                             n=len(groups), smallest_p=1 / (1 + len(groups))))  # fmt: skip
+            rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", p=p,
+                             state=_one_sided(p, p_less), n=len(groups)))  # fmt: skip
     return rows
 
 
 def _row(
-    finding: str,
+    finding: int,
     about: str,
     value: float,
     *,
     key: str,
     n: int,
-    interval: tuple[float, float] | None = None,
+    state: str,
+    interval: tuple[float, float] = (math.nan, math.nan),
     p: float = math.nan,
-    holds: bool = False,
-    state: str | None = None,
-    smallest_p: float = 0.0,
-    one_sided: bool = True,
 ) -> dict[str, Any]:
-    """key: of the paper's value. holds: whether the direction is the paper's; it counts where p is small, or large in a
-    one-sided test, or the interval leaves out 0."""
-    low, high = interval or (math.nan, math.nan)
-    if state is None:
-        against = one_sided and p > 1 - LEVEL
-        clear = low > 0 or high < 0 if interval else against or p < max(LEVEL, smallest_p + 1e-12)
-        state = (HOLDS if holds else FAILS) if clear else OPEN
-    return {"finding": finding, "statistic": about, "key": key, "our_value": float(value), "low": low, "high": high,
-            "p": p, "n": n, "verdict": state}  # fmt: skip
+    """key: of the paper's value."""
+    return {"finding": f"{finding} {NAMES[finding]}", "statistic": about, "key": key, "our_value": float(value),
+            "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
+
+
+def _tails(drawn: np.ndarray, found: float) -> tuple[float, float]:
+    """p of at least as much, and of at most as much, among draws. With few draws neither can be small."""
+    more, less = (1 + int(side.sum()) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
+    return more / (1 + len(drawn)), less / (1 + len(drawn))
+
+
+def _one_sided(p: float, p_less: float) -> str:
+    return HOLDS if p < LEVEL else FAILS if p_less < LEVEL else OPEN
+
+
+def _beside_zero(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+
+
+def _flat(interval: tuple[float, float]) -> str:
+    """Not only that no change is seen, but that there can be little."""
+    low, high = interval
+    return HOLDS if low > -FLAT and high < FLAT else FAILS if low > FLAT or high < -FLAT else OPEN
 
 
 def _interval(values: pd.Series) -> Interval | tuple[float, float]:
-    """95% t interval over seeds; one without width where all are equal, none for a single one."""
-    if len(values) < 2:
+    """95% t interval over seeds; none for a single one, nor where all are equal: sizes come in the grid's steps, so
+    equal ones are not known to be without error."""
+    if len(values) < 2 or np.ptp(values) < 1e-12:
         return math.nan, math.nan
     _, low, high = t_interval(values.to_numpy(), np.arange(len(values)))
     return low, high
 
 
-def _entailed(name: str) -> bool:
-    """Whether a set is a subcase of HANS that is entailed, or the equivalent questions of PAWS."""
-    return name != IN_DOMAIN and is_entailed(name) == ENTAILED
-
-
 def _single(lost: pd.DataFrame) -> pd.DataFrame:
     return lost.dropna(subset=["layer"])
-
-
-def _rho(lower: np.ndarray, higher: np.ndarray) -> float:
-    one, other = lower.sum(axis=0), higher.sum(axis=0)
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return 0.0  # nothing to correlate
-    return float(stats.spearmanr(one, other).statistic)
-
-
-def _fisher(rho: float) -> float:
-    return math.atanh(min(max(float(rho), -0.9999), 0.9999))
 
 
 def _rng(*about: str | int) -> np.random.Generator:

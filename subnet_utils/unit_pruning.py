@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from subnet_utils.heuristic_core import faithful_sizes
-from subnet_utils.inference_sets import IN_DOMAIN, pair_sets, settings_of
+from subnet_utils.inference_sets import IN_DOMAIN, OUT_OF_DOMAIN, first_pairs, is_friendly, pair_sets, settings_of
 from subnet_utils.inference_steps import (
     PrunedUnits,
     Units,
@@ -33,8 +33,8 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact
 from subnet_utils.training import TrainingDiverged
 
-OUT_OF_DOMAIN = "out of domain"
-"""The mean of the sets that defy the heuristic."""
+ENTAILED_SETS = "entailed"
+"""The mean of the sets that agree with the heuristic."""
 SHORT = {
     IN_DOMAIN: "in domain",
     "lexical_overlap_ln_subject-object_swap": "SO-Swap",
@@ -82,8 +82,8 @@ def fine_tuning(lab: Lab) -> pd.DataFrame:
 def pruned(lab: Lab) -> pd.DataFrame:
     """The last network pruned with many seeds to both sparsities: a row for each and every set, as `full` beside it.
 
-    Columns target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full, pairs. A pruning
-    that diverged has no rows.
+    Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full. A pruning
+    that diverged has no rows. Raises TrainingDiverged if all did.
     """
     wanted, made = _main(lab)
     return _accuracies(lab, wanted, made)
@@ -100,15 +100,29 @@ def grid(lab: Lab) -> pd.DataFrame:
 
 
 def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows about the in-domain set and then those that count as out of domain, set by set."""
-    order = (IN_DOMAIN, *settings_of(lab).data.out_of_domain)
-    own = table[table["set"].isin(order)]
+    """The rows about the in-domain set, then those that count as out of domain, set by set, and then `entailed`: the
+    mean of all sets that are entailed, on which a network that always says no fails."""
+    order = (IN_DOMAIN, *settings_of(lab).data.out_of_domain, ENTAILED_SETS)
+    friendly = table[table["set"].map(is_friendly)]
+    about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
+    means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
+    every = pd.concat([table, means.assign(set=ENTAILED_SETS, name=ENTAILED_SETS)])
+    own = every[every["set"].isin(order)]
     return own.sort_values("set", key=lambda sets: sets.map(order.index), kind="stable")
 
 
 def set_sizes(lab: Lab) -> dict[str, int]:
-    """Number of pairs in every set."""
-    return {name: len(data) for name, data in pair_sets(lab).sets.items()}
+    """Number of pairs in every set, and of all entailed ones."""
+    sizes = {name: len(data) for name, data in pair_sets(lab).sets.items()}
+    return sizes | {ENTAILED_SETS: sum(number for name, number in sizes.items() if is_friendly(name))}
+
+
+def examples(lab: Lab) -> pd.DataFrame:
+    """The first pair of every set: name, premise, hypothesis, whether it follows, whether the set is out of domain."""
+    table = first_pairs(lab)
+    outside = table["set"].isin(settings_of(lab).data.out_of_domain)
+    named = table["set"].map(lambda name: SHORT.get(name, name))
+    return table.drop(columns="set").assign(out_of_domain=outside).set_index(named.rename("set")).reset_index()
 
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
@@ -260,11 +274,14 @@ def checkpoint_heads(lab: Lab, core: Core) -> pd.DataFrame:
 
 
 def by_domain(lab: Lab, table: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
-    """Accuracy in domain, out of domain (mean of its sets) and mixed (mean of these two) for each of `about`."""
+    """Accuracy in domain, out of domain (mean of its sets), mixed (mean of these two), and balanced: the mean of out of
+    domain and of the sets that are entailed. For each of `about`; table: with all sets."""
     inside = table[table["set"] == IN_DOMAIN].groupby(list(about))["accuracy"].mean()
     outside = table[table["set"].isin(settings_of(lab).data.out_of_domain)].groupby(list(about))["accuracy"].mean()
     wide = pd.DataFrame({"in domain": inside, OUT_OF_DOMAIN: outside})
     wide["mixed"] = wide.mean(axis=1)
+    friendly = table[table["set"].map(is_friendly)].groupby(list(about))["accuracy"].mean()
+    wide["balanced"] = (wide[OUT_OF_DOMAIN] + friendly) / 2
     return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
 
 
@@ -306,6 +323,8 @@ def _accuracies(lab: Lab, wanted: Sequence[PrunedUnits], made: Sequence) -> pd.D
             rows.append(
                 about | sizes | {"set": name, "name": short, "accuracy": accuracy, "full": full[one.step][name]}
             )
+    if wanted and not rows:
+        raise TrainingDiverged(f"all {len(wanted)} prunings diverged; lower pruning.learning_rate")
     return pd.DataFrame(rows)
 
 

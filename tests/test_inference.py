@@ -119,6 +119,21 @@ def test_tables_are_read_as_they_are(tmp_path, name):
     assert pairs.labels.tolist() == [ENTAILED, NOT_ENTAILED] and pairs.kinds == tuple(FRAME["subcase"])
 
 
+def test_hans_is_read_in_the_layout_of_its_own_files(tmp_path):
+    """Two columns for a subcase, a slash in one of them, labels by name, and other names for the sentences."""
+    frame = pd.DataFrame({"gold_label": ["non-entailment", "entailment"], "sentence1": ["a sees b", "a slept"],
+                          "sentence2": ["b sees a", "a slept"], "heuristic": ["lexical_overlap", "constituent"],
+                          "subcase": ["ln_subject/object_swap", "ce_adverb"], "template": ["t1", "t2"]})  # fmt: skip
+    pairs = pair_files.read_hans(write(frame, tmp_path / "heuristics_evaluation_set.tsv"))
+    assert pairs.kinds == ("lexical_overlap_ln_subject-object_swap", "constituent_ce_adverb")
+    assert pairs.labels.tolist() == [NOT_ENTAILED, ENTAILED] and pairs.premises[0] == "a sees b"
+    assert pairs.kinds[0] in pair_files.MAIN_SUBCASES
+    numbers = frame.rename(columns={"gold_label": "label"}).assign(label=[1, 0])
+    assert pair_files.read_hans(write(numbers, tmp_path / "hub.parquet")).kinds == pairs.kinds
+    with pytest.raises(DataError, match="odd.tsv: 'constituent_adverb' is no subcase"):
+        pair_files.read_hans(write(frame.assign(subcase=["ln_x", "adverb"]), tmp_path / "odd.tsv"))
+
+
 def test_labels_may_be_names(tmp_path):
     frame = FRAME.assign(label=["neutral", "entailment"]).drop(columns="subcase")
     pairs = pair_files.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=pair_files.CLASSES, kind="mnli")
@@ -128,7 +143,7 @@ def test_labels_may_be_names(tmp_path):
 def test_faults_of_a_table_are_named(tmp_path):
     cases = (
         (FRAME.rename(columns={"hypothesis": "hypothsis"}), "has no column 'hypothesis'; did you mean 'hypothsis'"),
-        (FRAME.assign(label=[0, 7]), "row 2: unknown label '7'; valid: 0, 1"),
+        (FRAME.assign(label=[0, 7]), "row 2: unknown label '7'; valid: entailment, non-entailment"),
         (FRAME.assign(label=[1, 1]), "a pair of 'constituent_ce_adverb' has label 1"),
         (FRAME.drop(columns="subcase"), "has no column 'subcase'"),
     )

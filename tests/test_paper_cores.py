@@ -26,8 +26,8 @@ def test_printed_rows_are_whole():
         assert own["row"].nunique() == number and len(own) == number * sets
     assert table["accuracy"].between(0, 1).all()
     assert not table.duplicated(["place", "target_sparsity", "row", "name"]).any()
-    for place, network in (("Table 3", "bert_mnli"), ("Table 6", "roberta_mnli"), ("Table 8", "gpt2_mnli")):
-        assert paper_cores.SHARED_HEADS[network] == heads[place][0]
+    assert paper_cores.findings("bert_mnli")["core"] == heads["Table 3"][0]
+    assert paper_cores.findings("gpt2_mnli")["core"] == heads["Table 8"][0]
 
 
 def test_rows_that_the_paper_prints_with_a_loss_have_that_loss():
@@ -51,9 +51,11 @@ def test_losses_are_means_over_heads_and_over_sets_out_of_domain():
 
 
 def test_findings_have_no_number_that_the_paper_lacks():
-    assert paper_cores.findings("bert_mnli")["spread 0"] > 10
-    assert math.isnan(paper_cores.findings("gpt2_mnli")["rho"]) and "spread 0" not in paper_cores.findings("gpt2_mnli")
-    assert paper_cores.findings("bert_qqp")["core"] == 8
+    bert = paper_cores.findings("bert_mnli")
+    assert bert["spread out of domain 0"] > 10 and bert["size from onset"] == pytest.approx(-0.2)
+    assert set(paper_cores.findings("gpt2_mnli")) == {"lost out of domain", "core"}
+    assert math.isnan(paper_cores.findings("roberta_mnli")["core"])  # of one sparsity, so not the same thing
+    assert paper_cores.findings("bert_qqp")["core"] == 6
 
 
 @pytest.mark.parametrize("network", ["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"])
@@ -67,6 +69,7 @@ def test_spreads_begin_with_the_lower_sparsity(network):
 def test_places_of_other_networks_and_an_unknown_one():
     assert paper_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
     assert paper_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
+    assert paper_cores.place("Heuristic Core, Figure 5", "gpt2_mnli") is None
     assert paper_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
     with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):
         paper_cores.findings("bert")

@@ -114,7 +114,8 @@ def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
 
 def test_tables_of_the_grid_fit_together(lab):
     sizes = unit_pruning.sizes(lab)
-    assert set(sizes["step"]) == {4, 10} and set(sizes["domain"]) == {"in domain", "out of domain", "mixed"}
+    assert set(sizes["step"]) == {4, 10}
+    assert set(sizes["domain"]) == {"in domain", "out of domain", "mixed", "balanced"}
     assert sizes["effective_size"].isin([1.0, 0.8, 0.5]).all()
     table = unit_pruning.by_sparsity(lab)
     assert sorted(table["sparsity"].unique()) == [0.0, 0.2, 0.5]
@@ -125,8 +126,28 @@ def test_tables_of_the_grid_fit_together(lab):
     assert attention.shape == (len(tokens), len(tokens)) and tokens[0] == "[CLS]" and tokens[-1] == "[SEP]"
 
 
+def test_entailed_sets_stand_beside_those_out_of_domain(lab):
+    every = unit_pruning.pruned(lab)
+    main = unit_pruning.main_sets(lab, every)
+    one = (main["seed"] == 0) & (main["target_sparsity"] == 0.5)
+    of = (every["seed"] == 0) & (every["target_sparsity"] == 0.5)
+    mean = every[of & every["set"].isin(inference.FRIENDLY)]["accuracy"].mean()
+    assert main[one & (main["set"] == "entailed")]["accuracy"].item() == pytest.approx(mean)
+    assert len(main[one]) == 1 + len(inference.ADVERSE) + 1
+    domains = unit_pruning.by_domain(lab, every, ["target_sparsity", "seed"]).set_index(["target_sparsity", "seed"])
+    own = domains.loc[(0.5, 0)].set_index("domain")["accuracy"]
+    assert own["balanced"] == pytest.approx((own["out of domain"] + mean) / 2)
+
+
+def test_a_pair_of_every_set_can_be_read(lab):
+    table = unit_pruning.examples(lab)
+    assert len(table) == 1 + len(inference.KINDS) and set(table["follows"]) == {"yes", "no"}
+    outside = table[table["out_of_domain"]]
+    assert len(outside) == len(inference.ADVERSE) and set(outside["follows"]) == {"no"}
+
+
 def test_findings_can_be_had_of_any_study(lab):
-    pruned = unit_pruning.main_sets(lab, unit_pruning.pruned(lab))
+    pruned = unit_pruning.pruned(lab)
     core = unit_pruning.core_of(unit_pruning.frequencies(lab))
     lost = unit_findings.drops(unit_pruning.ablations(lab, core), lab.study.inference.data.out_of_domain)
     domains = unit_pruning.by_domain(lab, pruned, ["target_sparsity", "seed"])
@@ -219,7 +240,8 @@ def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
     own = lab_of(files / "store", **from_files(files))
     table = unit_pruning.pruned(own)
     sizes = unit_pruning.set_sizes(own)
-    assert sizes["in domain"] == 12 and sizes[pair_files.MAIN_SUBCASES[0]] == 5 and len(sizes) == 18
+    assert sizes["in domain"] == 12 and sizes[pair_files.MAIN_SUBCASES[0]] == 5 and len(sizes) == 19
+    assert sizes["entailed"] == 5 * len(inference.FRIENDLY)
     assert len(table) == 4 * 18 and own.study.inference.data.classes == pair_files.CLASSES
     _, tokens = unit_pruning.attention_map(own, 0, 0)
     assert tokens[0] == "[CLS]"
@@ -237,7 +259,10 @@ def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_n
                         "out_of_domain": [sentence_pairs.DIFFERENT]}  # fmt: skip
     own = lab_of(files / "store", **section)
     table = unit_pruning.pruned(own)
-    assert unit_pruning.set_sizes(own) == {"in domain": 20, sentence_pairs.SAME: 20, sentence_pairs.DIFFERENT: 20}
+    sizes = {"in domain": 20, sentence_pairs.SAME: 20, sentence_pairs.DIFFERENT: 20, "entailed": 20}
+    assert unit_pruning.set_sizes(own) == sizes
+    examples = unit_pruning.examples(own).set_index("set")
+    assert examples["follows"].drop("in domain").to_dict() == {"PAWS (adv.)": "no", "PAWS (equivalent)": "yes"}
     assert set(table["name"]) == {"in domain", "PAWS (adv.)", "PAWS (equivalent)"}
     network, data = inference_steps.load_checkpoint(own, 10), inference_steps.pair_sets(own)
     with torch.no_grad():
@@ -297,7 +322,18 @@ def test_weights_that_are_not_there_are_refused(files):
         ("files", {"train": "a", "hans": "b", "paws": "c"}, "give either 'hans' or 'paws'"),
         ("files", {"train": "a"}, "give either 'hans' or 'paws'"),
         ("files", {"train": "a", "hans": "b", "entailed": "entailmnt"}, "did you mean 'entailment'"),
-        ("files", {"train": "a", "paws": "b"}, "PAWS has no 'lexical_overlap_ln_subject-object_swap'"),
+        (
+            "files",
+            {"train": "a", "paws": "b", "entailed": "entailment"},
+            "PAWS has no 'lexical_overlap_ln_subject-object",
+        ),
+        ("files", {"train": "a", "paws": "b"}, "name the class that means the same"),
+        (
+            "files",
+            {"train": "a", "hans": "b", "out_of_domain": ["constituent_ce_adverb"]},
+            "is entailed, as the heuristic",
+        ),
+        ("files", {"train": "a", "hans": "b", "out_of_domain": ["adverbs"]}, "'adverbs' is no subcase of HANS"),
         ("beside", "bert_mnl", "bert_mnli"),
     ],
 )

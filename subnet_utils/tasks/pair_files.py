@@ -13,8 +13,10 @@ from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, Pairs, 
 CLASSES = ("entailment", "neutral", "contradiction")
 """MNLI's three labels."""
 COLUMNS = ("premise", "hypothesis", "label")
-ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis"}
-"""What the two sentences are called in QQP and in PAWS."""
+ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis",
+           "gold_label": "label", "is_duplicate": "label"}  # fmt: skip
+"""What columns are called in QQP and PAWS, and in MNLI's and HANS's own files."""
+HANS_LABELS = ("entailment", "non-entailment")
 HUB = "hub:"
 """Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
 MAIN_SUBCASES = (
@@ -39,19 +41,20 @@ def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: s
     classes.
     """
     table = _fetched(path) if str(path).startswith(HUB) else _table(Path(path))
-    table = table.rename(columns=ALIASES)
+    own = {name: ours for name, ours in ALIASES.items() if ours not in table}
+    table = table.rename(columns=own)
     for column in COLUMNS:
         if column not in table:
             raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
     names = [str(name) for name in labels] if labels is not None else ["0", "1"]
     found = table["label"].astype(str)
-    if labels is not None and found.isin([str(i) for i in range(len(names))]).all():  # numbers of the same classes
-        found = found.map(lambda number: names[int(number)])
+    numbers = {str(i): name for i, name in enumerate(names) if str(i) not in names}
+    found = found.map(lambda label: numbers.get(label, label))  # classes by name or by number
     unknown = found[~found.isin(names)]
     if len(unknown):
         row = f"row {unknown.index[0] + 1}"
         raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
-    kinds = table["subcase"].astype(str) if "subcase" in table else pd.Series(kind, index=table.index)
+    kinds = _subcases(table) if "subcase" in table else pd.Series(kind, index=table.index)
     return Pairs(
         tuple(table["premise"].astype(str)),
         tuple(table["hypothesis"].astype(str)),
@@ -61,12 +64,19 @@ def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: s
 
 
 def read_hans(path: Path | str) -> Pairs:
-    """HANS, all subcases. Raises DataError for a subcase whose name and label disagree, or without a subcase."""
-    pairs = read_pairs(path)
+    """HANS, all subcases, with the labels 0 and 1 or their names.
+
+    Raises DataError for a subcase whose name is unknown or disagrees with the label, or without a subcase.
+    """
+    pairs = read_pairs(path, labels=HANS_LABELS)
     if not all(pairs.kinds):
         raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
+    try:
+        known = {kind: is_entailed(kind) for kind in set(pairs.kinds)}
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
     for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
-        if label != is_entailed(kind):
+        if label != known[kind]:
             raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
     return pairs
 
@@ -77,6 +87,17 @@ def read_paws(path: Path | str) -> Pairs:
     same = pairs.labels == 1
     labels = torch.where(same, ENTAILED, 1 - ENTAILED)
     return replace(pairs, labels=labels, kinds=tuple(SAME if yes else DIFFERENT for yes in same.tolist()))
+
+
+def _subcases(table: pd.DataFrame) -> pd.Series:
+    """HANS's subcases under their heuristic's name, as in `lexical_overlap_ln_subject-object_swap`: its own files have
+    `lexical_overlap` and `ln_subject/object_swap` in two columns."""
+    own = table["subcase"].astype(str).str.replace("/", "-")
+    if "heuristic" not in table:
+        return own
+    heuristic = table["heuristic"].astype(str)
+    whole = [case.startswith(name) for case, name in zip(own, heuristic, strict=True)]
+    return own.where(whole, heuristic + "_" + own)
 
 
 def _fetched(place: str) -> pd.DataFrame:
