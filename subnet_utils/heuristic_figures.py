@@ -14,6 +14,7 @@ COLORS = {"MNLI": "#111111", "QQP": "#111111", "in domain": "#111111", "SO-Swap"
           "PP-Subj": "#2f7d32", "Rel-Subj": "#85bb65", "Embed-If": "#c8321e", "After-If": "#8c1d40",
           "Embed-Verb": "#e08a6d", "Adverb": "#e8b08c", "PAWS (adv.)": "#c8321e", "entailed": "#9a9a9a"}  # fmt: skip
 """Black in domain, blue lexical overlap, green subsequence, red constituent, gray entailed."""
+IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
 CORE, REST = "#c8321e", "#8a8a8a"
@@ -46,7 +47,7 @@ def dots(ax: Axes, table: pd.DataFrame) -> Axes:
 
 def every_subcase(table: pd.DataFrame) -> Figure:
     """All evaluation sets, one a row, a panel for each sparsity (Figure 12). Line: the full network."""
-    names = list(dict.fromkeys(table["name"]))
+    names = sorted(dict.fromkeys(table["name"]), key=lambda name: name not in IN_DOMAIN_NAMES)
     sparsities = list(dict.fromkeys(table["target_sparsity"]))
     figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.6 + 0.17 * len(names)), sharey=True, squeeze=False)
     for ax, sparsity in zip(axes.flat, sparsities, strict=True):
@@ -72,7 +73,7 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
         x = np.arange(len(seeds)) + (i - (len(names) - 1) / 2) * width
         ax.bar(x, rows, width * 0.92, color=_color(name), label=name)
     ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
-    ax.set(ylabel="accuracy")
+    ax.set(ylabel="accuracy", ylim=(0, 1.03))
     columns = len(names) if len(names) < 6 else -(-len(names) // 2)
     ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
     return ax
@@ -104,7 +105,7 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame) -> Sequence[Axes]:
     axes[1].axhline(sizes["smallest_possible"].min(), color="0.45", ls=":", lw=0.9, zorder=0)
     for ax, label in zip(axes, ("accuracy", "effective size"), strict=True):
         ax.set(xlabel=f"{'thousand ' if unit > 1 else ''}steps of fine-tuning", ylabel=label, ylim=(-0.03, 1.06))
-    axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=1)
+    axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1)
     return axes
 
 
