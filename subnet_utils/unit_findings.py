@@ -217,21 +217,26 @@ def _alike(kept: dict[float, list]) -> dict[str, Any]:
 def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
     """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
 
-    Earlier: the one that generalizes least, as in the paper; one that does not generalize has nothing to lose out of
-    domain, so there its size is small by definition. Therefore also the first one that does generalize (`onset`).
+    Earlier: in domain the first one, out of domain the one that generalizes least; in the paper they are the same. One
+    that does not generalize has nothing to lose out of domain, so there its size is small by definition. Therefore also
+    the first one that does generalize (`onset`).
     """
     outside = sizes[sizes["domain"] == OUT_OF_DOMAIN]
     if outside.empty:
         return []
     accuracies = outside.groupby("step")["accuracy"].first().sort_index()
-    least, first, last = int(accuracies.idxmin()), onset(accuracies), int(accuracies.index.max())
+    least, first = int(accuracies.idxmin()), onset(accuracies)
+    earliest, last = int(accuracies.index.min()), int(accuracies.index.max())
     rows = []
     for domain, start, key, flat in (
         (OUT_OF_DOMAIN, least, "size out of domain", False), (OUT_OF_DOMAIN, first, "size from onset", False),
-        (BALANCED, least, "", False), ("in domain", least, "size in domain", True),
+        (BALANCED, least, "size balanced", False), ("in domain", earliest, "size in domain", True),
     ):  # fmt: skip
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
-        if own.empty or start is None or start == last:
+        if own.empty or start in (None, last):
+            if start == last and key == "size out of domain":
+                about = f"{domain}: change of effective size (no checkpoint is worse there than the last one)"
+                rows.append(_row(3, about, math.nan, key=key, state=OPEN, n=0))
             continue
         change = (own[last] - own[start]).dropna()
         interval = _interval(change)
