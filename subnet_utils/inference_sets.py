@@ -25,7 +25,16 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.study import ROOT
 from subnet_utils.tasks import inference, pair_files
 from subnet_utils.tasks.pair_files import DataError
-from subnet_utils.tasks.sentence_pairs import ENTAILED, Pairs, by_name, first_of_each, is_entailed, take, text_pairs
+from subnet_utils.tasks.sentence_pairs import (
+    ENTAILED,
+    Pair,
+    Pairs,
+    by_name,
+    first_of_each,
+    is_entailed,
+    take,
+    text_pairs,
+)
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
@@ -67,6 +76,11 @@ def first_pairs(lab: Lab) -> pd.DataFrame:
         follows = "yes" if int(pairs.labels[0]) == yes else "no"
         rows.append({"set": name, "premise": pairs.premises[0], "hypothesis": pairs.hypotheses[0], "follows": follows})
     return pd.DataFrame(rows)
+
+
+def judged_pairs(lab: Lab) -> frozenset[Pair]:
+    """All pairs that networks are judged on: none of them may be in what they are trained on."""
+    return frozenset().union(*(text_pairs(pairs) for pairs in _text_sets(lab)[1].values()))
 
 
 def is_friendly(name: str) -> bool:

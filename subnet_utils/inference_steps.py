@@ -41,6 +41,7 @@ from subnet_utils.pair_pretraining import (
     on_device,
     own_of,
     pretrain_pairs,
+    pretraining_spec,
     recipe_of,
     shuffled_batches,
     steps_of,
@@ -101,7 +102,7 @@ def network_spec(lab: Lab) -> dict[str, Any]:
     architecture = settings.architecture.model_dump()
     if settings.architecture.family == "published":
         architecture["weights"] = published_digest(settings.architecture.weights)
-    pretraining = settings.pretraining.model_dump() if settings.pretraining else None
+    pretraining = pretraining_spec(lab) if settings.pretraining else None
     own = {"architecture": architecture, "data": data_spec(lab), "pretraining": pretraining}
     own["finetuning"] = settings.finetuning.model_dump()
     if settings.architecture.family == "published":

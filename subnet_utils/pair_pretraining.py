@@ -7,12 +7,13 @@ sentence, as BERT's pretraining does.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.inference_sets import encoder_of, settings_of
+from subnet_utils.inference_sets import encoder_of, judged_pairs, settings_of
 from subnet_utils.inference_settings import FineTuning, PairPretraining
 from subnet_utils.lab import CHECKPOINT, Lab
 from subnet_utils.models.pairs import MASK, NO_WORD, Encoded, body_of, own_network
@@ -20,6 +21,7 @@ from subnet_utils.pretraining.hidden_words import make_gaps
 from subnet_utils.seeds import generator_for
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
+from subnet_utils.tasks.sentence_pairs import Pairs
 from subnet_utils.training import Recipe, fit
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
@@ -39,8 +41,22 @@ def pretrain_pairs(lab: Lab) -> Artefact:
     settings = settings_of(lab)
     if settings.pretraining is None:
         raise ValueError(f"'{settings.model}' is not pretrained here; add 'pretraining'")
-    spec = {"architecture": settings.architecture.model_dump(), "pretraining": settings.pretraining.model_dump()}
-    return lab.store.make("pair_pretraining", spec, partial(_build_pretraining, lab))
+    return lab.store.make("pair_pretraining", pretraining_spec(lab), partial(_build_pretraining, lab))
+
+
+def pretraining_spec(lab: Lab) -> dict[str, Any]:
+    """What the language model depends on: also the pairs that networks are judged on, which it must not read."""
+    settings = settings_of(lab)
+    return {"architecture": settings.architecture.model_dump(), "pretraining": settings.pretraining.model_dump(),
+            "judged": settings.data.model_dump()}  # fmt: skip
+
+
+def pretraining_pairs(lab: Lab) -> dict[str, Pairs]:
+    """Pairs to be read without labels: train, validation. None of them is among those that networks are judged on."""
+    training = settings_of(lab).pretraining
+    sizes = {"train": training.pairs, "validation": max(1, training.pairs // 20)}
+    return inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=training.seed, about="pretraining",
+                             besides=judged_pairs(lab))  # fmt: skip
 
 
 def own_of(lab: Lab, kind: str, seed: int) -> nn.Module:
@@ -55,10 +71,7 @@ def _build_pretraining(lab: Lab, folder: Path) -> None:
     settings = settings_of(lab)
     training, causal = settings.pretraining, settings.architecture.family == "gpt2"
     network = own_of(lab, "language model", training.seed).to(lab.device)
-    sizes = {"train": training.pairs, "validation": max(1, training.pairs // 20)}
-    pairs = inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=training.seed, about="pretraining")
-    encode = encoder_of(lab)
-    train, validation = (encode(pairs[split]) for split in sizes)
+    train, validation = map(encoder_of(lab), pretraining_pairs(lab).values())
     clozes = partial(_next_words if causal else _hidden_words, training)
 
     def one_interval(interval: int) -> Iterator[Cloze]:

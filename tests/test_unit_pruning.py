@@ -20,7 +20,7 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
-from subnet_utils import inference_steps, pair_pretraining, paper_cores, unit_findings, unit_pruning
+from subnet_utils import inference_sets, inference_steps, pair_pretraining, paper_cores, unit_findings, unit_pruning
 from subnet_utils.inference_steps import PrunedUnits, Units
 from subnet_utils.lab import Lab
 from subnet_utils.models.pairs import SPECIAL, PretrainedError
@@ -71,6 +71,16 @@ def test_no_pair_that_networks_are_judged_on_is_among_those_they_are_trained_on(
         for row in own.inputs["input_ids"].tolist():
             padded = (*row, *[0] * (width - len(row)))[:width]
             assert padded not in known, name
+
+
+def test_no_pair_that_networks_are_judged_on_is_read_in_pretraining(lab):
+    judged = inference_sets.judged_pairs(lab)
+    assert len(judged) == 40 + 10 * len(inference.KINDS)
+    for pairs in pair_pretraining.pretraining_pairs(lab).values():
+        assert not judged & sentence_pairs.text_pairs(pairs)
+    settings = inference_sets.settings_of(lab).pretraining
+    alone = inference.mixture({"train": 3000}, counter=0.25, seed=settings.seed, about="pretraining")["train"]
+    assert judged & sentence_pairs.text_pairs(alone)  # not by chance: of more pairs some are
 
 
 def test_pruned_networks_have_as_many_units_as_the_target_says(lab):

@@ -154,16 +154,18 @@ def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair]
     return _collect({kind: count}, seed=seed, split=split, taken=set(besides))
 
 
-def mixture(sizes: Mapping[str, int], *, counter: float, seed: int, about: str = "") -> dict[str, Pairs]:
-    """Splits of one mix, no pair in two of them: half entailed, half not.
+def mixture(
+    sizes: Mapping[str, int], *, counter: float, seed: int, about: str = "", besides: Set[Pair] = frozenset()
+) -> dict[str, Pairs]:
+    """Splits of one mix, no pair in two of them nor among `besides`: half entailed, half not.
 
     sizes: split -> pairs; counter: share of all pairs for which the heuristic is wrong, evenly over the kinds of
     ADVERSE; about: name of the mix, so that two with one seed are drawn apart. Raises ValueError for a share outside
-    [0, .5].
+    [0, .5], or if there are not as many pairs.
     """
     if not 0 <= counter <= 0.5:
         raise ValueError(f"counter {counter:g} is not possible; give a share of at least 0 and at most .5")
-    taken: set[Pair] = set()
+    taken = set(besides)
     splits = {}
     for split, size in sizes.items():
         wrong = round(size * counter)
