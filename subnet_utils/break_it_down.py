@@ -40,7 +40,8 @@ def train_bases(lab: Lab) -> pd.DataFrame:
     stimuli.render(lab.store, lab.study.pairs(), _base_only, compute=lab.study.compute)
     wanted = networks(lab.study, lab.condition)
     _prepare(lab, wanted)
-    made = make_all(lab, "base", train_base, wanted, "base models")
+    # profiles list their models from small to large
+    made = make_all(lab, "base", train_base, wanted, "base models", work=wanted.index)
     return pd.DataFrame([_base_row(*pair) for pair in zip(wanted, made, strict=True)])
 
 

@@ -38,6 +38,8 @@ from subnet_utils.tasks.sentence_pairs import (
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
+AFTER_SPACE = "\u0120"
+"""How byte pairs write a space before a word."""
 OUT_OF_DOMAIN = "out of domain"
 """The mean of the sets that defy the heuristic."""
 
@@ -97,6 +99,19 @@ def encoder_of(lab: Lab) -> Callable[[Pairs], Encoded]:
     else:
         encode = partial(encode_words, words=inference.words(), types=architecture.family == "bert")
     return lambda pairs: encode(pairs.premises, pairs.hypotheses, pairs.labels)
+
+
+def word_numbers(lab: Lab) -> torch.Tensor | None:
+    """int64 [vocabulary]: equal for tokens that write one word; None if there are no such tokens.
+
+    The byte pairs of GPT-2 and RoBERTa differ after a space, and at a sentence's start by their capital.
+    """
+    architecture = settings_of(lab).architecture
+    if architecture.family != "published":
+        return None
+    tokenizer = published_tokenizer(weights_folder(architecture.weights))
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return torch.from_numpy(pd.factorize(pd.Series(tokens).str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
 
 def data_spec(lab: Lab) -> dict[str, Any]:

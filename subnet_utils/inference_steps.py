@@ -24,6 +24,7 @@ from subnet_utils.inference_sets import (
     published_digest,
     settings_of,
     weights_folder,
+    word_numbers,
 )
 from subnet_utils.lab import CHECKPOINT, Lab, precision_of
 from subnet_utils.masks import units
@@ -278,7 +279,7 @@ def _build_attention(lab: Lab, step: int, folder: Path) -> None:
     network, data = load_checkpoint(lab, step), pair_sets(lab)
     examples = settings_of(lab).data.out_of_domain[:4]
     with _attending(network):
-        save_table(folder / "patterns.parquet", patterns(network, data.sets[IN_DOMAIN]))
+        save_table(folder / "patterns.parquet", patterns(network, data.sets[IN_DOMAIN], word_numbers(lab)))
         maps = {kind: example_maps(network, data.sets[kind], 0) for kind in examples}
     save_tensors(folder / "maps.safetensors", maps)
     save_json(folder / "tokens.json", {kind: _tokens(lab, kind) for kind in examples})

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from subnet_utils import models
 from subnet_utils.settings import Compute
 from subnet_utils.training import progress_bar, resolve_device
 
@@ -97,7 +98,8 @@ def _context() -> multiprocessing.context.BaseContext:
     if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["subnet_utils.steps"])
+    networks = [f"{models.__name__}.{name}" for name in models.FAMILIES.values()]
+    context.set_forkserver_preload(["subnet_utils.steps", "subnet_utils.pretraining.hidden_words", *networks])
     return context
 
 

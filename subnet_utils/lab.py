@@ -77,13 +77,25 @@ class Lab:
         return replace(self, study=self.study.model_copy(update=update), condition="pruned")
 
 
-def make_all(lab: Lab, kind: str, step: Callable, wanted: Sequence[Any], label: str, **more: Any) -> list[Artefact]:
+def make_all(
+    lab: Lab,
+    kind: str,
+    step: Callable,
+    wanted: Sequence[Any],
+    label: str,
+    *,
+    work: Callable[[Any], float] | None = None,
+    **more: Any,
+) -> list[Artefact]:
     """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
 
-    wanted: things with a `spec(lab)`; more: what the step's artefact depends on besides.
+    wanted: things with a `spec(lab)`; work: how long one takes, in any unit: longer ones begin first, lest one worker
+    be busy with the last of them while the others are idle; more: what the step's artefact depends on besides.
     """
-    jobs = [(lab, one) for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
-    run_jobs(step, jobs, compute=lab.study.compute, label=label)
+    missing = [one for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
+    if work is not None:
+        missing.sort(key=work, reverse=True)
+    run_jobs(step, [(lab, one) for one in missing], compute=lab.study.compute, label=label)
     return [step(lab, one) for one in wanted]
 
 

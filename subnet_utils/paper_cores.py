@@ -56,6 +56,12 @@ def spread(network: Network) -> pd.DataFrame:
     return table.assign(name=named).rename(columns=new)[["rank", "name", *new.values()]]
 
 
+def entailed_sets(network: Network) -> tuple[str, ...]:
+    """The entailed subcases that the paper shows one by one: of GPT-2 on MNLI two, of the others none."""
+    _require(network)
+    return FRIENDLY if network == "gpt2_mnli" else ()
+
+
 def ablations(network: Network) -> pd.DataFrame:
     """Accuracy lost without one head of the core and without one other, means: ablated, paper_in_domain,
     paper_out_of_domain (mean over the paper's sets, of GPT-2 without the entailed ones)."""

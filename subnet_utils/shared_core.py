@@ -1,7 +1,8 @@
 """The core of *The Heuristic Core*: heads that all pruned networks share, and how alike two sparsities' heads are.
 
 kept: sparsity -> heads [layers, heads] of each pruned network, 1 where a head is left (`unit_pruning.kept_heads`).
-Pruning seeds are the sample; all networks are pruned from one. Heads are taken as exchangeable, layers apart or not.
+Pruning seeds are the sample; all networks are pruned from one. Heads are taken as exchangeable, all of them or, for
+`core_size`, those of a layer.
 """
 
 import math
@@ -39,26 +40,30 @@ def correlation(kept: dict[float, list]) -> dict[str, float]:
     return {"rho": rho, "low": low, "high": high, "p": p} | about
 
 
-def core_size(kept: dict[float, list], *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+def core_size(
+    kept: dict[float, list], *, within_layers: bool = False, seed: int = 0, draws: int = DRAWS
+) -> dict[str, float]:
     """How many heads all networks share, and how many networks with as many random heads would share.
 
+    within_layers: as many random heads of every layer, so that a layer of which much is kept makes no core by itself.
     expected: exact mean; p, p_less: share of draws in which at least, and at most, as many are shared. low, high: 95%
     of the sizes that the core of as many other pruning seeds would have (`_shares`): a head that is in all by luck
     leaves it, another joins. with_one_left_out: heads that are in all networks but one.
     """
-    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
-    numbers, heads = masks.sum(axis=1), masks.shape[1]
+    masks = np.stack([np.asarray(one) > 0 for group in kept.values() for one in group])
+    pools = masks if within_layers else masks.reshape(len(masks), 1, -1)
+    numbers, heads = pools.sum(axis=2), pools.shape[2]
     size = int(masks.all(axis=0).sum())
     rng = _rng("core", seed)
-    shared = np.ones((draws, heads), dtype=bool)
+    shared = np.ones((draws, *pools.shape[1:]), dtype=bool)
     for number in numbers:
-        shared &= rng.random((draws, heads)).argsort(axis=1) < number
-    chance = shared.sum(axis=1)
+        shared &= rng.random(shared.shape).argsort(axis=2) < number[:, None]
+    chance = shared.sum(axis=(1, 2))
     low, high = np.quantile(_cores_again(kept, rng, draws), (0.025, 0.975))
-    return {"core": size, "expected": float(heads * np.prod(numbers / heads)),
+    return {"core": size, "expected": float(heads * np.prod(numbers / heads, axis=0).sum()),
             "p": (1 + int((chance >= size).sum())) / (1 + draws),
             "p_less": (1 + int((chance <= size).sum())) / (1 + draws), "low": float(low), "high": float(high),
-            "heads": heads, "networks": len(masks),
+            "heads": masks[0].size, "networks": len(masks),
             "with_one_left_out": int(((~masks).sum(axis=0) <= 1).sum())}  # fmt: skip
 
 

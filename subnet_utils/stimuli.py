@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from subnet_utils.jobs import run_jobs
 from subnet_utils.settings import Compute, Data
-from subnet_utils.store import Store, load_tensors, save_tensors
+from subnet_utils.store import Store, key_of, load_tensors, save_tensors
 from subnet_utils.study import BaseSearch, Experiment
 from subnet_utils.tasks import agreement, shapes, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
@@ -47,15 +48,15 @@ def render(
     compute: Compute,
 ) -> None:
     """Render the images that the following jobs will ask for, many sets at a time; language needs no preparation."""
-    jobs = [
-        (store, experiment, task, set_name, split)
-        for experiment, task in pairs if task not in LANGUAGE_TASKS
-        for set_name in sets(task) for split in SPLITS
-        if size_of(experiment.data, set_name, split)
-        and store.find("stimuli", _image_spec(experiment.data, task, set_name, split)) is None
-    ]  # fmt: skip
+    jobs = {}
+    for experiment, task in pairs:
+        wanted = product(sets(task), SPLITS) if task not in LANGUAGE_TASKS else ()
+        for set_name, split in wanted:
+            spec = _image_spec(experiment.data, task, set_name, split)
+            if spec["n"] and store.find("stimuli", spec) is None:
+                jobs[key_of("stimuli", spec)] = (store, experiment, task, set_name, split)  # models may share a set
     if jobs:
-        run_jobs(_render, jobs, compute=compute, label="stimuli")
+        run_jobs(_render, list(jobs.values()), compute=compute, label="stimuli")
 
 
 def _render(*job: Any) -> None:

@@ -167,7 +167,7 @@ def transfers(lab: Lab) -> pd.DataFrame:
     """
     subtasks(lab)
     wanted = _transfers(lab)
-    made = make_all(lab, "transfers", transfer, wanted, "transfers")
+    made = make_all(lab, "transfers", transfer, wanted, "transfers", work=lambda wish: wish.layers * wish.samples)
     rows, faults = [], []
     chances = {wish.induction.target: chance(lab, wish.induction.target) for wish in wanted}
     for wish, artefact in zip(wanted, made, strict=True):

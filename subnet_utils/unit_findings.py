@@ -60,7 +60,7 @@ def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
     The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
     """
     lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
-    lower = lower[~lower["set"].isin((IN_DOMAIN, "entailed"))]
+    lower = lower[[name not in (IN_DOMAIN, "entailed") and not is_friendly(name) for name in lower["set"]]]
     places = lower.pivot_table(index="seed", columns="name", values="accuracy")
     far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))
@@ -159,7 +159,7 @@ def findings(
     `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; paper: of
     `paper_cores.findings`.
     """
-    rows = pd.DataFrame([*_differently(domains), _shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)])
+    rows = pd.DataFrame([*_differently(domains), *_shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)])
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
     return rows
 
@@ -198,13 +198,17 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
 
 
-def _shared(kept: dict[float, list]) -> dict[str, Any]:
-    """2. Heads in all networks, against networks with random heads."""
-    found = core_size(kept)
-    chance = f"by chance {found['expected']:.2g}; the paper: of {HEADS}"
-    about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance})"
-    return _row(2, about, found["core"], key="core", p=found["p"], state=_one_sided(found["p"], found["p_less"]),
-                interval=(found["low"], found["high"]), n=found["networks"])  # fmt: skip
+def _shared(kept: dict[float, list]) -> list[dict[str, Any]]:
+    """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer."""
+    rows = []
+    for within in (False, True):
+        found = core_size(kept, within_layers=within)
+        chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
+        about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance}; the paper: of {HEADS})"
+        rows.append(_row(2, about, found["core"], key="core", p=found["p"], n=found["networks"],
+                         state=_one_sided(found["p"], found["p_less"]),
+                         interval=(found["low"], found["high"])))  # fmt: skip
+    return rows
 
 
 def _alike(kept: dict[float, list]) -> dict[str, Any]:
@@ -239,15 +243,28 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
                 rows.append(_row(3, about, math.nan, key=key, state=OPEN, n=0))
             continue
         change = (own[last] - own[start]).dropna()
-        interval = _interval(change)
-        state = _beside_zero(interval)
+        interval, p = _interval(change), math.nan
         if flat:
             at_ceiling = (own[[start, last]] == 1).all(axis=None)  # no subnetwork of the grid is faithful
             state = OPEN if at_ceiling else _flat(interval)
+        else:
+            p, p_less = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
+            state = _one_sided(p, p_less)
         says = "paper: flat" if flat else "paper: increases"
         about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
-        rows.append(_row(3, about, change.mean(), key=key, interval=interval, state=state, n=len(change)))
+        rows.append(_row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change)))
     return rows
+
+
+def _flipped_signs(changes: np.ndarray, side: str) -> float:
+    """p that a mean change is above 0 ("greater") or below ("less") by chance: were there none, each seed's change
+    could as well have the other sign. Holds where all seeds agree, too, and no deviation can be had; with fewer than
+    five seeds it cannot be below .05."""
+    if len(changes) < 2:  # no permutation test of one value
+        return 1.0
+    found = stats.permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=DRAWS, alternative=side,
+                                   rng=_rng("signs", 0))  # fmt: skip
+    return float(found.pvalue)
 
 
 def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
@@ -263,11 +280,12 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
             why = "no head is in all networks" if not len(inside) else "every head is in all networks"
             rows.append(_row(4, f"{about} ({why})", math.nan, key=f"lost {where}", state=OPEN, n=len(single)))
             continue
-        difference, every = inside.mean() - others.mean(), np.concatenate([inside, others])
-        shuffled = _rng("core against others", 0).permuted(np.tile(every, (DRAWS, 1)), axis=1)
-        drawn = shuffled[:, : len(inside)].mean(axis=1) - shuffled[:, len(inside) :].mean(axis=1)
-        p, p_less = _tails(drawn, difference)
-        rows.append(_row(4, about, difference, key=f"lost {where}", p=p, state=_one_sided(p, p_less), n=len(every)))
+        difference = inside.mean() - others.mean()
+        p, p_less = _tails(_differences(single, column, within_layers=False), difference)
+        rows.append(_row(4, about, difference, key=f"lost {where}", p=p, state=_one_sided(p, p_less), n=len(single)))
+        p, p_less = _tails(_differences(single, column, within_layers=True), difference)
+        rows.append(_row(4, f"{about}, by chance within layers", difference, key=f"lost {where}", p=p,
+                         state=_one_sided(p, p_less), n=len(single)))  # fmt: skip
         core = lost[lost["ablated"] == "core"][column].to_numpy()
         groups = lost[lost["ablated"] == "others"][column].to_numpy()
         if len(core) and len(groups):
@@ -276,6 +294,17 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
             rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", p=p,
                              state=_one_sided(p, p_less), n=len(groups)))  # fmt: skip
     return rows
+
+
+def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> np.ndarray:
+    """Mean loss of the core's heads less that of the others [DRAWS], losses exchanged among heads, or within layers."""
+    rng, shuffled = _rng("core against others", 0), np.tile(single[column].to_numpy(), (DRAWS, 1))
+    layers = single["layer"].to_numpy() if within_layers else np.zeros(len(single))
+    for layer in np.unique(layers):
+        here = layers == layer
+        shuffled[:, here] = rng.permuted(shuffled[:, here], axis=1)
+    inside = single["in_core"].to_numpy(dtype=bool)
+    return shuffled[:, inside].mean(axis=1) - shuffled[:, ~inside].mean(axis=1)
 
 
 def _row(

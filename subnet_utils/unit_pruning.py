@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from subnet_utils import paper_cores
 from subnet_utils.heuristic_core import faithful_sizes
 from subnet_utils.inference_sets import IN_DOMAIN, OUT_OF_DOMAIN, first_pairs, is_friendly, pair_sets, settings_of
 from subnet_utils.inference_steps import (
@@ -100,10 +101,12 @@ def grid(lab: Lab) -> pd.DataFrame:
 
 
 def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows about the in-domain set, then those that count as out of domain, set by set, and then `entailed`: the
-    mean of all sets that are entailed, on which a network that always says no fails."""
-    order = (IN_DOMAIN, *settings_of(lab).data.out_of_domain, ENTAILED_SETS)
-    friendly = table[table["set"].map(is_friendly)]
+    """The rows about the in-domain set, then those that count as out of domain, set by set, then the entailed ones that
+    the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
+    that always says no fails."""
+    settings, friendly = settings_of(lab), table[table["set"].map(is_friendly)]
+    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in paper_cores.entailed_sets(settings.beside)]
+    order = (IN_DOMAIN, *settings.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
     means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
     every = pd.concat([table, means.assign(set=ENTAILED_SETS, name=ENTAILED_SETS)])

@@ -17,8 +17,10 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.models.vision_transformer import VisionTransformer
 from transformers import BertConfig, BertModel
 
-from subnet_utils.models import bert, build, fingerprint, resnet, vit
+from subnet_utils.models import build, fingerprint
+from subnet_utils.models.language import bert
 from subnet_utils.models.staged import StagedModel
+from subnet_utils.models.vision import resnet, vit
 
 SMALL = {
     "bert": {"family": "bert", "layers": 3, "width": 16, "heads": 2, "mlp_width": 32},

@@ -72,31 +72,39 @@ def test_published_weights_that_cannot_be_had_are_named(tmp_path):
             load()
 
 
-def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int]) -> dict[str, float]:
-    """The four shares of one head on one pair, word by word."""
+def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, causal: bool) -> dict[str, float]:
+    """The four shares of one head on one pair, word by word; nan where no word can look."""
     words = [i for i, segment in enumerate(segments) if segment >= 0]
     shares = {name: [] for name in PATTERNS}
     for i in words:
-        twins = [j for j in words if tokens[j] == tokens[i] and segments[j] != segments[i]]
-        if twins:
-            shares["repeated"].append(sum(attention[i, j] for j in twins))
-        shares["previous"].append(attention[i, i - 1])
-        shares["next"].append(attention[i, i + 1])
-        shares["separator"].append(sum(attention[i, j] for j, token in enumerate(tokens) if token == pairs.SEPARATOR))
-    return {name: float(np.mean(values)) for name, values in shares.items()}
+        aims = {
+            "repeated": [j for j in words if tokens[j] == tokens[i] and segments[j] != segments[i]],
+            "previous": [i - 1] if i else [],
+            "next": [i + 1],
+            "separator": [j for j, token in enumerate(tokens) if token == pairs.SEPARATOR],
+        }
+        for name, places in aims.items():
+            reached = [j for j in places if j <= i or not causal]
+            if reached:
+                shares[name].append(sum(attention[i, j] for j in reached))
+    return {name: float(np.mean(values)) if values else np.nan for name, values in shares.items()}
 
 
-def test_shares_of_attention_are_those_counted_word_by_word():
-    model = own_network({"family": "bert", **SMALL}, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("alike", [None, torch.tensor([0, 1, 2, 3, 4, 5, 5, 6, 7])])
+def test_shares_of_attention_are_those_counted_word_by_word(family, alike):
+    model = own_network({"family": family, **SMALL}, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
     model.set_attn_implementation("eager")
     data = encode_words(["a b c"], ["c a"], torch.tensor([0]), words=WORDS, types=True)
-    table = patterns(model, data)
+    table = patterns(model, data, alike)
     maps = example_maps(model, data, 0)
     assert maps.shape == (2, 4, 8, 8) and torch.allclose(maps.sum(dim=-1), torch.ones(2, 4, 8), atol=1e-5)
-    tokens, segments = data.inputs["input_ids"][0].tolist(), data.segments[0].tolist()
+    tokens, segments = data.inputs["input_ids"][0], data.segments[0].tolist()
+    tokens = (tokens if alike is None else alike[tokens]).tolist()
     for row in table.itertuples():
-        expected = by_hand(maps[row.layer, row.head].numpy(), tokens, segments)
+        expected = by_hand(maps[row.layer, row.head].numpy(), tokens, segments, causal=family == "gpt2")
+        assert np.isnan(expected["next"]) == (family == "gpt2")
         for name, share in expected.items():
-            assert getattr(row, name) == pytest.approx(share, abs=1e-5)
-        largest = max(expected, key=expected.get)
+            assert getattr(row, name) == pytest.approx(share, abs=1e-5, nan_ok=True)
+        largest = max((name for name in PATTERNS if expected[name] >= 0), key=expected.get)
         assert row.category == (largest if expected[largest] >= 0.5 else "other")

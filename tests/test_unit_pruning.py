@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import string
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     BertConfig,
     BertModel,
@@ -147,6 +147,19 @@ def test_entailed_sets_stand_beside_those_out_of_domain(lab):
     domains = unit_pruning.by_domain(lab, every, ["target_sparsity", "seed"]).set_index(["target_sparsity", "seed"])
     own = domains.loc[(0.5, 0)].set_index("domain")["accuracy"]
     assert own["balanced"] == pytest.approx((own["out of domain"] + mean) / 2)
+
+
+def test_the_entailed_sets_that_the_paper_shows_of_its_network_stand_beside_ours(lab):
+    section = lab.study.inference.model_copy(update={"beside": "gpt2_mnli"})
+    beside_gpt2 = Lab(lab.study.model_copy(update={"inference": section}), lab.store)
+    every = unit_pruning.pruned(beside_gpt2)
+    main = unit_pruning.main_sets(beside_gpt2, every)
+    assert set(main["name"]) - set(unit_pruning.main_sets(lab, every)["name"]) == {"Embed-Since"}
+    assert "Embed-Since" not in set(unit_findings.differing(main)["name"])
+    table = unit_findings.beside_paper(
+        unit_findings.spread(main, unit_pruning.set_sizes(beside_gpt2)), paper_cores.spread("gpt2_mnli")
+    )
+    assert table.set_index("name").loc["Embed-Since", "paper_full"].tolist() == [0.888, 0.888]
 
 
 def test_a_pair_of_every_set_can_be_read(lab):
@@ -375,22 +388,42 @@ def test_a_study_without_the_section_says_so():
 
 @pytest.mark.parametrize("family", ["roberta", "gpt2"])
 def test_published_networks_of_other_families_are_pruned_too(files, family):
-    """With a byte-level tokenizer as theirs; GPT-2 has no padding token and numbers no sentences."""
+    """With byte pairs as theirs; GPT-2 has no padding token and numbers no sentences."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if family == "roberta" else ["<|endoftext|>"]
-    letters = [*special, "\u0120", *string.ascii_lowercase, ",", "-"]  # the first one is what they write for a space
-    vocabulary, size, weights = {letter: i for i, letter in enumerate(letters)}, len(letters), files / family
+    pairs = pd.read_csv(files / "mnli.tsv", sep="\t")
+    byte_pairs, weights = ByteLevelBPETokenizer(), files / family
+    byte_pairs.train_from_iterator(pairs["premise"], vocab_size=500, min_frequency=1, special_tokens=special)
+    (files / "pieces").mkdir()
+    vocabulary, merges = byte_pairs.save_model(str(files / "pieces"))
+    size = byte_pairs.get_vocab_size()
     if family == "roberta":
-        RobertaTokenizerFast(vocab=vocabulary, merges=[]).save_pretrained(weights)
+        tokenizer = RobertaTokenizerFast(vocab=vocabulary, merges=merges)
         config = RobertaConfig(vocab_size=size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                               intermediate_size=24, max_position_embeddings=130, pad_token_id=1)  # fmt: skip
+                               intermediate_size=24, max_position_embeddings=60, pad_token_id=1)  # fmt: skip
         RobertaModel(config).save_pretrained(weights)
     else:
-        GPT2TokenizerFast(vocab=vocabulary, merges=[]).save_pretrained(weights)
-        GPT2Model(GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=128,
+        tokenizer = GPT2TokenizerFast(vocab=vocabulary, merges=merges)
+        GPT2Model(GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=48,
                              bos_token_id=0, eos_token_id=0)).save_pretrained(weights)  # fmt: skip
+    tokenizer.save_pretrained(weights)
     section = from_files(files)
-    section["architecture"] = {"family": "published", "weights": str(weights), "max_length": 96}
+    section["architecture"] = {"family": "published", "weights": str(weights), "max_length": 48}
     own = lab_of(files / "store", **section)
     table = unit_pruning.pruned(own)
     assert len(table) == 4 * 18 and np.isfinite(table["accuracy"]).all()
-    assert len(unit_pruning.attention(own, unit_pruning.Core(()))) == 4
+    attention = unit_pruning.attention(own, unit_pruning.Core(()))
+    assert len(attention) == 4 and attention["repeated"].gt(0).all()
+    assert attention["next"].isna().all() == (family == "gpt2")
+    read_as_text_and_by_words(inference_steps.pair_sets(own).train, pairs, tokenizer, inference_sets.word_numbers(own))
+
+
+def read_as_text_and_by_words(train, pairs: pd.DataFrame, tokenizer, numbers: torch.Tensor) -> None:
+    """What a network takes says what the pairs say, and a word has one number at a sentence's start and within it."""
+    texts = {(row.premise, row.hypothesis) for row in pairs.itertuples()}
+    for tokens, segments in zip(train.inputs["input_ids"], train.segments, strict=True):
+        sides = [tokens[segments == side] for side in (0, 1)]
+        assert tuple(map(tokenizer.decode, sides)) in texts
+        words = [tokenizer.decode(side).split() for side in sides]
+        assert set(numbers[sides[1]].tolist()) <= set(numbers[sides[0]].tolist()) or not set(words[1]) <= set(words[0])
+    after_space, alone = (tokenizer.encode(text, add_special_tokens=False) for text in (" the", "the"))
+    assert after_space != alone and numbers[after_space].equal(numbers[alone]) and len(alone) == 1

@@ -1,29 +1,28 @@
 """Networks as named stages: `build` makes any of them from a plain description and a seed."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from subnet_utils.names import nearest
 
-from .causal import gpt2
-from .classifiers import resnet_classifier, vit_classifier
-from .language import bert
 from .staged import StagedModel, fingerprint
-from .vision import require_resolution, resnet, vit
 
-__all__ = ["FAMILIES", "StagedModel", "bert", "build", "fingerprint", "gpt2", "resnet", "vit"]
+__all__ = ["FAMILIES", "StagedModel", "build", "fingerprint"]
 
 FAMILIES = {
-    "bert": bert,
-    "gpt2": gpt2,
-    "resnet": resnet,
-    "vit": vit,
-    "resnet_classifier": resnet_classifier,
-    "vit_classifier": vit_classifier,
+    "bert": "language",
+    "gpt2": "causal",
+    "resnet": "vision",
+    "vit": "vision",
+    "resnet_classifier": "classifiers",
+    "vit_classifier": "classifiers",
 }
+"""Family -> the module whose function of that name makes such networks. A module is imported when it is first needed:
+transformers and torchvision take seconds, and a notebook whose networks are all there needs neither."""
 FROM_DATA = ("vocabulary", "resolution")
 """Sizes that follow from the data, given to `build` beside the architecture."""
 
@@ -51,14 +50,17 @@ def build(
     family = architecture.get("family")
     if family not in FAMILIES:
         raise ValueError(f"unknown model family '{family}'; {nearest(family, FAMILIES)}")
-    parameters = inspect.signature(FAMILIES[family]).parameters
+    make: Callable[..., StagedModel] = getattr(import_module(f"{__name__}.{FAMILIES[family]}"), family)
+    parameters = inspect.signature(make).parameters
     given = {"vocabulary": vocabulary, "resolution": resolution}
     from_data = {key: value for key, value in given.items() if key in parameters and value is not None}
     _require_keys(family, sizes, parameters, from_data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        model = FAMILIES[family](**sizes, **from_data)
+        model = make(**sizes, **from_data)
     if family == "resnet" and resolution is not None:
+        from .vision import require_resolution
+
         require_resolution(resolution, model.stages["stem"].pixels.reduction)
     return model
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from subnet_utils.names import nearest
 
@@ -99,6 +98,8 @@ class StagedModel(nn.Module):
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """Attribute names of the maskable weights that a module holds itself, not through its children."""
+    from transformers.pytorch_utils import Conv1D  # seconds to import
+
     if isinstance(module, nn.Linear | nn.Conv2d | Conv1D):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):

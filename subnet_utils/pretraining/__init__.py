@@ -20,7 +20,6 @@ from subnet_utils.study import Experiment
 from subnet_utils.tasks import tokenization
 from subnet_utils.training import autocast, resolve_device
 
-from .hidden_words import grammatical, masked_language_model
 from .views import simclr
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -99,6 +98,8 @@ def _from_images(store: Store, experiment: Experiment, model: StagedModel, **opt
 
 def _from_sentences(store: Store, experiment: Experiment, model: StagedModel, **options: Any) -> pd.DataFrame:
     """The masked language model on sentences of the tasks, validated on a tenth as many others."""
+    from .hidden_words import grammatical, masked_language_model  # seconds to import
+
     settings = experiment.pretraining
     draw = partial(grammatical, settings.tasks, seed=settings.seed, tokenizer=tokenization.tokenizer())
     sentences = draw("train", limit=settings.sentences)
