@@ -1,14 +1,17 @@
 """Networks of every condition at the smallest size: pretrained, pruned, untrained; and what a study may ask for."""
 
 import shutil
+from dataclasses import dataclass
 
 import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from subnet_utils import break_it_down, ledger
-from subnet_utils.lab import Lab, best_pruning, load_base, pretrain, prune, prunings, train_base
+from subnet_utils import break_it_down, ledger, stimuli
+from subnet_utils.lab import Lab, best_pruning, load_base, make_all, pretrain, prune, prunings, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.settings import Compute
+from subnet_utils.store import Store, save_json
 from subnet_utils.study import Study, StudyError
 from subnet_utils.tasks import tokenization
 from subnet_utils.training import TrainingDiverged
@@ -24,6 +27,40 @@ def lab(tmp_path_factory):
 def pruned(lab):
     table = break_it_down.effects(lab.pruned())
     return table, break_it_down.networks(lab.pruned().study, "pruned")
+
+
+def test_longer_work_begins_first_and_results_keep_their_order(lab, tmp_path):
+    @dataclass(frozen=True)
+    class Wanted:
+        minutes: int
+
+        def spec(self, lab):
+            return {"minutes": self.minutes}
+
+    begun = []
+
+    def step(lab, wanted):
+        def build(folder):
+            begun.append(wanted.minutes)
+            save_json(folder / "result.json", wanted.minutes)
+
+        return lab.store.make("dull", wanted.spec(lab), build)
+
+    alone = Lab.open(lab.study.model_copy(update={"compute": Compute(workers=1)}), tmp_path)
+    wanted = [Wanted(minutes) for minutes in (2, 5, 1, 3)]
+    made = make_all(alone, "dull", step, wanted[:1], "dull", work=lambda one: one.minutes)
+    made = make_all(alone, "dull", step, wanted, "dull", work=lambda one: one.minutes)
+    assert [artefact.json("result") for artefact in made] == [2, 5, 1, 3]
+    assert begun == [2, 5, 3, 1]  # the first was there already
+
+
+def test_sets_that_models_share_are_rendered_once(tmp_path, monkeypatch):
+    study = Study.load("tiny")
+    rendered = []
+    monkeypatch.setattr(stimuli, "run_jobs", lambda step, jobs, **_: rendered.extend(jobs))
+    stimuli.render(Store(tmp_path), study.pairs(), lambda task: ("base",), compute=study.compute)
+    models = {experiment.model for experiment, task in study.pairs() if task == "number-contact"}
+    assert len(models) > 1 and len(rendered) == 3  # train, validation, test
 
 
 def test_pruning_zeroes_weights_and_changes_none(lab, pruned):

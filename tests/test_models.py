@@ -2,6 +2,8 @@
 
 import copy
 import math
+import subprocess
+import sys
 
 import subnet_utils  # noqa: F401 - before torchvision, which may need the operators that it declares
 
@@ -464,3 +466,15 @@ def test_damaged_pretrained_weights_are_refused(pretrained, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(damaged)
     with pytest.raises(ValueError, match="cannot be loaded: .*; give a folder with config.json"):
         small("bert", pretrained=str(tmp_path))
+
+
+def test_libraries_that_take_seconds_are_imported_when_a_network_is_built():
+    program = (
+        "import sys, subnet_utils.break_it_down, subnet_utils.notebook\n"
+        "heavy = ('torchvision', 'transformers.modeling_utils')\n"
+        "assert not [name for name in heavy if name in sys.modules]\n"
+        "from subnet_utils.models import build\n"
+        "build({'family': 'bert', 'layers': 2, 'width': 8, 'heads': 2, 'mlp_width': 16}, seed=0, vocabulary=9)\n"
+        "assert 'transformers.modeling_utils' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
