@@ -260,12 +260,13 @@ def test_one_network_at_a_sparsity_leaves_the_correlation_without_an_interval():
 
 def test_networks_that_differ_most_are_chosen():
     points = {0: (0.0, 0.0), 1: (0.1, 0.0), 2: (1.0, 0.0), 3: (0.9, 0.1), 4: (0.4, 0.8)}
+    sets = (X, Y, "constituent_ce_z", IN_DOMAIN)
     rows = [{"target_sparsity": sparsity, "seed": seed, "set": name, "name": name, "accuracy": value}
             for sparsity in (0.3, 0.5) for seed, point in points.items()
-            for name, value in zip(("a", "b", IN_DOMAIN), (*point, 0.9), strict=True)]  # fmt: skip
+            for name, value in zip(sets, (*point, 5 * seed, 0.9), strict=True)]  # fmt: skip
     table = unit_findings.differing(pd.DataFrame(rows))
     assert sorted(table["seed"].unique()) == [0, 2, 4] and len(table) == 6
-    assert set(table["target_sparsity"]) == {0.3} and IN_DOMAIN not in set(table["set"])
+    assert set(table["target_sparsity"]) == {0.3} and set(table["set"]) == {X, Y}
     two = pd.DataFrame(rows)
     assert sorted(unit_findings.differing(two[two["seed"] < 2])["seed"].unique()) == [0, 1]
     one = unit_findings.differing(two[two["seed"] == 2])
