@@ -5,10 +5,11 @@ from pathlib import Path
 
 import hypothesis
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
-import subnet_utils  # noqa: F401  (before any test imports transformers: it makes torchvision importable)
+from subnet_utils import figures  # before any test imports transformers: the package makes torchvision importable
 
 # In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)
@@ -26,3 +27,12 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("artifacts")
         patch.setenv("SUBNET_ARTIFACTS", str(folder))
         yield folder
+
+
+@pytest.fixture
+def paper_style() -> Iterator[None]:
+    """The project's style for one test, whose figures are closed after it."""
+    with plt.rc_context():
+        figures.style()
+        yield
+        plt.close("all")

@@ -13,7 +13,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
-from subnet_utils import control_figures, figures
+from subnet_utils import control_figures
 from subnet_utils.control_figures import CONTROLS, LIMITS
 from subnet_utils.figures import BASE_MARKERS, CONDITIONS
 from subnet_utils.masks.overlap import OVERALL
@@ -21,19 +21,12 @@ from subnet_utils.models import build
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn
 
 RED, GRAY = (CONDITIONS[name].color for name in ("ablated", "below"))
+pytestmark = pytest.mark.usefixtures("paper_style")
 FAMILIES = {
     "resnet": {"block": "bottleneck", "depths": [1, 1, 1, 2], "width": 4, "head_width": 8},
     "bert": {"layers": 2, "width": 8, "heads": 2, "mlp_width": 16},
     "vit": {"layers": 2, "width": 8, "heads": 2, "mlp_width": 16, "patch": 8},
 }
-
-
-@pytest.fixture(autouse=True)
-def _style():
-    with plt.rc_context():
-        figures.style()
-        yield
-        plt.close("all")
 
 
 def maskable(family: str, start: int = 0) -> tuple[str, ...]:

@@ -19,20 +19,13 @@ from subnet_utils import figures, reference
 from subnet_utils.figures import BASE_MARKERS, CONDITIONS
 from subnet_utils.statistics import clamped_difference
 
+pytestmark = pytest.mark.usefixtures("paper_style")
 BLUE, RED, GRAY, BLACK = (CONDITIONS[name].color for name in ("subnetwork", "ablated", "below", "paper"))
 MACHADO = {  # severity 1.0, linear RGB (Machado, Oliveira and Fernandes 2009, table 1)
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
     "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
-
-
-@pytest.fixture(autouse=True)
-def _style():
-    with plt.rc_context():
-        figures.style()
-        yield
-        plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,25 @@
 """What the README says of notebook 08's results is in the tables that it links."""
 
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from subnet_utils.study import ROOT
 
-LAPTOP = ROOT / "figures" / "laptop"
+LAPTOP, MINILM = (ROOT / "figures" / profile for profile in ("laptop", "minilm"))
+
+
+def readme(beginning: str) -> str:
+    """The paragraph that begins so."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.search(rf"^{re.escape(beginning)}.*$", text, flags=re.MULTILINE)[0]
 
 
 @pytest.fixture(scope="module")
 def paragraph() -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.search(r"^Do all subnetworks share a core\?.*$", text, flags=re.MULTILINE)[0]
+    return readme("Do all subnetworks share a core?")
 
 
 def short(value: float, digits: int = 2) -> str:
@@ -21,15 +27,19 @@ def short(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".replace("0.", ".", 1)
 
 
-def finding(beginning: str) -> pd.Series:
-    """The first row whose statistic begins so."""
-    table = pd.read_csv(LAPTOP / "core_own_findings.csv")
-    return table[table["statistic"].str.startswith(beginning)].iloc[0]
+def finding(beginning: str, folder: Path = LAPTOP, *, row: int = 0) -> pd.Series:
+    """A row, the first one, whose statistic begins so."""
+    table = pd.read_csv(folder / "core_own_findings.csv")
+    return table[table["statistic"].str.startswith(beginning)].iloc[row]
 
 
 def lower_sparsity(name: str) -> pd.Series:
     table = pd.read_csv(LAPTOP / "core_own_spread.csv")
     return table[table["target_sparsity"] == table["target_sparsity"].min()].set_index("name").loc[name]
+
+
+def by_chance(core: pd.Series) -> str:
+    return re.search(r"by chance ([\d.e-]+);", core["statistic"])[1].replace("0.", ".", 1)
 
 
 def test_accuracies_are_those_of_the_table(paragraph):
@@ -46,9 +56,11 @@ def test_spread_and_core_are_those_of_the_table(paragraph):
     compared = f"(p = {short(wide['p'], 4)}; in the paper's numbers {wide['paper_value']:.0f} times)"
     assert f"{wide['our_value']:.0f} times that in domain {compared}" in paragraph
     core = finding("heads in all")
-    by_chance = re.search(r"by chance ([\d.e-]+);", core["statistic"])[1].replace("0.", ".", 1)
     assert f"All {core['n']} pruned networks share {core['our_value']:.0f} of the 32 heads" in paragraph
-    assert f"by chance {by_chance} are expected; the paper {core['paper_value']:.0f} of 144" in paragraph
+    assert f"by chance {by_chance(core)} are expected; the paper {core['paper_value']:.0f} of 144" in paragraph
+    categories = pd.read_csv(LAPTOP / "core_own_categories.csv").set_index("category")["in the core"]
+    assert categories["repeated"] == 1 and categories.sum() == core["our_value"] == 2
+    assert "one of the two gives more than half of its attention to the same word" in paragraph
 
 
 def test_the_last_findings_are_those_of_the_table(paragraph):
@@ -59,7 +71,23 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     within = finding("accuracy lost balanced without one head: core less others, by chance within layers")
     assert f"within layers p = {short(within['p'])})" in paragraph
     sizes = finding("out of domain: change of effective size")
-    assert f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'])}" in paragraph
+    assert f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'])} with five seeds)" in paragraph
+    onset = finding("out of domain: change of effective size", row=1)
+    assert (onset["n"], round(onset["p"], 3)) == (5, 0.375)
+    assert f"(+{short(onset['our_value'])}, p = .38)" in paragraph
     gone = pd.read_csv(LAPTOP / "core_own_mlps.csv")
     low, high = (f"{row.mlps_pruned} of {row.mlps}" for row in gone.itertuples())
     assert f"{low} and {high}" in paragraph
+
+
+def test_real_pairs_are_those_of_their_tables():
+    paragraph = readme("On real pairs, MiniLM")
+    spread = pd.read_csv(MINILM / "core_own_random.csv").set_index(["name", "target_sparsity"]).loc["in domain"]
+    pruned, random = (spread[f"{kind}: mean"].map("{:.0%}".format).tolist() for kind in ("pruned", "random units"))
+    assert f"({spread['full'].iloc[0]:.0%} in domain" in paragraph
+    assert f"keeps {' and '.join(pruned)} when 15% and 30%" in paragraph and f"({' and '.join(random)})" in paragraph
+    core = finding("heads in all", MINILM)
+    assert f"share {core['our_value']:.0f} heads where {by_chance(core)} are expected" in paragraph
+    lost = pd.read_csv(MINILM / "core_own_table_3.csv").set_index("ablated")["in_domain"]
+    at_once, others = (lost[name] for name in ("all heads of the core", "as many others at once, mean"))
+    assert f"costs {100 * at_once:.0f} points in domain and eight others {short(100 * others, 1)}" in paragraph
