@@ -72,14 +72,15 @@ def test_no_pair_that_networks_are_judged_on_is_among_those_they_are_trained_on(
             assert padded not in known, name
 
 
-def test_no_pair_that_networks_are_judged_on_is_read_in_pretraining(lab):
-    judged = inference_sets.judged_pairs(lab)
+def test_no_pair_that_networks_are_judged_on_is_read_in_pretraining(tmp_path):
+    own = lab_of(tmp_path, pretraining=SECTION["pretraining"] | {"pairs": 3000})
+    judged = inference_sets.judged_pairs(own)
     assert len(judged) == 40 + 10 * len(inference.KINDS)
-    for pairs in pair_pretraining.pretraining_pairs(lab).values():
+    for pairs in pair_pretraining.pretraining_pairs(own).values():
         assert not judged & sentence_pairs.text_pairs(pairs)
-    settings = inference_sets.settings_of(lab).pretraining
-    alone = inference.mixture({"train": 3000}, counter=0.25, seed=settings.seed, about="pretraining")["train"]
-    assert judged & sentence_pairs.text_pairs(alone)  # not by chance: of more pairs some are
+    sizes, counter = {"train": 3000}, pair_pretraining.COUNTER_IN_PRETRAINING
+    unasked = inference.mixture(sizes, counter=counter, seed=0, about="pretraining")["train"]
+    assert judged & sentence_pairs.text_pairs(unasked)  # of so many, some would be among them
 
 
 def test_pretraining_is_done_anew_when_other_pairs_are_judged(tmp_path):
