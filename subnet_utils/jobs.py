@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
@@ -42,9 +43,18 @@ class WorkerDied(RuntimeError):
     """A worker process was killed from outside; the message names the run and the remedy."""
 
 
-def run_jobs(function: Callable[..., Any], jobs: Sequence[tuple], *, compute: Compute, label: str) -> list[Any]:
+def run_jobs(
+    function: Callable[..., Any],
+    jobs: Sequence[tuple],
+    *,
+    compute: Compute,
+    label: str,
+    shared: Callable[..., Any] | None = None,
+) -> list[Any]:
     """Results of `function(*job)` for every job, in order.
 
+    shared(*job): what a job has in common with others that its process keeps in memory, such as a network and the
+    outputs of its frozen stages; such jobs go to the same worker, as long as no other one is idle.
     The first exception (an interrupt, too) ends the run and is raised here; jobs still at work are killed, and go on
     from their checkpoints in the next run. Raises WorkerDied if a worker process is killed from outside.
     """
@@ -54,17 +64,50 @@ def run_jobs(function: Callable[..., Any], jobs: Sequence[tuple], *, compute: Co
         keep_freed_memory()
         with progress_bar(len(jobs), label) as advance:
             return [_and_advance(function(*job), advance) for job in jobs]
-    with progress_bar(len(jobs), label) as advance, _pool(workers, compute.threads) as pool:
-        futures = [pool.submit(function, *job) for job in jobs]
-        for future in futures:
-            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else advance({}))
+    with progress_bar(len(jobs), label) as advance, _pools(workers, compute.threads) as pools:
+        order = _Order([shared(*job) if shared else None for job in jobs])
+        results, running, idle = {}, {}, list(range(workers))
         try:
-            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-                future.result()
+            while len(results) < len(jobs):
+                for worker in idle:
+                    number = order.next_for(worker)
+                    if number is not None:
+                        running[pools[worker].submit(function, *jobs[number])] = worker, number
+                idle = []
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    worker, number = running.pop(future)
+                    results[number] = future.result()
+                    idle.append(worker)
+                    advance({})
         except BrokenProcessPool:
             remedy = "memory may have run out; set compute.workers lower and run again, finished work is kept"
             raise WorkerDied(f"{label}: a worker process was killed; {remedy}") from None
-        return [future.result() for future in futures]
+        return [results[number] for number in range(len(jobs))]
+
+
+class _Order:
+    """Which of the waiting jobs a worker takes: of those that share something with its last one the first, else of what
+    no other worker is at, else of what most jobs are left of."""
+
+    def __init__(self, shared: Sequence[Any]) -> None:
+        self._waiting: dict[Any, deque[int]] = {}
+        self._at: dict[int, Any] = {}
+        for number, key in enumerate(shared):
+            self._waiting.setdefault(key, deque()).append(number)
+
+    def next_for(self, worker: int) -> int | None:
+        """The number of the job, None if none waits."""
+        if not self._waiting:
+            return None
+        if self._at.get(worker, self) not in self._waiting:
+            free = [key for key in self._waiting if key not in self._at.values()]
+            most = max(self._waiting, key=lambda key: len(self._waiting[key]))
+            self._at[worker] = free[0] if free else most
+        key = self._at[worker]
+        number = self._waiting[key].popleft()
+        if not self._waiting[key]:
+            del self._waiting[key]
+        return number
 
 
 def _and_advance(result: Any, advance: Callable) -> Any:
@@ -73,17 +116,18 @@ def _and_advance(result: Any, advance: Callable) -> Any:
 
 
 @contextmanager
-def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose workers end at once when the block is left by an exception, or when this process is killed.
+def _pools(workers: int, threads: int) -> Iterator[list[ProcessPoolExecutor]]:
+    """Pools of one worker each, which end at once when the block is left by an exception, or when this process is
+    killed.
 
     Every worker waits for the end of a pipe that only this process holds open.
     """
     context = _context()
     watched, held = context.Pipe(duplex=False)
     start = {"initializer": _start_worker, "initargs": (threads, watched)}
-    with watched, held, ProcessPoolExecutor(workers, mp_context=context, **start) as pool:
+    with watched, held, ExitStack() as stack:
         try:
-            yield pool
+            yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=context, **start)) for _ in range(workers)]
         except BaseException:
             held.close()
             raise

@@ -85,17 +85,20 @@ def make_all(
     label: str,
     *,
     work: Callable[[Any], float] | None = None,
+    shared: Callable[[Any], Any] | None = None,
     **more: Any,
 ) -> list[Artefact]:
     """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
 
     wanted: things with a `spec(lab)`; work: how long one takes, in any unit: longer ones begin first, lest one worker
-    be busy with the last of them while the others are idle; more: what the step's artefact depends on besides.
+    be busy with the last of them while the others are idle; shared: what several have in common that a worker keeps in
+    memory, see `run_jobs`; more: what the step's artefact depends on besides.
     """
     missing = [one for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
     if work is not None:
         missing.sort(key=work, reverse=True)
-    run_jobs(step, [(lab, one) for one in missing], compute=lab.study.compute, label=label)
+    common = None if shared is None else lambda lab, one: shared(one)
+    run_jobs(step, [(lab, one) for one in missing], compute=lab.study.compute, label=label, shared=common)
     return [step(lab, one) for one in wanted]
 
 

@@ -6,6 +6,7 @@ size, which give every ablation effect a permutation p-value, and ablations by o
 """
 
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
@@ -58,14 +59,14 @@ def null_draws(lab: Lab) -> pd.DataFrame:
     """
     masks = _with_controls(lab, break_it_down.used_masks(lab))
     draws = lab.study.controls.draws
-    made = make_all(lab, "null", null_effects, masks, "random subnetworks", draws=draws)
+    made = make_all(lab, "null", null_effects, masks, "random subnetworks", shared=attrgetter("prefix"), draws=draws)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
     masks = _with_controls(lab, break_it_down.used_masks(lab))
-    made = make_all(lab, "ablations", other_ablations, masks, "other ablations")
+    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", shared=attrgetter("prefix"))
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 

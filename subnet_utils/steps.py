@@ -56,6 +56,11 @@ class Mask:
     point: search.Point
     seed: int
 
+    @property
+    def prefix(self) -> tuple[Network, str]:
+        """The network and the first masked stage: masks that have both in common share the frozen prefix's outputs."""
+        return self.base, self.point.start
+
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the mask depends on; the base itself among it, so that a base rebuilt elsewhere has masks of its own."""
         experiment = self.base.experiment

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+SHORT = 32
+"""Scores in a row up to which softmax is written out on a CPU."""
+
 
 def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None) -> Tensor:
     """softmax(q k^T / sqrt(d)) v, [..., heads, L, d] each.
@@ -17,7 +20,59 @@ def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None
     """
     if query.is_cuda:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)
+    return softmax(query @ key.transpose(-1, -2), keep, 1 / math.sqrt(query.shape[-1])) @ value
+
+
+def softmax(scores: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    """softmax(scale * scores) over the last dimension, 0 where `keep`, which broadcasts to the scores, is False."""
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf)
-    return scores.softmax(dim=-1) @ value
+    if scores.is_cuda or scores.shape[-1] > SHORT:
+        return (scale * scores).softmax(dim=-1)
+    return ShortSoftmax.apply(scores, scale)
+
+
+class ShortSoftmax(torch.autograd.Function):
+    """Softmax over rows of a few numbers: on a CPU torch's kernel takes three times as long for rows shorter than its
+    vectors, of which it handles one at a time. Computed in float32 at the least, as there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, scale: float) -> Tensor:
+        """scores: [..., L], a finite one in each row."""
+        exact = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+        weights = ((exact - exact.amax(dim=-1, keepdim=True)) * scale).exp()
+        return (weights / weights.sum(dim=-1, keepdim=True)).to(scores.dtype)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        """Keep what the gradient needs: the result."""
+        ctx.scale = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        """scale p (g - sum p g)."""
+        (result,) = ctx.saved_tensors
+        weights = result.float() if result.dtype in (torch.bfloat16, torch.float16) else result
+        weighted = weights * gradient
+        inner = weighted.sum(dim=-1, keepdim=True)
+        return ((weighted - weights * inner) * ctx.scale).to(gradient.dtype), None
+
+
+def attend_once(
+    query: Tensor, hidden: Tensor, key_weight: Tensor, value_weight: Tensor, keep: Tensor | None = None
+) -> Tensor:
+    """`attend` for one query an item, without the keys and values of its tokens: [m, width], but for the values' bias.
+
+    query: [m, heads, d]; hidden: [m, L, width]; weights of the key and value projections: [width, width]; keep: [m, L].
+    A score is q (K x) = (q K) x, and the weighted sum of values V x is V of the weighted sum of x. So both matrices
+    meet one vector an item and head instead of L an item: the products are those of a single token. The keys' bias adds
+    the same to all scores of an item, which softmax does not see.
+    """
+    heads, size = query.shape[-2:]
+    probes = query.transpose(0, 1) @ key_weight.unflatten(0, (heads, size))
+    scores = probes.transpose(0, 1) @ hidden.transpose(1, 2)
+    read = softmax(scores, None if keep is None else keep[:, None, :], 1 / math.sqrt(size)) @ hidden
+    return (read.transpose(0, 1) @ value_weight.unflatten(0, (heads, size)).transpose(1, 2)).transpose(0, 1).flatten(1)

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
-from .attention import attend
+from .attention import attend, attend_once
+from .packing import Spread, Take, packed
 from .staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
@@ -46,8 +48,8 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: (hidden, keep) -> (hidden, keep).
 
-    first_only: compute the new hidden state of [CLS] alone (keys and values still come from all tokens). The
-    embedding is [CLS] of the last layer, so the other tokens' last hidden states would be thrown away.
+    first_only: compute the new hidden state of [CLS] alone. The embedding is [CLS] of the last layer, so the other
+    tokens' last hidden states would be thrown away.
     """
 
     def __init__(self, layer: BertLayer, *, first_only: bool) -> None:
@@ -57,21 +59,38 @@ class Layer(nn.Module):
 
     def forward(self, hidden: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         """The next hidden state, [m, L, width], or [m, 1, width] with first_only."""
-        reader = hidden[:, :1] if self.first_only else hidden
-        attended = self.attention.output(self._attend(reader, hidden, keep), reader)
-        return self.output(self.intermediate(attended), attended), keep[:, : reader.shape[1]]
+        if self.first_only:
+            return self._rest(self._attend_first(hidden, keep), hidden[:, :1]), keep[:, :1]
+        places = packed(keep)
+        if places is None:
+            return self._rest(self._attend(hidden, keep), hidden), keep
+        tokens = Take.apply(hidden.flatten(0, 1), places)
+        return Spread.apply(self._rest(self._attend(tokens, keep, places), tokens), places, keep.numel()).view(
+            hidden.shape
+        ), keep
 
-    def _attend(self, reader: Tensor, hidden: Tensor, keep: Tensor) -> Tensor:
-        projections, heads = self.attention.self, self.attention.self.num_attention_heads
-        query, key, value = (
-            projection(source).unflatten(-1, (heads, -1)).transpose(1, 2)
-            for projection, source in (
-                (projections.query, reader),
-                (projections.key, hidden),
-                (projections.value, hidden),
-            )
-        )
-        return attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
+    def _rest(self, context: Tensor, reader: Tensor) -> Tensor:
+        """All that follows attention, token by token."""
+        attended = self.attention.output(context, reader)
+        return self.output(self.intermediate(attended), attended)
+
+    def _attend(self, hidden: Tensor, keep: Tensor, places: Tensor | None = None) -> Tensor:
+        """What every token reads. hidden: [m, L, width], or the tokens at some places alone, [k, width]."""
+        own = self.attention.self
+        parts = own.query, own.key, own.value
+        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
+        projected = functional.linear(hidden, weight, bias)
+        if places is not None:
+            projected = Spread.apply(projected, places, keep.numel())
+        query, key, value = projected.view(*keep.shape, 3, own.num_attention_heads, -1).permute(2, 0, 3, 1, 4)
+        context = attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
+        return context if places is None else Take.apply(context.flatten(0, 1), places)
+
+    def _attend_first(self, hidden: Tensor, keep: Tensor) -> Tensor:
+        """What [CLS] reads, [m, 1, width]."""
+        own = self.attention.self
+        query = own.query(hidden[:, 0]).unflatten(-1, (own.num_attention_heads, -1))
+        return (attend_once(query, hidden, own.key.weight, own.value.weight, keep) + own.value.bias)[:, None]
 
 
 class Pooler(nn.Module):

@@ -19,7 +19,7 @@ from torchvision.models.vision_transformer import EncoderBlock, VisionTransforme
 
 from subnet_utils.names import nearest
 
-from .attention import attend
+from .attention import attend, attend_once
 from .staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
@@ -203,17 +203,26 @@ class TransformerLayer(nn.Module):
 
     def forward(self, hidden: Tensor) -> tuple[Tensor]:
         """Hidden state [m, tokens, width] -> the next one, [m, 1, width] with first_only."""
-        attention, normal = self.self_attention, self.ln_1(hidden)
+        normal = self.ln_1(hidden)
         if self.first_only:
             hidden = hidden[:, :1]
-        sources = (normal[:, : hidden.shape[1]], normal, normal)
-        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        heads = [
-            functional.linear(source, weight, bias).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
-            for source, weight, bias in zip(sources, weights, biases, strict=True)
-        ]
-        hidden = hidden + attention.out_proj(attend(*heads).transpose(1, 2).flatten(2))
+        attended = self._attend_first(normal) if self.first_only else self._attend(normal)
+        hidden = hidden + self.self_attention.out_proj(attended)
         return (hidden + self.mlp(self.ln_2(hidden)),)
+
+    def _attend(self, normal: Tensor) -> Tensor:
+        attention = self.self_attention
+        projected = functional.linear(normal, attention.in_proj_weight, attention.in_proj_bias)
+        heads = (part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1))
+        return attend(*heads).transpose(1, 2).flatten(2)
+
+    def _attend_first(self, normal: Tensor) -> Tensor:
+        attention = self.self_attention
+        (to_query, to_key, to_value), (shift, _, after) = (
+            own.chunk(3) for own in (attention.in_proj_weight, attention.in_proj_bias)
+        )
+        query = functional.linear(normal[:, 0], to_query, shift).unflatten(-1, (attention.num_heads, -1))
+        return (attend_once(query, normal, to_key, to_value) + after)[:, None]
 
 
 class TokenHead(nn.Sequential):

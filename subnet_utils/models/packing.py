@@ -1,0 +1,63 @@
+"""Sentences without their padding: only real tokens pass through what works on each token alone.
+
+A batch is as wide as its longest sentence, so about a quarter of it is padding even after trimming. Linear layers,
+normalization and activations need no rectangle; attention alone does.
+"""
+
+import torch
+from torch import Tensor
+
+WORTH = 0.95
+"""Share of real tokens from which on packing would cost as much as it saves."""
+GRAIN = 128
+"""Tokens are taken in multiples of this, with some padding among them: oneDNN prepares its products anew for every
+shape that it has not seen, which takes as long as the product itself."""
+
+
+def packed(keep: Tensor) -> Tensor | None:
+    """Places of a batch's real tokens, counted row by row, and of enough padding to fill up the last GRAIN.
+
+    None where packing does not pay or cannot be done. keep: booleans [m, L]. It does not pay on a GPU, which would have
+    to wait for the count, and cannot be done within torch.vmap, where every network would have a count of its own.
+    """
+    if keep.is_cuda or torch._C._functorch.is_batchedtensor(keep):
+        return None
+    count = -(-int(keep.sum()) // GRAIN) * GRAIN
+    return (~keep).flatten().argsort(stable=True)[:count] if count < WORTH * keep.numel() else None
+
+
+class Take(torch.autograd.Function):
+    """Rows of a matrix, each at most once: [n, d] -> [k, d]. Indexing, too, but its gradient adds up row by row."""
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor, places: Tensor) -> Tensor:
+        """matrix: [n, d]; places: [k]."""
+        ctx.save_for_backward(places)
+        ctx.n = len(matrix)
+        return matrix.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        """The gradient of the rows at their places, 0 elsewhere."""
+        (places,) = ctx.saved_tensors
+        return _spread(gradient, places, ctx.n), None
+
+
+class Spread(torch.autograd.Function):
+    """The inverse of `Take`: rows [k, d] at their places among n, 0 elsewhere."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, places: Tensor, n: int) -> Tensor:
+        """rows: [k, d]; places: [k]."""
+        ctx.save_for_backward(places)
+        return _spread(rows, places, n)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient at the rows' places."""
+        (places,) = ctx.saved_tensors
+        return gradient.index_select(0, places), None, None
+
+
+def _spread(rows: Tensor, places: Tensor, n: int) -> Tensor:
+    return rows.new_zeros(n, *rows.shape[1:]).index_copy_(0, places, rows)
