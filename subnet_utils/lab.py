@@ -287,9 +287,10 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
 
 def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
+    images = images.clone()
     for dimension in (2, 3):
-        chosen = torch.rand(len(images), generator=generator).lt(0.5).to(images.device)
-        images = torch.where(chosen[:, None, None, None], images.flip(dimension), images)
+        chosen = torch.rand(len(images), generator=generator).lt(0.5).nonzero().squeeze(1).to(images.device)
+        images[chosen] = images[chosen].flip(dimension)
     return images
 
 

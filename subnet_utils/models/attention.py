@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .packing import at_least_float32
+
 SHORT = 32
 """Scores in a row up to which softmax is written out on a CPU."""
 
@@ -41,7 +43,7 @@ class ShortSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(scores: Tensor, scale: float) -> Tensor:
         """scores: [..., L], a finite one in each row."""
-        exact = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+        exact = at_least_float32(scores)
         weights = ((exact - exact.amax(dim=-1, keepdim=True)) * scale).exp()
         return (weights / weights.sum(dim=-1, keepdim=True)).to(scores.dtype)
 
@@ -55,7 +57,7 @@ class ShortSoftmax(torch.autograd.Function):
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         """scale p (g - sum p g)."""
         (result,) = ctx.saved_tensors
-        weights = result.float() if result.dtype in (torch.bfloat16, torch.float16) else result
+        weights = at_least_float32(result)
         weighted = weights * gradient
         inner = weighted.sum(dim=-1, keepdim=True)
         return ((weighted - weights * inner) * ctx.scale).to(gradient.dtype), None

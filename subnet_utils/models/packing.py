@@ -20,10 +20,20 @@ def packed(keep: Tensor) -> Tensor | None:
     None where packing does not pay or cannot be done. keep: booleans [m, L]. It does not pay on a GPU, which would have
     to wait for the count, and cannot be done within torch.vmap, where every network would have a count of its own.
     """
-    if keep.is_cuda or torch._C._functorch.is_batchedtensor(keep):
+    if keep.is_cuda or is_vectorized(keep):
         return None
     count = -(-int(keep.sum()) // GRAIN) * GRAIN
     return (~keep).flatten().argsort(stable=True)[:count] if count < WORTH * keep.numel() else None
+
+
+def is_vectorized(tensor: Tensor) -> bool:
+    """Whether a tensor stands for many at once, within torch.vmap or another of torch's function transforms."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor, if it is coarser than float32 as float32: sums of bfloat16 numbers lose too much."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 class Take(torch.autograd.Function):
