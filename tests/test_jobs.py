@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from subnet_utils.jobs import WorkerDied, run_jobs, worker_count
+from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
@@ -46,6 +46,11 @@ def descend(seed: int, seconds: float) -> tuple[int, list[float], int]:
 
 
 def process_id(_: int) -> int:
+    return os.getpid()
+
+
+def slow_process_id(_: int) -> int:
+    time.sleep(0.3)  # long enough for the other worker to begin
     return os.getpid()
 
 
@@ -203,3 +208,27 @@ def test_jobs_run_from_a_notebook(tmp_path):
     client = nbclient.NotebookClient(book, timeout=PATIENCE, resources={"metadata": {"path": ROOT}})
     (output,) = client.execute().cells[0].outputs
     assert output["data"]["text/plain"] == str([operator.mul(2, 3), operator.mul(4, 5)])
+
+
+# -- what shares something ---------------------------------------------------------------------------------------------
+
+
+def test_a_worker_goes_on_with_what_its_last_job_shares():
+    order = _Order(["a", "a", "b", "b", "a", "c"])
+    assert [order.next_for(worker) for worker in (0, 1, 1, 0, 1, 0, 0)] == [0, 2, 3, 1, 5, 4, None]
+
+
+def test_an_idle_worker_helps_where_most_is_left():
+    order = _Order(["a"] * 2 + ["b"] * 4)
+    assert [order.next_for(worker) for worker in (0, 1, 0, 0)] == [0, 2, 1, 3]
+
+
+def test_jobs_that_share_nothing_are_taken_in_order():
+    order = _Order([None] * 4)
+    assert [order.next_for(worker) for worker in (0, 1, 1, 0, 0)] == [0, 1, 2, 3, None]
+
+
+def test_jobs_that_share_something_run_in_one_process():
+    jobs = [(number,) for number in range(6)]
+    processes = run_jobs(slow_process_id, jobs, compute=Compute(workers=2), label="jobs", shared=lambda n: n % 2)
+    assert processes[0] == processes[2] == processes[4] != processes[1] == processes[3] == processes[5]

@@ -1,0 +1,192 @@
+"""Layers that are computed another way than torch's own, to be faster on a CPU: the same numbers and gradients."""
+
+import subnet_utils  # noqa: F401 - before torchvision, which may need the operators that it declares
+
+# isort: split
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+from subnet_utils.lab import _flipped
+from subnet_utils.models import attention, build, packing, vision
+from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
+from subnet_utils.models.packing import Spread, Take, packed
+from subnet_utils.models.vision import InstanceNorm, NormOverPlaces
+
+
+def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
+
+
+def keep_of(lengths: list[int]) -> torch.Tensor:
+    return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+
+
+def gradients(loss: torch.Tensor, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    named = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {name: tensor for name, tensor in zip(named, found, strict=True) if tensor is not None}
+
+
+# Softmax over short rows.
+
+
+def test_softmax_of_short_rows_is_softmax():
+    scores = draws(3, 2, 5, 7)
+    assert_close(ShortSoftmax.apply(scores, 0.3), (0.3 * scores).softmax(dim=-1))
+    assert gradcheck(lambda x: ShortSoftmax.apply(x, 0.3), draws(2, 3, 4))
+
+
+def test_softmax_gives_padding_nothing_and_survives_large_scores():
+    keep = keep_of([3, 1])[:, None, None, :]
+    found = softmax(1e4 * draws(2, 2, 3, 3), keep, 1.0)
+    assert found[1, :, :, 1:].abs().max() == 0
+    assert_close(found.sum(dim=-1), torch.ones(2, 2, 3).double())
+
+
+@pytest.mark.parametrize("length", [attention.SHORT, attention.SHORT + 1])
+def test_softmax_is_the_same_at_the_length_from_which_on_it_is_torchs(length):
+    scores = draws(2, 2, length, dtype=torch.float32)
+    assert_close(softmax(scores, None, 0.5), (0.5 * scores).softmax(dim=-1))
+    assert ("Short" in str(softmax(scores, None, 0.5).grad_fn)) == (length <= attention.SHORT)
+
+
+def test_softmax_of_bfloat16_is_computed_in_float32():
+    scores = draws(4, 30, dtype=torch.bfloat16)
+    exact = ShortSoftmax.apply(scores.detach().double(), 1.0)
+    assert (ShortSoftmax.apply(scores, 1.0).double() - exact).abs().max() <= exact.max() / 256  # one rounding
+
+
+def test_softmax_can_be_vectorized():
+    scores = draws(3, 4, 5)
+    together = torch.vmap(lambda one: ShortSoftmax.apply(one, 2.0))(scores)
+    assert_close(together, ShortSoftmax.apply(scores, 2.0))
+    (found,) = torch.autograd.grad((together**2).sum(), scores)
+    (expected,) = torch.autograd.grad(((2 * scores).softmax(dim=-1) ** 2).sum(), scores)
+    assert_close(found, expected)
+
+
+# One query an item.
+
+
+def test_one_query_without_keys_and_values_equals_attention():
+    hidden, keep = draws(3, 6, 8), keep_of([6, 4, 1])
+    to_key, to_value = draws(8, 8, seed=1), draws(8, 8, seed=2)
+    query, bias = draws(3, 2, 4, seed=3), draws(8, seed=4)
+    key, value = (
+        (hidden @ weight.T + more).unflatten(-1, (2, 4)).transpose(1, 2)
+        for weight, more in ((to_key, bias), (to_value, 0.0))  # a bias of the keys changes nothing
+    )
+    expected = attend(query[:, :, None], key, value, keep[:, None, None, :]).squeeze(2).flatten(1)
+    found = attend_once(query, hidden, to_key, to_value, keep)
+    assert_close(found, expected)
+    inputs = (query, hidden, to_key, to_value)
+    for one, other in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in (found, expected)), strict=True):
+        assert_close(one, other)
+
+
+# Packing.
+
+
+def test_packed_places_hold_every_real_token_once(monkeypatch):
+    monkeypatch.setattr(packing, "GRAIN", 4)
+    keep = keep_of([2, 7, 3, 1])
+    places = packed(keep)
+    assert len(places) == 16  # 13 real tokens, filled up
+    assert len(places.unique()) == len(places)
+    assert places[:13].tolist() == keep.flatten().nonzero().squeeze(1).tolist()
+
+
+def test_packing_is_left_out_where_it_does_not_pay(monkeypatch):
+    assert packed(keep_of([2, 7, 3, 1])) is None  # a grain is more than all tokens
+    monkeypatch.setattr(packing, "GRAIN", 1)
+    assert packed(torch.ones(4, 5, dtype=torch.bool)) is None
+    seen = []
+    torch.vmap(lambda keep: seen.append(packed(keep)) or keep)(keep_of([1, 9])[:, None])
+    assert seen == [None]
+
+
+def test_take_and_spread_undo_each_other():
+    places = torch.tensor([4, 0, 3])
+    rows = draws(3, 2)
+    spread = Spread.apply(rows, places, 5)
+    assert torch.equal(spread[[1, 2]], torch.zeros(2, 2).double())
+    assert torch.equal(Take.apply(spread, places), rows)
+    assert gradcheck(lambda x: Take.apply(x, places), draws(5, 2))
+    assert gradcheck(lambda x: Spread.apply(x, places, 5), draws(3, 2))
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
+def test_packed_layers_compute_what_padded_ones_do(monkeypatch, precision):
+    model = build(
+        {"family": "bert", "layers": 3, "width": 16, "heads": 2, "mlp_width": 32}, seed=0, vocabulary=30
+    ).double()
+    tokens = torch.randint(1, 30, (6, 9), generator=torch.Generator().manual_seed(0)) * keep_of([9, 2, 5, 3, 3, 1])
+    monkeypatch.setattr(packing, "GRAIN", 4)
+    results = []
+    for worth in (0.95, 0.0):
+        monkeypatch.setattr(packing, "WORTH", worth)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+            embeddings = model.float()(tokens) if precision == torch.bfloat16 else model(tokens)
+        results.append((embeddings.double(), gradients(embeddings.double().square().sum(), model)))
+    (one, of_one), (other, of_other) = results
+    near = {"rtol": 0.05, "atol": 0.05} if precision == torch.bfloat16 else {"rtol": 1e-8, "atol": 1e-10}
+    assert_close(one, other, **near)
+    assert of_one.keys() == of_other.keys()
+    largest = max(float(gradient.abs().max()) for gradient in of_other.values())  # that of the keys' bias is 0
+    for name in of_one:
+        assert_close(of_one[name] / largest, of_other[name] / largest, **near)
+
+
+# Channels last.
+
+
+def test_normalization_over_places_is_instance_normalization():
+    maps = draws(3, 5, 2, 2)
+    expected = torch.nn.InstanceNorm2d(5)(maps)
+    found = InstanceNorm(5)(maps.contiguous(memory_format=torch.channels_last))
+    assert_close(found, expected)
+    assert gradcheck(lambda x: NormOverPlaces.apply(x, 1e-5), draws(2, 4, 3))
+
+
+def test_normalization_leaves_its_gradient_to_what_changes_it_in_place():
+    maps = draws(2, 3, 2, 2)
+    (expected,) = torch.autograd.grad(torch.nn.InstanceNorm2d(3)(maps).relu().square().sum(), maps)
+    normal = InstanceNorm(3)(maps.contiguous(memory_format=torch.channels_last))
+    (found,) = torch.autograd.grad(torch.relu_(normal).square().sum(), maps)
+    assert_close(found, expected)
+
+
+def test_channels_last_changes_no_number(monkeypatch):
+    architecture = {"family": "resnet", "block": "basic", "depths": [1, 1, 2, 1], "width": 4, "head_width": 8}
+    model = build(architecture, seed=0).double()
+    images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)).double()
+    results = []
+    for small in (8, 0):
+        monkeypatch.setattr(vision, "SMALL", small)
+        layouts = []
+        handle = model.stages["stage_4"].register_forward_hook(
+            lambda module, inputs, output, layouts=layouts: layouts.append(output[0].is_contiguous())
+        )
+        embeddings = model(images)
+        handle.remove()
+        assert layouts == [small == 0]
+        results.append((embeddings, gradients(embeddings.square().sum(), model)))
+    (one, of_one), (other, of_other) = results
+    assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert_close(of_one, of_other, rtol=1e-6, atol=1e-9)
+
+
+# Mirrored images.
+
+
+def test_flips_draw_what_they_drew():
+    images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    expected, generator = images, torch.Generator().manual_seed(1)
+    for dimension in (2, 3):
+        chosen = torch.rand(40, generator=generator) < 0.5
+        expected = torch.where(chosen[:, None, None, None], expected.flip(dimension), expected)
+    before = images.clone()
+    assert torch.equal(_flipped(images, torch.Generator().manual_seed(1)), expected)
+    assert torch.equal(images, before)
