@@ -57,9 +57,9 @@ def _head_temperature(lab: Lab) -> tuple[float, float]:
     if not vision:
         return nan, nan
     first = [mask for mask in vision if mask.base == vision[0].base and mask.seed == vision[0].seed]
-    return tuple(
-        _mean(_head_share(lab, _with_head(mask, as_printed=fixed)) for mask in first) for fixed in (True, False)
-    )
+    ways = [[_with_head(mask, as_printed=fixed) for mask in first] for fixed in (True, False)]
+    break_it_down.find(lab, [mask for masks in ways for mask in masks], "masks with and without the head's temperature")
+    return tuple(_mean(_head_share(lab, mask) for mask in masks) for masks in ways)
 
 
 def _with_head(mask: Mask, *, as_printed: bool) -> Mask:
