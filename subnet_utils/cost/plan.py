@@ -20,10 +20,11 @@ from subnet_utils.store import key_of
 from subnet_utils.study import BaseSearch, Experiment, Study
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
 
-COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "networks", "sets", "read"]
+COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "networks", "tasks", "read"]
 """Of a row, over all its jobs: their number; steps and epochs of training; items embedded by what is trained or
 evaluated; frozen_items, which pass through the frozen prefix before it; passes, items that do so once more in every
-epoch where the cache is too small; networks that are made of a subnetwork; sets, and items in them, that are read."""
+epoch where the cache is too small; networks that are made of a subnetwork; tasks whose sentences are generated; items,
+such as images, that are read."""
 COUNTED = ("experiments", "pruning", "controls", "pretrained")
 RENDERING, PRETRAINING = "rendering", "pretraining"
 """In place of the first masked stage: what else is timed."""
@@ -192,10 +193,10 @@ def _pretraining(network: Network) -> Job:
     if settings.method == "simclr":
         half, tasks = settings.batch_size // 2, len(settings.tasks)
         steps, judged = tasks * sizes.train // half, tasks * sizes.validation // half * settings.batch_size
-        read = {"sets": 2 * tasks, "read": 4 * tasks * (sizes.train + sizes.validation)}
+        read = {"read": 4 * tasks * (sizes.train + sizes.validation)}
     else:
         steps, judged = -(-settings.sentences // settings.batch_size), settings.sentences // 10
-        read = {"sets": 2 * len(settings.tasks)}
+        read = {"tasks": len(settings.tasks)}
     sort = Sort.of(network, PRETRAINING, examples=settings.batch_size)
     counts = {"jobs": 1, "steps": settings.epochs * steps, "items": settings.epochs * judged}
     return "pretraining", sort, counts | {"epochs": settings.epochs} | read, 0
@@ -296,7 +297,7 @@ def _evaluated(
 
 
 def _read(pool: Pool, sets: dict[tuple, tuple[int, ...]]) -> dict[str, int]:
-    """Sets to read and items in them, by what they are of: examples of each."""
-    read = [size for about, sizes in sets.items() if pool.pays("read", *about) for size in sizes]
-    # before the first set of a task all of its sentences are generated, which takes as long as one set more
-    return {"sets": len(read) + pool.pays("sentences", *next(iter(sets))[:2]), "read": 4 * sum(read)}
+    """What is read of some sets: data, task and more -> examples of each."""
+    tasks = {about[1] for about in sets if about[1] in LANGUAGE_TASKS}
+    sizes = [size for about, several in sets.items() if pool.pays("read", *about) for size in several]
+    return {"tasks": sum(pool.pays("sentences", task) for task in tasks), "read": 4 * sum(sizes)}

@@ -6,6 +6,7 @@ others run beside it as they will in the study. Divided by the number of jobs at
 the ends, where a job has no neighbor.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
@@ -13,9 +14,9 @@ import pandas as pd
 
 from subnet_utils import break_it_down, inference_steps, shape_bias
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
-from subnet_utils.cost.plan import COUNTED, plan
+from subnet_utils.cost.plan import COUNTED, Sort, plan
 from subnet_utils.cost.rehearsal import Rehearsal, epochs_taken
-from subnet_utils.cost.samples import times
+from subnet_utils.cost.samples import Times, times
 from subnet_utils.cost.sections import REHEARSED, sections_of
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.inference_sets import pair_sets
@@ -26,7 +27,7 @@ from subnet_utils.models.pairs import PretrainedError
 from subnet_utils.tasks.images import ImageError
 from subnet_utils.tasks.pair_files import DataError
 
-TIMED = ("steps", "epochs", "items", "networks", "sets", "read")
+TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
 """Counts of a plan, each of which takes its time; items of the frozen prefix besides, see `counted`."""
 
 
@@ -58,18 +59,32 @@ def counted(lab: Lab) -> pd.DataFrame:
                 tables.append(plan(lab, section))
         except Unpredictable as reason:
             notes.append({"section": section, "note": str(reason)})
-    table = pd.concat(tables, ignore_index=True)
+    known = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
+    return pd.concat([*known, pd.DataFrame(notes, columns=["section", "note"])], ignore_index=True)
+
+
+def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+    """A plan with the seconds of each of its counts, `<count>_s`, and all together, predicted_s and predicted_cpu_s."""
     sorts = list(dict.fromkeys(table["sort"]))
     found = dict(zip(sorts, times(lab, sorts), strict=True))
-    each = pd.DataFrame([found[sort] for sort in table["sort"]]).reindex(columns=[*TIMED, "frozen_items", "gb", "busy"])
-    each = each.fillna(0.0)
+    wall, processor = (_each(table["sort"], found, clock) for clock in (0, 1))
+    joined = table.join(wall.drop(columns="gb").add_suffix("_s"))
+    return joined.assign(predicted_s=_seconds(lab, table, wall), predicted_cpu_s=_seconds(lab, table, processor))
+
+
+def _each(sorts: Iterable[Sort], found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
+    """The seconds of every count by one of both clocks, a row for each of several jobs."""
+    rows = [{name: seconds[clock] for name, seconds in found[sort].items()} for sort in sorts]
+    each = pd.DataFrame(rows).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
+    # a task's sentences are generated once in a process: of its sorts the first one shows how long that takes
+    inputs = pd.Series([str(sort.inputs) for sort in sorts])
+    return each.assign(tasks=each.groupby(inputs)["tasks"].transform("max"))
+
+
+def _seconds(lab: Lab, table: pd.DataFrame, each: pd.DataFrame) -> pd.Series:
     too_large = table["trained_on"] * each["gb"] > lab.study.compute.cache_limit_gb
     frozen = (table["frozen_items"] + table["passes"].where(too_large, 0)) * each["frozen_items"]
-    seconds = sum((table[name] * each[name] for name in TIMED), frozen)
-    table = table.join(each.drop(columns="busy").add_suffix("_s")).assign(
-        predicted_s=seconds, predicted_cpu_s=seconds * each["busy"], note=""
-    )
-    return pd.concat([table, pd.DataFrame(notes, columns=["section", "note"])], ignore_index=True)
+    return sum((table[name] * each[name] for name in TIMED), frozen)
 
 
 def rehearsed(lab: Lab, section: str) -> pd.DataFrame:

@@ -1,20 +1,21 @@
 """The seconds of a step, an item and whatever else a plan counts, measured on a few of each sort."""
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle, islice
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from subnet_utils import stimuli
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
-from subnet_utils.cost.rehearsal import Shortened, rehearsing
-from subnet_utils.cost.timing import masked_step, now, plain_step
+from subnet_utils.cost.rehearsal import NOTHING, Shortened, rehearsing
+from subnet_utils.cost.timing import both_clocks, masked_step, plain_step
 from subnet_utils.jobs import run_jobs, worker_count
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.masks.controls import random_like
@@ -23,9 +24,10 @@ from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.pretraining.views import simclr
 from subnet_utils.steps import masks_at_once
-from subnet_utils.store import Store, provenance
+from subnet_utils.store import Store
 from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
+from subnet_utils.tasks.shapes import CHUNK
 from subnet_utils.training import autocast
 
 FEW_EXAMPLES = 4
@@ -33,11 +35,9 @@ LONG_STEP = 2.0
 """Seconds: a step that would take longer is timed with few examples instead, and its time taken in proportion."""
 ITEMS = 512
 """Different items in a timing, and at most this many sentences or images."""
-DRAWN = 32
-"""Examples whose images are drawn to see how long that takes."""
-
-Times = dict[str, float]
-"""Seconds by what a plan counts; `gb`, the frozen prefix's output for an item; `busy`, processor time in a second."""
+ROUNDS = 3
+Times = dict[str, np.ndarray]
+"""Seconds, by both clocks, of one of what a plan counts; `gb`: size of a frozen prefix's output for an item, twice."""
 
 
 def times(lab: Lab, sorts: Sequence[Sort]) -> list[Times]:
@@ -63,7 +63,7 @@ def _noise(count: int, resolution: int) -> Tensor:
 
 def _times(lab: Lab, sort: Sort) -> Times:
     if sort.start == RENDERING:
-        return {"items": _reading(sort.network)["drawn"], "busy": 1.0}
+        return _drawn(sort.network)
     if sort.start == PRETRAINING:
         learn = {"simclr": _contrastive, "masked_language_model": _language_model}
         return learn[sort.network.experiment.pretraining.method](lab, sort)
@@ -94,7 +94,7 @@ def _network(lab: Lab, sort: Sort) -> Times:
 def _in_time(step: Callable[[int], Times], examples: int, *, few: int = FEW_EXAMPLES, at_once: int = 1) -> Times:
     """Times of a step with so many examples, or in proportion of one with few; for each of several trained at once."""
     found, share = step(few), examples / few
-    if found["steps"] * share <= LONG_STEP:
+    if found["steps"][0] * share <= LONG_STEP:
         found, share = step(examples), 1
     return found | {"steps": found["steps"] * share / at_once, "epochs": found["epochs"] / at_once}
 
@@ -104,50 +104,60 @@ def _of_a_step(train: Callable[[], Any]) -> Times:
     training = Shortened(counting=False)
     with rehearsing(training):
         train()
-    first = training.first
-    return {"steps": float(first.step[0]), "epochs": float(first.rest[0]), "busy": float(first.step[1] / first.step[0])}
+    return {"steps": training.first.step, "epochs": training.first.rest}
 
 
 def _of_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> Times:
     """Without gradients through the frozen prefix and through the rest, and the prefix's output, GiB."""
     prefix, suffix = model.cut(start)
     rounds = []
-    for _ in range(3):
-        before = now()
+    for _ in range(ROUNDS):
+        before = both_clocks()
         table = FrozenPrefix(prefix, items, device=lab.device, limit_gb=math.inf)
-        between = now()
+        between = both_clocks()
         embed_all(suffix, {}, table)
-        rounds.append((between - before, now() - between))
-    frozen, rest = (statistics.median(seconds) / len(items) for seconds in zip(*rounds, strict=True))
-    return {"items": rest, "frozen_items": frozen, "gb": table.gb / len(items)}
+        rounds.append((between - before, both_clocks() - between))
+    frozen, rest = np.median(rounds, axis=0) / len(items)
+    return {"items": rest, "frozen_items": frozen, "gb": np.full(2, table.gb / len(items))}
 
 
-def _of_a_control(model: StagedModel, start: str) -> float:
+def _of_a_control(model: StagedModel, start: str) -> np.ndarray:
     """To draw a random subnetwork and take it out of the network."""
     parameters = dict(model.named_parameters())
     masks = {name: torch.rand(parameters[name].shape) < 0.5 for name in model.maskable(start)}
-    found, before = Subnetwork(masks, fingerprint(model)), now()
-    random_like(found, seed=0).ablate(model)
-    return now() - before
+    found, rounds = Subnetwork(masks, fingerprint(model)), [both_clocks()]
+    for seed in range(ROUNDS):
+        random_like(found, seed=seed).ablate(model)
+        rounds.append(both_clocks())
+    return np.median(np.diff(rounds, axis=0), axis=0)
 
 
 def _reading(network: Network) -> Times:
-    """To read a set of sentences; or to draw an image, and to read one that is drawn."""
+    """To generate the sentences of a task and draw a set of them; or to read an image that is drawn."""
     data, task = network.experiment.data, network.task
     if task in LANGUAGE_TASKS:
-        before = now()
-        agreement.generate(task, "base", data.base.validation, split="validation", seed=data.seed)
-        return {"sets": now() - before}
-    sizes = data.base.model_copy(update={"validation": DRAWN})
+        before = both_clocks()
+        agreement.generate(task, "base", 1, split="validation", seed=data.seed)
+        return {"tasks": both_clocks() - before}
+    return {"read": _drawn(network)["read"]}
+
+
+def _drawn(network: Network) -> Times:
+    """To draw an image, and to read one."""
+    data, task = network.experiment.data, network.task
+    sizes = data.base.model_copy(update={"validation": CHUNK})  # fewer examples would take as long
     experiment = network.experiment.model_copy(update={"data": data.model_copy(update={"base": sizes})})
-    provenance()  # asks git once in a process
     with TemporaryDirectory() as folder:
-        store, before = Store(folder), now()
-        stimuli.load(store, experiment, task, "base", "validation")
-        taken = now() - before
+        drawing, reading = Path(folder, "drawn"), Path(folder, "read")
+        stimuli.load(Store(drawing), experiment, task, "base", "validation")
         spec = stimuli.image_spec(experiment.data, task, "base", "validation")
-        drawing = store.find("stimuli", spec).json("provenance")["seconds"]
-    return {"drawn": drawing / (4 * DRAWN), "read": max(0.0, taken - drawing) / (4 * DRAWN)}
+        noted = Store(drawing).find("stimuli", spec).json("provenance")
+        drawing.rename(reading)  # where this process has not read it yet
+        before = both_clocks()
+        stimuli.load(Store(reading), experiment, task, "base", "validation")
+        read = both_clocks() - before
+    drawn = np.array([noted["seconds"], noted["cpu_seconds"]])
+    return {"items": drawn / (4 * CHUNK), "read": read / (4 * CHUNK)}
 
 
 def _contrastive(lab: Lab, sort: Sort) -> Times:
@@ -162,7 +172,7 @@ def _contrastive(lab: Lab, sort: Sort) -> Times:
         precision = partial(autocast, lab.study.compute, lab.device)
         learn = partial(simclr, model, [train], [held], batch_size=images, precision=precision, **options)
         found = _of_a_step(learn)
-        return found | {"items": found["epochs"] / images, "epochs": 0.0}
+        return found | {"items": found["epochs"] / images, "epochs": NOTHING}
 
     found = _in_time(step, settings.batch_size, few=min(2 * FEW_EXAMPLES, settings.batch_size))
     return found | {"read": _reading(network)["read"]}
@@ -177,11 +187,11 @@ def _language_model(lab: Lab, sort: Sort) -> Times:
     """The masked language model on sentences of its first task."""
     from subnet_utils.pretraining.hidden_words import grammatical, masked_language_model  # seconds to import
 
-    settings, before = sort.network.experiment.pretraining, now()
+    settings, before = sort.network.experiment.pretraining, both_clocks()
     draw = partial(grammatical, settings.tasks[:1], seed=settings.seed, tokenizer=tokenization.tokenizer())
     sentences, held = draw("train", limit=8 * settings.batch_size), draw("validation", limit=ITEMS)
-    reading, model = (now() - before) / 2, untrained(sort.network).to(lab.device)
+    reading, model = both_clocks() - before, untrained(sort.network).to(lab.device)
     options = settings.model_dump(include={"learning_rate", "epochs", "batch_size", "seed"})
     precision = partial(autocast, lab.study.compute, lab.device)
     found = _of_a_step(partial(masked_language_model, model, sentences, held, precision=precision, **options))
-    return found | {"items": found["epochs"] / len(held), "epochs": 0.0, "sets": reading}
+    return found | {"items": found["epochs"] / len(held), "epochs": NOTHING, "tasks": reading}
