@@ -35,7 +35,7 @@ CHECKPOINT_SECONDS = 10.0
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
 REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
-"""What stands in for `fit` where it is asked how long a run will take (`cost.rehearsal`)."""
+"""What stands in for `fit` where it is asked how long a run will take (`rehearsal`)."""
 
 
 class TrainingDiverged(RuntimeError):

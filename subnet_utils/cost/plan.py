@@ -280,10 +280,11 @@ def _null(pool: Pool, network: Network, draws: int) -> Job:
 def _other_ablations(pool: Pool, network: Network, subroutine: str) -> Job:
     data, start = network.experiment.data, network.experiment.masks.starts[0]
     own, others = (data.mask.test,), (data.probe.test, data.probe.test, data.base.test)
-    work = {"jobs": 1, "networks": len(ABLATIONS)}
-    work |= _evaluated(pool, network, subroutine, start, own, (*others, data.base.validation))
-    # the means are taken over the base's validation set
-    work["items"] = len(ABLATIONS) * 4 * (sum(own) + sum(others)) + 4 * data.base.validation
+    evaluated = _evaluated(pool, network, subroutine, start, own, others)
+    for_means = 4 * data.base.validation  # which pass through the whole network
+    work = {"jobs": 1, "networks": len(ABLATIONS)} | evaluated
+    work["items"] = len(ABLATIONS) * 4 * (sum(own) + sum(others)) + for_means
+    work["frozen_items"] += for_means
     return "ablations", Sort.of(network, start), work, 0
 
 

@@ -15,7 +15,6 @@ import pandas as pd
 from subnet_utils import break_it_down, inference_steps, shape_bias
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
 from subnet_utils.cost.plan import COUNTED, Sort, plan
-from subnet_utils.cost.rehearsal import Rehearsal, epochs_taken
 from subnet_utils.cost.samples import Times, times
 from subnet_utils.cost.sections import REHEARSED, sections_of
 from subnet_utils.image_sets import is_prepared
@@ -24,11 +23,14 @@ from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models.classifiers import WeightsError
 from subnet_utils.models.pairs import PretrainedError
+from subnet_utils.rehearsal import Rehearsal, epochs_taken
 from subnet_utils.tasks.images import ImageError
 from subnet_utils.tasks.pair_files import DataError
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
 """Counts of a plan, each of which takes its time; items of the frozen prefix besides, see `counted`."""
+
+PREDICTED = ["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]
 
 
 class Unpredictable(ValueError):
@@ -43,10 +45,10 @@ def predict(lab: Lab, counts: pd.DataFrame | None = None) -> pd.DataFrame:
     """
     parts = [counted(lab) if counts is None else counts]
     parts += [rehearsed(lab, section) for section in sections_of(lab.study) if section in REHEARSED]
-    table = pd.concat(parts, ignore_index=True)
-    known = table[table["note"] == ""]
-    sums = summed(known[["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]])
-    return pd.concat([sums.assign(note=""), table.loc[table["note"] != "", ["section", "note"]]], ignore_index=True)
+    table = pd.concat(parts, ignore_index=True).reindex(columns=[*PREDICTED, "note"])
+    known = table["note"] == ""
+    sums = summed(table.loc[known, PREDICTED]).assign(note="")
+    return pd.concat([sums, table[~known]], ignore_index=True).astype({"jobs": "Int64"})
 
 
 def counted(lab: Lab) -> pd.DataFrame:
@@ -59,8 +61,9 @@ def counted(lab: Lab) -> pd.DataFrame:
                 tables.append(plan(lab, section))
         except Unpredictable as reason:
             notes.append({"section": section, "note": str(reason)})
-    known = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
-    return pd.concat([*known, pd.DataFrame(notes, columns=["section", "note"])], ignore_index=True)
+    parts = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
+    parts += [pd.DataFrame(notes)] if notes else []
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PREDICTED, "note"])
 
 
 def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:

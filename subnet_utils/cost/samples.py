@@ -14,8 +14,7 @@ from torch import Tensor
 
 from subnet_utils import stimuli
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
-from subnet_utils.cost.rehearsal import NOTHING, Shortened, rehearsing
-from subnet_utils.cost.timing import both_clocks, masked_step, plain_step
+from subnet_utils.cost.timing import masked_step, plain_step
 from subnet_utils.jobs import run_jobs, worker_count
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.masks.controls import random_like
@@ -23,6 +22,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.pretraining.views import simclr
+from subnet_utils.rehearsal import NOTHING, STEPS, Shortened, both_clocks, rehearsing
 from subnet_utils.steps import masks_at_once
 from subnet_utils.store import Store
 from subnet_utils.tasks import agreement, tokenization
@@ -80,28 +80,28 @@ def _network(lab: Lab, sort: Sort) -> Times:
     at_once = masks_at_once(lab, network) if start else 1
     precision = partial(full_precision, lab.device) if sort.exact else partial(autocast, lab.study.compute, lab.device)
 
-    def step(examples: int) -> Times:
+    def step(examples: int, **how: int) -> Times:
         options = {"examples": examples, "autocast": precision}
         if start:
             train = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
         else:
             train = plain_step(model, items, **options)
-        return _of_a_step(partial(train, iter))
+        return _of_a_step(partial(train, iter), **how)
 
     return found | _in_time(step, sort.examples, at_once=at_once)
 
 
-def _in_time(step: Callable[[int], Times], examples: int, *, few: int = FEW_EXAMPLES, at_once: int = 1) -> Times:
+def _in_time(step: Callable[..., Times], examples: int, *, few: int = FEW_EXAMPLES, at_once: int = 1) -> Times:
     """Times of a step with so many examples, or in proportion of one with few; for each of several trained at once."""
-    found, share = step(few), examples / few
+    found, share = step(few, steps=1), examples / few
     if found["steps"][0] * share <= LONG_STEP:
         found, share = step(examples), 1
     return found | {"steps": found["steps"] * share / at_once, "epochs": found["epochs"] / at_once}
 
 
-def _of_a_step(train: Callable[[], Any]) -> Times:
+def _of_a_step(train: Callable[[], Any], steps: int = STEPS) -> Times:
     """Of a step, and of what comes after each epoch."""
-    training = Shortened(counting=False)
+    training = Shortened(steps, counting=False)
     with rehearsing(training):
         train()
     return {"steps": training.first.step, "epochs": training.first.rest}
@@ -166,12 +166,12 @@ def _contrastive(lab: Lab, sort: Sort) -> Times:
     model = untrained(network).to(lab.device)
     options = settings.model_dump(include={"learning_rate", "epochs", "temperature", "seed"})
 
-    def step(images: int) -> Times:
+    def step(images: int, **how: int) -> Times:
         half = images // 2
         train, held = (_noise_set(network, number * half) for number in (8, 1))
         precision = partial(autocast, lab.study.compute, lab.device)
         learn = partial(simclr, model, [train], [held], batch_size=images, precision=precision, **options)
-        found = _of_a_step(learn)
+        found = _of_a_step(learn, **how)
         return found | {"items": found["epochs"] / images, "epochs": NOTHING}
 
     found = _in_time(step, settings.batch_size, few=min(2 * FEW_EXAMPLES, settings.batch_size))

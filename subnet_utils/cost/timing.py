@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows
 from subnet_utils.models.staged import StagedModel
-from subnet_utils.store import clocks
+from subnet_utils.rehearsal import both_clocks
 from subnet_utils.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import Recipe, fit
 
@@ -156,10 +155,3 @@ def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
 def now() -> float:
     """A clock that has waited for the GPU."""
     return float(both_clocks()[0])
-
-
-def both_clocks() -> np.ndarray:
-    """Seconds on the wall's clock and of processor time, `store.clocks`, once the GPU has caught up."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return np.array(clocks())

@@ -23,13 +23,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.cost.timing import both_clocks
 from subnet_utils.seeds import generator_for
-from subnet_utils.store import Artefact, Building, Store, building
+from subnet_utils.store import Artefact, Building, Store, building, clocks
 from subnet_utils.training import REHEARSAL, Recipe, fit
 
 NOTHING = np.zeros(2)
-WARM_UP, STEPS = 2, 5
+WARM_UP, STEPS = 2, 4
 LONG = 3.0
 """Seconds after which no further step of a training is timed."""
 CHECKS = 0.4
@@ -49,9 +48,11 @@ DETAILS = CHOSEN | {"seed", "step", "units", "computation", "subtask", "target"}
 class Shortened:
     """Stands in for `fit`: makes a few steps and knows what an epoch would take.
 
-    counting: whether an epoch has an end. epochs: all that the recipe asks for, 0 as long as nothing was trained.
+    steps: how many are timed at most; counting: whether an epoch has an end. epochs: all that the recipe asks for, 0 as
+    long as nothing was trained.
     """
 
+    steps: int = STEPS
     counting: bool = True
     epochs: int = 0
     first: "FirstEpoch | None" = None
@@ -69,7 +70,7 @@ class Shortened:
         **judges: Callable[..., Mapping[str, Any]] | None,
     ) -> pd.DataFrame:
         """The history as `fit` gives it, every epoch like the first; the parameters are as if they had been trained."""
-        self.first = first = FirstEpoch(batches, self.counting)
+        self.first = first = FirstEpoch(batches, self.steps, self.counting)
         judged = {name: partial(first.judge, name, judge) for name, judge in judges.items() if judge is not None}
         with rehearsing(None):
             history = fit(parameters, first, loss, recipe=recipe, file=file, stop_after=1, label=label, **judged)
@@ -95,8 +96,8 @@ class FirstEpoch:
     All times are seconds by both clocks; spent: what this has taken of that which `seconds` stands for.
     """
 
-    def __init__(self, batches: Callable[[int], Iterable[Any]], counting: bool):
-        self.batches, self.counting = batches, counting
+    def __init__(self, batches: Callable[[int], Iterable[Any]], most: int, counting: bool):
+        self.batches, self.most, self.counting = batches, most, counting
         self.steps: list[np.ndarray] = []
         self.judging: dict[str, np.ndarray] = {}
         self.number = 0
@@ -111,13 +112,12 @@ class FirstEpoch:
             now = both_clocks()
             self.steps.append(now - before)
             before = now
-            if len(self.steps) >= WARM_UP + STEPS or (before - begun)[0] > LONG:
+            if len(self.steps) >= WARM_UP + self.most or (before - begun)[0] > LONG:
                 break
         self.number = len(self.steps) + (sum(1 for _ in source) if self.counting else 0)
         self._ended = both_clocks()
-        self.spent = (
-            self.spent + (self._ended - before) + sum(self.steps[WARM_UP:], self.step * len(self.steps[:WARM_UP]))
-        )
+        # what the first steps take longer than the others is left out: it happens once and not in every epoch
+        self.spent = sum(self.steps[WARM_UP:], len(self.steps[:WARM_UP]) * self.step) + (self._ended - before)
 
     def judge(self, name: str, judge: Callable[..., Mapping[str, Any]], *about: Any) -> Mapping[str, Any]:
         """What `judge` says, repeated until it is known how long that takes once everything has run before."""
@@ -146,6 +146,13 @@ class FirstEpoch:
     def rest(self) -> np.ndarray:
         """Of what follows the steps."""
         return self.after + sum(self.judging.values(), NOTHING)
+
+
+def both_clocks() -> np.ndarray:
+    """Seconds on the wall's clock and of processor time, `store.clocks`, once the GPU has caught up."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return np.array(clocks())
 
 
 @contextmanager
