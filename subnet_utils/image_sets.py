@@ -54,8 +54,17 @@ def image_set(lab: Lab, name: str) -> ImageSet:
     return _loaded_set(lab, name, _made_set(lab, name).key)
 
 
+def is_prepared(lab: Lab) -> bool:
+    """Whether all sets are there."""
+    return all(lab.store.find("images", _spec(lab, name)) for name in (*SETS, "mask", *POOLED))
+
+
 def _made_set(lab: Lab, name: str) -> Artefact:
-    return lab.store.make("images", {"set": name, "data": data_spec(lab)}, partial(_build_set, lab, name))
+    return lab.store.make("images", _spec(lab, name), partial(_build_set, lab, name))
+
+
+def _spec(lab: Lab, name: str) -> dict[str, Any]:
+    return {"set": name, "data": data_spec(lab)}
 
 
 @lru_cache(maxsize=16)

@@ -202,19 +202,22 @@ def _build_network(lab: Lab, folder: Path) -> None:
             logits = network(**on_device(inputs, lab.device)).logits
         return cross_entropy(logits.float(), labels.to(lab.device))
 
-    def observe(interval: int) -> dict[str, float]:
+    def file(interval: int) -> dict[str, float]:
         step = steps_of(training, interval).stop
         if step in kept:
             save_tensors(folder / f"weights_{step}.safetensors", network.state_dict())
+        return {"step": step}
+
+    def observe(interval: int) -> dict[str, float]:
         network.eval()
         found = _accuracies(network, data)
         network.train()
-        return {"step": step} | found
+        return found
 
     recipe = recipe_of(training, weight_decay=training.weight_decay)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         history = fit(
-            dict(network.named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
+            dict(network.named_parameters()), one_interval, loss, recipe=recipe, observe=observe, file=file,
             checkpoint=folder / CHECKPOINT, label=f"{settings.model}: fine-tuning",
         )  # fmt: skip
     save_table(folder / "history.parquet", history)

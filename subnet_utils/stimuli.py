@@ -52,7 +52,7 @@ def render(
     for experiment, task in pairs:
         wanted = product(sets(task), SPLITS) if task not in LANGUAGE_TASKS else ()
         for set_name, split in wanted:
-            spec = _image_spec(experiment.data, task, set_name, split)
+            spec = image_spec(experiment.data, task, set_name, split)
             if spec["n"] and store.find("stimuli", spec) is None:
                 jobs[key_of("stimuli", spec)] = (store, experiment, task, set_name, split)  # models may share a set
     if jobs:
@@ -70,7 +70,8 @@ def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | N
     return sample.encode(tokenization.tokenizer(folder))
 
 
-def _image_spec(data: Data, task: str, set_name: str, split: str) -> dict[str, Any]:
+def image_spec(data: Data, task: str, set_name: str, split: str) -> dict[str, Any]:
+    """What a set of images depends on; `n` examples of it."""
     n = size_of(data, set_name, split)
     return {"task": task, "set": set_name, "split": split, "n": n, **sampling(task, data)}
 
@@ -84,7 +85,7 @@ def _images(store: Store, data: Data, task: str, set_name: str, split: str) -> O
         tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
         save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
 
-    artefact = store.make("stimuli", _image_spec(data, task, set_name, split), build)
+    artefact = store.make("stimuli", image_spec(data, task, set_name, split), build)
     tensors, _ = load_tensors(artefact.path / "stimuli.safetensors")
     items = torch.from_numpy(shapes.rgb(tensors["index"].numpy(), tensors["palette"].numpy()))
     return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), tensors["kinds"])

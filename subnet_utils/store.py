@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -62,6 +63,45 @@ class Artefact:
         return json.loads((self.path / f"{name}.json").read_text())
 
 
+@dataclass
+class Building:
+    """What is known of an artefact while it is built: how long that took, what it used, and what it notes of itself.
+
+    Seconds are its own, without those of the artefacts that are built inside it; uses: these and all others that it
+    asked for, `kind/key`.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    uses: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def more(self, seconds: float, cpu_seconds: float) -> None:
+        """Count with more seconds than have passed, or with fewer."""
+        self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What is written down in the end."""
+        times = {"seconds": round(self.seconds, 2), "cpu_seconds": round(self.cpu_seconds, 2)}
+        return times | {"uses": sorted(self.uses)} | self.notes
+
+
+_BUILDING: ContextVar[Building | None] = ContextVar("building", default=None)
+"""The artefact that is being built here and now; inside another one, that one is found again when it is finished."""
+
+
+def building() -> Building | None:
+    """The artefact that is being built, or None."""
+    return _BUILDING.get()
+
+
+def clocks() -> tuple[float, float]:
+    """Seconds by the clock on the wall and of this process's processor time, from some beginning."""
+    return time.monotonic(), time.process_time()
+
+
 class Store:
     """A folder of artefacts, by default `artifacts/` in the checkout or the folder named by SUBNET_ARTIFACTS."""
 
@@ -85,9 +125,10 @@ class Store:
         if artefact is not None:
             return artefact
         artefact = self._artefact(kind, spec)
-        with _explained(self.root), self._lock(artefact):
+        with _explained(self.root), _counted(-1), self._lock(artefact):
             if not artefact.path.is_dir():  # another process may have built it meanwhile
                 self._build(artefact, spec, build)
+        _note_use(artefact)
         return artefact
 
     def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
@@ -101,6 +142,7 @@ class Store:
                     _set_aside(artefact, self.root / "quarantine")
                 return None
         _INTACT.add(artefact.path)
+        _note_use(artefact)
         return artefact
 
     def _artefact(self, kind: str, spec: Mapping[str, Any]) -> Artefact:
@@ -110,14 +152,14 @@ class Store:
     def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
         folder = self.root / "partial" / f"{artefact.kind}-{artefact.key}"
         folder.mkdir(parents=True, exist_ok=True)
-        started = time.monotonic()
-        build(folder)
+        with _begun() as work, _counted(+1):
+            build(folder)
         # besides checkpoints, what calls left that were killed while they wrote a file or before the last rename
         for pattern in ("checkpoint*", ".*", "manifest.json"):
             for left_over in folder.glob(pattern):
                 left_over.unlink()
         save_json(folder / "spec.json", spec)
-        save_json(folder / "provenance.json", provenance(seconds=round(time.monotonic() - started, 2)))
+        save_json(folder / "provenance.json", provenance(**work.provenance))
         save_json(folder / "manifest.json", {path.name: _sha256(path) for path in sorted(folder.iterdir())})
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
@@ -139,6 +181,35 @@ class Store:
             yield
         finally:
             lock.release()
+
+
+@contextmanager
+def _begun() -> Iterator[Building]:
+    """The time in which an artefact is the one that is being built."""
+    work = Building()
+    token = _BUILDING.set(work)
+    try:
+        yield work
+    finally:
+        _BUILDING.reset(token)
+
+
+@contextmanager
+def _counted(sign: int) -> Iterator[None]:
+    """Add the time of the block to what is being built, or take it away: a wait, or another artefact inside it."""
+    work, (seconds, cpu_seconds) = building(), clocks()
+    try:
+        yield
+    finally:
+        if work is not None:
+            now = clocks()
+            work.more(sign * (now[0] - seconds), sign * (now[1] - cpu_seconds))
+
+
+def _note_use(artefact: Artefact) -> None:
+    work = building()
+    if work is not None:
+        work.uses[f"{artefact.kind}/{artefact.key}"] = None
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:

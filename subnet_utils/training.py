@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +28,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subnet_utils.settings import Compute
-from subnet_utils.store import StoreError, load_tensors, save_tensors
+from subnet_utils.store import StoreError, building, load_tensors, save_tensors
 
 CHECKPOINT_SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
+REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
+"""What stands in for `fit` where it is asked how long a run will take (`rehearsal`)."""
 
 
 class TrainingDiverged(RuntimeError):
@@ -104,6 +107,7 @@ def fit(
     recipe: Recipe,
     validate: Callable[[], Mapping[str, float]] | None = None,
     observe: Callable[[int], Mapping[str, float | list[float]]] | None = None,
+    file: Callable[[int], Mapping[str, float]] | None = None,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
     label: str = "training",
@@ -113,11 +117,16 @@ def fit(
     batches(epoch) is one pass over the data, whose draws come from `generator_for(seed, epoch)`; loss(batch, epoch) a
     scalar, or a vector with one number for each stacked run, which the history then holds as a list; validate() what to
     add to the history after an epoch, among it what the recipe judges by when it has a patience; observe(epoch) the
-    same for what only describes the parameters. checkpoint: a file to resume from and write to; one that is damaged or
+    same for what only describes the parameters; file(epoch) the same for what is only written down, the parameters of
+    some epochs among it. checkpoint: a file to resume from and write to; one that is damaged or
     was written by another recipe is not used, and a line says so. stop_after: epochs after which to pause, with a
     checkpoint from which a call without it goes on as if there had been no pause. Raises TrainingDiverged when a loss
     or a parameter is not finite, ValueError for a patience without `validate`.
     """
+    rehearsal = REHEARSAL.get()
+    if rehearsal is not None:
+        parts = {"validate": validate, "observe": observe, "file": file}
+        return rehearsal(parameters, batches, loss, recipe=recipe, **parts, stop_after=stop_after, label=label)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     optimizer = _optimizer(parameters, recipe)
@@ -130,6 +139,7 @@ def fit(
             optimizer.param_groups[0]["lr"] = recipe.rate(state.epoch)
             row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
             row.update(validate() if validate else {})
+            row.update(file(state.epoch) if file else {})
             row.update(observe(state.epoch) if observe else {})
             _require_finite("the validation loss", row.get(recipe.judged_by, 0.0), state, optimizer, label)
             _note(state, row, parameters, best, recipe)
@@ -145,6 +155,9 @@ def fit(
         _save(checkpoint, state, parameters, best, optimizer, recipe)
     if recipe.patience is not None:
         _copy(best, parameters)
+    made = building()
+    if made is not None:
+        made.notes["epochs"] = state.epoch
     return pd.DataFrame(state.history)
 
 

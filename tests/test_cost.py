@@ -1,19 +1,27 @@
 """What a study costs: races take turns and time the engine itself, counts are those of a real run."""
 
+import hashlib
+import json
+import math
+import shutil
 import stat
 import sys
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import break_it_down, cost
-from subnet_utils.cost import comparison, neurosurgeon, timing
+from subnet_utils import break_it_down, cost, evaluation, steps
+from subnet_utils.cost import comparison, neurosurgeon, prediction, timing
+from subnet_utils.cost.plan import COUNTED
+from subnet_utils.cost.sections import MAKERS
 from subnet_utils.lab import Lab
 from subnet_utils.models import build
+from subnet_utils.models.frozen import FrozenPrefix
 from tests import micro
 
 CPU = torch.device("cpu")
@@ -21,10 +29,18 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Lab:
-    lab = Lab.open(micro.study(), tmp_path_factory.mktemp("store"))
-    break_it_down.search_vit(lab)
-    break_it_down.effects(lab)
+    study = micro.whole_study()
+    for experiment in study["experiments"]:
+        experiment["base"] = experiment["base"] | {"seeds": [0]}
+    lab = Lab.open(study, tmp_path_factory.mktemp("store"))
+    for section in COUNTED:
+        MAKERS[section](lab)
     return lab
+
+
+@pytest.fixture(scope="module")
+def measured(lab) -> pd.DataFrame:
+    return cost.measured(lab)
 
 
 # -- races -------------------------------------------------------------------------------------------------------------
@@ -103,63 +119,244 @@ def test_every_model_is_compared_from_each_of_its_starts(lab):
     assert (table.loc[table["trained"] == comparison.PLAIN, "times_plain"] == 1).all()
 
 
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plans(lab) -> pd.DataFrame:
+    return pd.concat([cost.plan(lab, section) for section in COUNTED], ignore_index=True)
+
+
+def test_the_plan_counts_the_jobs_that_a_real_run_makes(plans, measured):
+    jobs = [table.groupby(["section", "kind"])["jobs"].sum().to_dict() for table in (plans, measured)]
+    assert jobs[0] == jobs[1]
+    assert len(jobs[0]) == 17
+
+
+def test_steps_are_those_of_the_recipes(lab, plans):
+    bases = [_json(path, "spec") for path in (lab.store.root / "base").iterdir()]
+    batches = {8: 3, 16: 2}  # 24 training examples
+    steps = [2 * batches[spec["training"]["batch_size"]] for spec in bases if "training" in spec]
+    jobs = plans.groupby("kind")[["jobs", "steps"]].sum()
+    assert jobs.loc["base", "steps"] == sum(steps)
+    assert jobs.loc["mask", "steps"] == jobs.loc["mask", "jobs"] * 3 * 2
+    assert jobs.loc["pruning", "steps"] == jobs.loc["pruning", "jobs"] * 2 * 3
+    assert jobs.loc["pretraining", "steps"] == 40 // 8 + 24 // 8
+    assert jobs.loc[["effect", "null", "ablations", "stimuli"], "steps"].sum() == 0
+
+
+@pytest.mark.parametrize("kind", ["effect", "null", "ablations"])
+def test_items_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path, kind):
+    """Made once more, with a count of what passes through networks: all, and the frozen part of it."""
+    other = _without(lab, kind, tmp_path)
+    MAKERS["controls"](other)
+    planned = plans[(plans["section"] == "controls") & (plans["kind"] == kind)].set_index("model")
+    for_means = 0
+    if kind == "null":  # masks that keep nearly all weights have no control in their complement
+        drawn = sum(len(pd.read_parquet(path)) for path in other.store.root.glob("null/*/draws.parquet"))
+        planned["items"] *= drawn / planned["networks"].sum()
+    if kind == "ablations":  # the means over the base's validation set are not taken by `embed_all`
+        for_means = 4 * 12 * planned["jobs"]
+    assert passed["items"] == (planned["items"] - for_means).sum()
+    # nothing lies before the first stage of the ResNet
+    assert passed["frozen_items"] == (planned["frozen_items"] - for_means)["bert_micro"]
+
+
+def test_items_of_masks_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path):
+    other = _without(lab, "mask", tmp_path)
+    break_it_down.find_masks(other)
+    planned = plans[(plans["section"] == "experiments") & (plans["kind"] == "mask")].set_index("model")["items"]
+    of_the_ledger = 2 * 2 * 4 * (4 * 12)  # two masks of the ResNet, which notebook 03 makes
+    assert passed["items"] == planned.sum() - of_the_ledger
+
+
+def test_the_frozen_part_is_passed_once_by_each_worker(lab):
+    """With as many workers as jobs nothing is shared, with one of them everything of a base and start is."""
+    plans = {}
+    for workers in (1, 2, 99):
+        compute = lab.study.compute.model_copy(update={"workers": workers})
+        study = lab.study.model_copy(update={"compute": compute})
+        table = cost.plan(replace(lab, study=study), "experiments")
+        plans[workers] = table[table["kind"] == "effect"].set_index("model")["frozen_items"]
+    own, probe, base = 16, 16, 16
+    jobs = 4  # of a base: two subroutines, two seeds
+    assert plans[99]["bert_micro"] == jobs * 4 * (own + 2 * probe + base)
+    assert plans[1]["bert_micro"] == 4 * (2 * own + 2 * probe + base)
+    assert plans[2]["bert_micro"] == 2 * plans[1]["bert_micro"]
+
+
+def test_images_are_drawn_once_for_all_sections(plans):
+    drawn = plans[plans["kind"] == "stimuli"].set_index(["section", "model"])
+    # resnet: base and two mask sets with three splits, two probe sets with two; the others are of another resolution
+    per_task = 4 * (3 * (24 + 12 + 16) + 2 * (12 + 16))
+    assert drawn.loc["experiments", "items"].sum() == per_task + 4 * (24 + 12 + 16)
+    assert "pretrained" not in drawn.index, "the pretrained networks see the same images"
+
+
+def test_halving_counts_both_halves(tmp_path):
+    study = micro.study()
+    bert = study["experiments"][0]
+    bert["masks"] |= {"search": "halving", "seeds": [0], "epochs": 4}
+    lab = Lab.open(study | {"experiments": [bert], "vit_search": None}, tmp_path)
+    break_it_down.effects(lab)
+    planned = cost.plan(lab, "experiments").groupby("kind")[["jobs", "steps"]].sum()
+    made = {kind: len(list((tmp_path / kind).iterdir())) for kind in ("base", "half", "mask", "effect")}
+    assert planned["jobs"].to_dict() == made
+    assert planned.loc["half", "steps"] == made["half"] * 2 * 2 and planned.loc["mask", "steps"] == made["mask"] * 2 * 2
+    table = cost.measured(lab).set_index("kind")
+    assert table["jobs"].to_dict() == made
+
+
 # -- the prediction ----------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_counts_what_a_real_run_makes(lab):
-    plan = cost.plan(lab)
-    made = Counter(
-        path.parent.name for kind in ("base", "mask", "effect") for path in (lab.store.root / kind).iterdir()
+@pytest.fixture(scope="module")
+def counted(lab) -> pd.DataFrame:
+    return cost.counted(lab)
+
+
+def test_prediction_multiplies_counts_and_times(counted, plans):
+    pd.testing.assert_frame_equal(counted[list(plans)], plans)
+    expected = sum(
+        counted[name] * counted[f"{name}_s"]
+        for name in ("steps", "epochs", "items", "networks", "tasks", "read", "frozen_items")
     )
-    assert plan.groupby("kind")["jobs"].sum().to_dict() == made
-    bases = list((lab.store.root / "base").iterdir())
-    batches = {8: 3, 16: 2}  # 24 training examples
-    steps = [2 * batches[_json(path, "spec")["training"]["batch_size"]] for path in bases]
-    masks = list((lab.store.root / "mask").iterdir())
-    assert plan.groupby("kind")["steps"].sum().to_dict() == {
-        "base": sum(steps),
-        "mask": len(masks) * 3 * 2,
-        "effect": 0,
-    }
+    assert counted["predicted_s"].to_numpy() == pytest.approx(expected.to_numpy())
+    assert (counted["predicted_s"] > 0).all()
+    trained = counted[counted["steps"] > 0]
+    assert (trained["steps_s"] > 0).all()
+    assert (counted.loc[counted["networks"] > 0, "networks_s"] > 0).all()
 
 
-def test_prediction_multiplies_counts_and_times(lab):
-    predicted = cost.predict(lab)
-    plan = cost.plan(lab)
-    assert predicted[list(plan)].equals(plan)
-    expected = (
-        predicted["steps"] * predicted["step_ms"] / 1e3
-        + (predicted["items"] * predicted["item_us"] + predicted["frozen_items"] * predicted["frozen_item_us"]) / 1e6
-    )
-    assert predicted["predicted_s"].to_numpy() == pytest.approx(expected.to_numpy())
-    assert (predicted["predicted_s"] > 0).all() and predicted["step_ms"].notna().all()
+def test_what_does_not_fit_into_the_cache_is_passed_in_every_epoch(lab, plans, monkeypatch):
+    def ones(lab, sorts):
+        names = ("steps", "epochs", "items", "frozen_items", "networks", "tasks", "read")
+        return [{name: np.ones(2) for name in names} | {"gb": np.full(2, 1.0)} for _ in sorts]
+
+    monkeypatch.setattr(prediction, "times", ones)
+    seconds = {}
+    for limit in (1.0, 1e6):
+        compute = lab.study.compute.model_copy(update={"cache_limit_gb": limit})
+        other = replace(lab, study=lab.study.model_copy(update={"compute": compute}))
+        seconds[limit] = prediction.multiplied(other, plans)["predicted_s"]
+    assert (seconds[1.0] - seconds[1e6]).to_list() == plans["passes"].to_list()
+    assert plans["passes"].sum() > 0
 
 
-def test_measured_is_what_the_artefacts_noted(lab):
-    found = cost.measured(lab)
-    noted = [_json(path, "provenance")["seconds"] for path in lab.store.root.glob("*/*") if path.parent.name in KINDS]
-    assert found["measured_s"].sum() == pytest.approx(sum(noted))
-    predicted = cost.plan(lab).assign(predicted_s=2.0)
-    table = cost.check(predicted, found).set_index("kind")
-    assert table.loc["all", "measured_s"] == pytest.approx(sum(noted))
-    assert table.loc["mask", "predicted_s"] == 2 * (predicted["kind"] == "mask").sum()
-    assert table.loc["all", "ratio"] == pytest.approx(sum(noted) / predicted["predicted_s"].sum())
+def test_published_weights_that_are_missing_are_a_line(lab, tmp_path):
+    bert, _ = micro.whole_study()["pretrained"]
+    del bert["pretraining"]
+    bert["architecture"] = bert["architecture"] | {"pretrained": str(tmp_path / "none")}
+    lacking = Lab.open(micro.whole_study() | {"pretrained": [bert], "vit_search": None}, tmp_path)
+    table = cost.counted(lacking)
+    (note,) = table.loc[table["section"] == "pretrained", "note"]
+    assert str(tmp_path / "none") in note
+    assert (table.loc[table["section"] != "pretrained", "predicted_s"] > 0).all()
+
+
+def test_the_check_puts_both_side_by_side(lab, counted, measured):
+    predicted = cost.predict(lab, counted)
+    table = cost.check(predicted, measured).set_index(["section", "kind"])
+    assert (table["jobs"] == table["made"]).all()
+    row, noted = table.loc[("controls", "null")], measured.set_index(["section", "kind"]).loc[("controls", "null")]
+    assert row["measured_s"] == noted["measured_s"] and row["measured_cpu_s"] == noted["measured_cpu_s"]
+    assert row["ratio"] == pytest.approx(row["measured_s"] / row["predicted_s"])
+    assert row["cpu_ratio"] == pytest.approx(row["measured_cpu_s"] / row["predicted_cpu_s"])
+    whole = table.loc[("all", "")]
+    assert whole["predicted_s"] == pytest.approx(counted["predicted_s"].sum())
+    assert whole["measured_s"] == pytest.approx(measured["measured_s"].sum())
+    hours = counted["predicted_s"].sum() / 3600
+    assert cost.told(predicted, lab).startswith(f"profile micro: {hours:.2f} job-hours, ")
+
+
+def test_only_finished_sections_are_compared(counted, measured, lab):
+    finished = measured[measured["section"] == "pruning"]
+    table = cost.check(cost.predict(lab, counted), finished)
+    assert set(table["section"]) == {"pruning", "all"}
+
+
+# -- what was measured -------------------------------------------------------------------------------------------------
+
+
+def test_measured_is_what_all_artefacts_noted(lab, measured):
+    noted = [_json(path.parent, "provenance") for path in lab.store.root.glob("*/*/provenance.json")]
+    assert measured["measured_s"].sum() == pytest.approx(sum(one["seconds"] for one in noted))
+    assert measured["measured_cpu_s"].sum() == pytest.approx(sum(one["cpu_seconds"] for one in noted))
+    assert measured["jobs"].sum() == len(noted)
+    sections = measured.set_index("kind")["section"]
+    assert sections["pretraining"] == "pretrained" and sections["pruning"] == "pruning"
 
 
 def test_an_unfinished_study_is_one_line(tmp_path):
     unfinished = Lab.open(micro.study(), tmp_path)
-    with pytest.raises(ValueError, match=r"^profile 'micro' is not finished; run: make reproduce PROFILE=micro$"):
+    with pytest.raises(cost.Unfinished, match=r"^profile 'micro' is not finished; run: make reproduce PROFILE=micro$"):
         cost.measured(unfinished)
     assert len(list(tmp_path.glob("base/*"))) == 0, "asking what it cost trains nothing"
 
 
-KINDS = ("base", "mask", "effect")
+def test_an_unfinished_section_is_left_out(lab, measured, tmp_path):
+    shutil.copytree(lab.store.root, tmp_path / "store")
+    shutil.rmtree(tmp_path / "store" / "null")
+    found = cost.measured(Lab.open(lab.study, tmp_path / "store"))
+    assert set(found["section"]) == {"experiments", "pruning", "pretrained"}
+    assert not (tmp_path / "store" / "null").exists()
+
+
+def test_artefacts_that_noted_less_are_read(lab, measured, tmp_path):
+    """As before processor time and uses were noted: the one is missing, and what only uses would tell of."""
+    shutil.copytree(lab.store.root, tmp_path / "store")
+    for path in (tmp_path / "store").glob("*/*/provenance.json"):
+        old = {name: value for name, value in json.loads(path.read_text()).items() if name in ("seconds", "commit")}
+        path.write_text(json.dumps(old))
+        manifest = json.loads((path.parent / "manifest.json").read_text())
+        manifest["provenance.json"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    found = cost.measured(Lab.open(lab.study, tmp_path / "store"))
+    assert found["measured_cpu_s"].isna().all()
+    missing = measured[measured["kind"].isin(["pretraining", "pruning"])]["measured_s"].sum()
+    assert found["measured_s"].sum() == pytest.approx(measured["measured_s"].sum() - missing)
+
+
+def test_masks_trained_at_once_have_their_share(tmp_path):
+    study = micro.study(masks_at_once=2)
+    lab = Lab.open(study | {"experiments": study["experiments"][:1], "vit_search": None}, tmp_path)
+    break_it_down.effects(lab)
+    found = cost.measured(lab).set_index("kind")
+    assert "masks" not in found.index and math.isnan(found.loc["mask", "measured_cpu_s"])
+    masks = [steps.find_mask(lab, mask) for network in break_it_down.networks(lab.study)
+             for mask in break_it_down.candidates(network)]  # fmt: skip
+    assert found.loc["mask", "measured_s"] > sum(map(steps.seconds_of, masks))
+    assert found.loc["effect", "measured_cpu_s"] > 0
 
 
 def _json(folder, name):
-    import json
-
     return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def passed(monkeypatch) -> Counter:
+    """Counts items that are evaluated, and those that pass through a frozen prefix."""
+    counts, embed_all, fill = Counter(), evaluation.embed_all, FrozenPrefix._fill
+
+    def embed(suffix, parameters, frozen):
+        counts["items"] += len(frozen.items)
+        return embed_all(suffix, parameters, frozen)
+
+    def filled(self, limit_gb):
+        counts["frozen_items"] += len(self.items)
+        fill(self, limit_gb)
+
+    monkeypatch.setattr(evaluation, "embed_all", embed)
+    monkeypatch.setattr(FrozenPrefix, "_fill", filled)
+    monkeypatch.setattr(steps, "_KEPT", OrderedDict())
+    return counts
+
+
+def _without(lab: Lab, kind: str, folder) -> Lab:
+    """The same study without its artefacts of a kind."""
+    shutil.copytree(lab.store.root, folder / "store")
+    shutil.rmtree(folder / "store" / kind)
+    return Lab.open(lab.study, folder / "store")
 
 
 # -- NeuroSurgeon ------------------------------------------------------------------------------------------------------

@@ -566,6 +566,75 @@ def test_disk_that_is_really_full(small_disk):
     assert matches_its_checksums(store.make("base", {"small": 1}, build).path)
 
 
+# -- what an artefact notes of itself ----------------------------------------------------------------------------------
+
+
+def about(artefact) -> dict:
+    return artefact.json("provenance")
+
+
+def test_seconds_are_an_artefacts_own_and_what_it_used_is_noted(tmp_path):
+    store = Store(tmp_path)
+    found = store.make("base", {"found": 1}, build)
+
+    def inner(folder: Path) -> None:
+        time.sleep(0.3)
+        build(folder)
+
+    def outer(folder: Path) -> None:
+        time.sleep(0.1)
+        assert store.find("base", {"found": 1}) and store.find("base", {"missing": 1}) is None
+        store.make("mask", {"inner": 1}, inner)
+        build(folder)
+
+    made = store.make("mask", {"outer": 1}, outer)
+    within = store.find("mask", {"inner": 1})
+    assert 0.3 <= about(within)["seconds"] < 0.4 and 0.1 <= about(made)["seconds"] < 0.25
+    assert about(made)["cpu_seconds"] < 0.1, "sleep takes no processor time"
+    assert about(made)["uses"] == sorted([f"base/{found.key}", f"mask/{within.key}"])
+    assert about(within)["uses"] == [] and store_module.building() is None
+
+
+def test_processor_time_is_counted(tmp_path):
+    def busy(folder: Path) -> None:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+        build(folder)
+
+    assert 0.1 <= about(Store(tmp_path).make("base", SPEC, busy))["cpu_seconds"] < 0.3
+
+
+def test_waiting_for_another_process_is_not_counted(tmp_path):
+    store, begun = Store(tmp_path), threading.Event()
+
+    def slow(folder: Path) -> None:
+        begun.set()
+        time.sleep(0.5)
+        build(folder)
+
+    other = threading.Thread(target=store.make, args=("base", {"inner": 1}, slow))
+
+    def outer(folder: Path) -> None:
+        other.start()
+        begun.wait()
+        Store(tmp_path).make("base", {"inner": 1}, never)
+        build(folder)
+
+    made = store.make("mask", {"outer": 1}, outer)
+    other.join()
+    assert about(made)["seconds"] < 0.3 and len(about(made)["uses"]) == 1
+
+
+def test_after_a_build_that_failed_nothing_is_being_built(tmp_path):
+    def fail(folder: Path) -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        Store(tmp_path).make("base", SPEC, fail)
+    assert store_module.building() is None
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,27 @@
 """What a study costs: steps timed side by side (`compare`), and the cost of a profile on this machine (`predict`)."""
 
 from subnet_utils.cost.comparison import bert_small, compare
+from subnet_utils.cost.measurement import Unfinished, measured
 from subnet_utils.cost.neurosurgeon import INSTALL, NeuroSurgeonMissing, installed
-from subnet_utils.cost.prediction import check, kinds, measured, plan, predict, sample_items, waiting
+from subnet_utils.cost.plan import plan
+from subnet_utils.cost.prediction import check, counted, kinds, predict, rehearsed, told, waiting
+from subnet_utils.cost.samples import sample_items
 
 __all__ = [
     "INSTALL",
     "NeuroSurgeonMissing",
+    "Unfinished",
     "bert_small",
     "check",
     "compare",
+    "counted",
     "installed",
     "kinds",
     "measured",
     "plan",
     "predict",
+    "rehearsed",
     "sample_items",
+    "told",
     "waiting",
 ]

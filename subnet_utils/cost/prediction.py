@@ -1,78 +1,107 @@
-"""What a profile costs on this machine: its steps are counted, a few of each kind are timed, and the two multiplied.
+"""What a profile costs on this machine, in job-seconds.
 
-The unit is the job-second, the time of one job while the others run beside it as they will in the study. Divided by the
-number of jobs at a time it is the time one waits, up to the ends, where a job has no neighbour.
+Sections whose jobs follow from the profile alone are counted, a few of each sort are timed, and the two multiplied;
+those whose jobs depend on what others find are rehearsed. The unit is the job-second, the time of one job while the
+others run beside it as they will in the study. Divided by the number of jobs at a time it is the time one waits, up to
+the ends, where a job has no neighbor.
 """
 
-import math
-import statistics
-from collections.abc import Iterator
-from functools import partial
-from itertools import cycle, islice
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 import pandas as pd
-import torch
-from torch import Tensor
 
-from subnet_utils import break_it_down
-from subnet_utils.cost.timing import masked_step, now, plain_step, race
-from subnet_utils.jobs import run_jobs, worker_count
+from subnet_utils import break_it_down, inference_steps, shape_bias
+from subnet_utils.cost.measurement import summed, times_noted, with_uses
+from subnet_utils.cost.plan import COUNTED, Sort, plan
+from subnet_utils.cost.samples import Times, times
+from subnet_utils.cost.sections import REHEARSED, sections_of
+from subnet_utils.image_sets import is_prepared
+from subnet_utils.inference_sets import pair_sets
+from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, Network, untrained
-from subnet_utils.masks import search
-from subnet_utils.models.frozen import FrozenPrefix, embed_all
-from subnet_utils.models.staged import StagedModel
-from subnet_utils.steps import Mask, masks_at_once, seconds_of
-from subnet_utils.store import Artefact
-from subnet_utils.tasks import agreement, tokenization
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, subroutines_of
-from subnet_utils.training import autocast
+from subnet_utils.models.classifiers import WeightsError
+from subnet_utils.models.pairs import PretrainedError
+from subnet_utils.rehearsal import Rehearsal, epochs_taken
+from subnet_utils.tasks.images import ImageError
+from subnet_utils.tasks.pair_files import DataError
 
-STEPS, WARM_UP = 6, 2
-FEW_EXAMPLES = 4
-LONG_STEP = 2.0
-"""Seconds: a step that would take longer is timed with few examples instead, and its time taken in proportion."""
-ITEMS = 512
-"""Different items in a timing, and at most this many sentences or images."""
-SORT = ["model", "layers", "examples", "start"]
-"""What the time of a step depends on within a study: model and depth, examples a batch, first masked stage if any."""
-COUNTS = ["jobs", "steps", "items", "frozen_items", "passes"]
+TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
+"""Counts of a plan, each of which takes its time; items of the frozen prefix besides, see `counted`."""
+
+PREDICTED = ["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]
 
 
-def plan(lab: Lab) -> pd.DataFrame:
-    """Every job of a study, a row for each sort: kind, model, layers, examples a batch and first masked stage.
+class Unpredictable(ValueError):
+    """What a section needs is not there; the message names it and the remedy."""
 
-    jobs: their number; and over all of them: steps; items embedded by what is trained; frozen_items, which pass through
-    the frozen prefix before it; and passes, items that do so once more in every epoch where the cache is too small.
-    Bases count all their epochs, or those that they took if they are trained already; the mask search all of its
-    settings; the masks that count as if every search was won from its first start.
+
+def predict(lab: Lab, counts: pd.DataFrame | None = None) -> pd.DataFrame:
+    """What a study will cost, by section and kind of job: jobs, predicted_s, predicted_cpu_s by processor time, note.
+
+    counts: from `counted`, if that was done before. A section that needs what is not there has one row, without
+    numbers, and the reason as its note.
     """
-    rows = [row for network in _bases(lab) for row in _base_jobs(lab, network)]
-    rows += [row for network in break_it_down.networks(lab.study) for row in _mask_jobs(network)]
-    by = ["kind", *SORT, "trained_on"]
-    return pd.DataFrame(rows).groupby(by, sort=False, as_index=False)[COUNTS].sum()
+    parts = [counted(lab) if counts is None else counts]
+    parts += [rehearsed(lab, section) for section in sections_of(lab.study) if section in REHEARSED]
+    table = pd.concat(parts, ignore_index=True).reindex(columns=[*PREDICTED, "note"])
+    known = table["note"] == ""
+    sums = summed(table.loc[known, PREDICTED]).assign(note="")
+    return pd.concat([sums, table[~known]], ignore_index=True).astype({"jobs": "Int64"})
 
 
-def predict(lab: Lab) -> pd.DataFrame:
-    """`plan` with the milliseconds of a step, the microseconds of an item, and the job-seconds that follow."""
-    table = plan(lab).merge(pd.DataFrame(_timed(lab)), on=SORT, how="left")
-    too_large = table["trained_on"] * table["frozen_item_gb"] > lab.study.compute.cache_limit_gb
-    frozen = table["frozen_items"] + table["passes"].where(too_large, 0)
-    microseconds = table["items"] * table["item_us"] + frozen * table["frozen_item_us"]
-    return table.assign(predicted_s=table["steps"] * table["step_ms"] / 1e3 + microseconds / 1e6)
+def counted(lab: Lab) -> pd.DataFrame:
+    """The plan of the sections that are counted, with the seconds of each of its counts, and those that follow."""
+    tables, notes = [], []
+    for section in sections_of(lab.study):
+        try:
+            if section in COUNTED:
+                _require_weights(lab, section)
+                tables.append(plan(lab, section))
+        except Unpredictable as reason:
+            notes.append({"section": section, "note": str(reason)})
+    parts = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
+    parts += [pd.DataFrame(notes)] if notes else []
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PREDICTED, "note"])
 
 
-def measured(lab: Lab) -> pd.DataFrame:
-    """What the jobs of a finished study took, in job-seconds, by kind, model and start.
+def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+    """A plan with the seconds of each of its counts, `<count>_s`, and all together, predicted_s and predicted_cpu_s."""
+    sorts = list(dict.fromkeys(table["sort"]))
+    found = dict(zip(sorts, times(lab, sorts), strict=True))
+    wall, processor = (_each(table["sort"], found, clock) for clock in (0, 1))
+    joined = table.join(wall.drop(columns="gb").add_suffix("_s"))
+    return joined.assign(predicted_s=_seconds(lab, table, wall), predicted_cpu_s=_seconds(lab, table, processor))
 
-    Raises ValueError if the study is not finished. A job counts with the time that was noted when it was made, whatever
-    else the machine did then; one that was interrupted, with the time of its last part.
-    """
-    rows = [
-        {"kind": artefact.kind, "model": model, "start": start, "measured_s": seconds_of(artefact)}
-        for model, start, artefact in _artefacts(lab)
-    ]
-    return pd.DataFrame(rows).groupby(["kind", "model", "start"], sort=False, as_index=False).sum()
+
+def _each(sorts: Iterable[Sort], found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
+    """The seconds of every count by one of both clocks, a row for each of several jobs."""
+    rows = [{name: seconds[clock] for name, seconds in found[sort].items()} for sort in sorts]
+    each = pd.DataFrame(rows).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
+    # a task's sentences are generated once in a process: of its sorts the first one shows how long that takes
+    inputs = pd.Series([str(sort.inputs) for sort in sorts])
+    return each.assign(tasks=each.groupby(inputs)["tasks"].transform("max"))
+
+
+def _seconds(lab: Lab, table: pd.DataFrame, each: pd.DataFrame) -> pd.Series:
+    too_large = table["trained_on"] * each["gb"] > lab.study.compute.cache_limit_gb
+    frozen = (table["frozen_items"] + table["passes"].where(too_large, 0)) * each["frozen_items"]
+    return sum((table[name] * each[name] for name in TIMED), frozen)
+
+
+def rehearsed(lab: Lab, section: str) -> pd.DataFrame:
+    """The jobs of a section that depend on each other, rehearsed: section, kind, jobs, predicted_s, predicted_cpu_s."""
+    try:
+        _require_data(lab, section)
+    except Unpredictable as reason:
+        return pd.DataFrame([{"section": section, "note": str(reason)}])
+    with TemporaryDirectory() as folder:
+        store = Rehearsal(folder, lab.store, epochs_taken(lab.store))
+        REHEARSED[section](replace(lab, store=store))
+        rows = list(times_noted(with_uses(store.finished(), [store, lab.store])))
+    table = pd.DataFrame(rows).rename(columns={"seconds": "predicted_s", "cpu_seconds": "predicted_cpu_s"})
+    return summed(table.assign(section=section)).assign(note="")
 
 
 def waiting(job_seconds: float, lab: Lab) -> float:
@@ -80,140 +109,61 @@ def waiting(job_seconds: float, lab: Lab) -> float:
     return job_seconds / worker_count(lab.study.compute)
 
 
+def told(predicted: pd.DataFrame, lab: Lab) -> str:
+    """A prediction in a line: job-hours and minutes of waiting; and a line for each section that is not in it."""
+    total = predicted["predicted_s"].sum()
+    wait = f"{waiting(total, lab) / 60:.0f} minutes of waiting"
+    missing = predicted[predicted["note"] != ""]
+    lines = [f"without {row.section}: {row.note}" for row in missing.itertuples()]
+    return "\n".join([f"profile {lab.study.name}: {total / 3600:.2f} job-hours, {wait}", *lines])
+
+
 def kinds(lab: Lab) -> list[Network]:
     """One base model of every model of a study."""
-    return list({network.experiment.model: network for network in reversed(_bases(lab))}.values())[::-1]
+    bases = [*break_it_down.networks(lab.study), *break_it_down.swept(lab.study)]
+    return list({network.experiment.model: network for network in reversed(bases)}.values())[::-1]
 
 
 def check(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Predicted and measured job-seconds by kind of job, and in all, with the measured relative to the predicted."""
-    table = predicted.groupby("kind", sort=False)[["predicted_s"]].sum()
-    table["measured_s"] = measured.groupby("kind")["measured_s"].sum()
-    table.loc["all"] = table.sum()
-    return table.assign(ratio=table["measured_s"] / table["predicted_s"]).reset_index()
+    """Predicted and measured job-seconds of the finished sections by kind of job, and in all.
+
+    jobs: predicted, made: there are; ratio and cpu_ratio: measured relative to predicted, by the wall's clock and by
+    processor time.
+    """
+    keys, ours, theirs = ["section", "kind"], ["predicted_s", "predicted_cpu_s"], ["measured_s", "measured_cpu_s"]
+    finished = predicted[predicted["section"].isin(measured["section"]) & (predicted["note"] == "")]
+    made = measured.rename(columns={"jobs": "made"})
+    table = finished.drop(columns="note").merge(made, on=keys, how="outer", sort=False, indicator="side")
+    table.loc[table["side"] == "right_only", ["jobs", *ours]] = 0.0
+    table.loc[table["side"] == "left_only", ["made", *theirs]] = 0.0
+    whole = table[["jobs", "made", *ours, *theirs]].sum(skipna=False).to_dict()
+    table = pd.concat([table, pd.DataFrame([{"section": "all", "kind": ""} | whole])], ignore_index=True)
+    for ratio, mine, noted in zip(("ratio", "cpu_ratio"), ours, theirs, strict=True):
+        table[ratio] = table[noted] / table[mine]
+    shown = ["jobs", "made", "predicted_s", "measured_s", "ratio", "predicted_cpu_s", "measured_cpu_s", "cpu_ratio"]
+    return table.astype({"jobs": int, "made": int})[[*keys, *shown]]
 
 
-def _bases(lab: Lab) -> list[Network]:
-    return [*break_it_down.networks(lab.study), *break_it_down.swept(lab.study)]
+def _require_weights(lab: Lab, section: str) -> None:
+    """Raise Unpredictable for published weights that cannot be had."""
+    for experiment in lab.study.pretrained if section == "pretrained" else ():
+        network = Network(experiment, experiment.tasks[0], experiment.base, experiment.base.seeds[0])
+        if getattr(experiment.architecture, "pretrained", None) is not None:
+            try:
+                untrained(network)
+            except ValueError as reason:
+                raise Unpredictable(str(reason)) from None
 
 
-def _base_jobs(lab: Lab, network: Network) -> Iterator[dict[str, Any]]:
-    sizes, training = network.experiment.data.base, network.training
-    made = lab.store.find("base", network.spec(lab))
-    epochs = made.json("result")["epochs"] if made else training.epochs
-    steps = epochs * -(-sizes.train // training.batch_size)
-    items = 4 * (epochs * sizes.validation + sizes.validation + sizes.test)
-    counts = {"jobs": 1, "steps": steps, "items": items, "frozen_items": 0, "passes": 0, "trained_on": 0}
-    yield {"kind": "base", **_sort(network, ""), **counts}
-
-
-def _sort(network: Network, start: str) -> dict[str, Any]:
-    architecture = network.experiment.architecture
-    layers = sum(architecture.depths) if architecture.family == "resnet" else architecture.layers
-    examples = network.experiment.masks.batch_size if start else network.training.batch_size
-    return {"model": network.experiment.model, "layers": layers, "examples": examples, "start": start}
-
-
-def _mask_jobs(network: Network) -> Iterator[dict[str, Any]]:
-    settings, data = network.experiment.masks, network.experiment.data
-    steps = settings.epochs * -(-data.mask.train // settings.batch_size)
-    sets = (data.mask, data.probe, data.probe, data.base)
-    on_validation, on_test = (4 * sum(getattr(sizes, split) for sizes in sets) for split in ("validation", "test"))
-    trained_on = 4 * data.mask.train
-    search_share = 0.75 if settings.search == "halving" else 1  # half of the settings stop after half of the epochs
-
-    def jobs(kind: str, start: str, number: int, **each: float) -> dict[str, Any]:
-        counts = {name: round(number * count) for name, count in each.items()}
-        return {"kind": kind, **_sort(network, start), "jobs": number, **counts, "trained_on": trained_on}
-
-    def masks(start: str, number: int, share: float = 1) -> dict[str, Any]:
-        work = {"steps": share * steps, "items": 2 * on_validation, "frozen_items": trained_on + on_validation}
-        return jobs("mask", start, number, **work, passes=share * settings.epochs * trained_on)
-
-    for _ in subroutines_of(network.task):
-        selected = settings.search == "selected"
-        starts = settings.starts[:1] if selected else [point.start for point in search.grid(settings)]
-        yield from (masks(start, 1, search_share) for start in starts)
-        yield masks(starts[0], len(settings.seeds) - (settings.search_seed in settings.seeds))
-        work = {"steps": 0, "items": 2 * on_test, "frozen_items": on_test, "passes": 0}
-        yield jobs("effect", starts[0], len(settings.seeds), **work)
-
-
-def _timed(lab: Lab) -> list[dict[str, Any]]:
-    """Times of a step and of an item for every sort, measured by as many jobs at a time as the study has."""
-    sorts = {}
-    for network in _bases(lab):
-        starts = ("", *network.experiment.masks.starts) if hasattr(network.experiment, "masks") else ("",)
-        for start in starts:
-            sorts.setdefault(tuple(_sort(network, start).values()), (lab, network, start))
-    jobs = list(sorts.values())
-    company = islice(cycle(jobs), -len(jobs) % worker_count(lab.study.compute))  # the last ones, too, have neighbours
-    return run_jobs(_time, [*jobs, *company], compute=lab.study.compute, label="timing steps")[: len(jobs)]
-
-
-def _time(lab: Lab, network: Network, start: str) -> dict[str, Any]:
-    batch_size = _sort(network, start)["examples"]
-    model, items = untrained(network).to(lab.device).eval(), sample_items(network)
-    times = _of_an_item(model, items, start or model.stage_names[0], lab)
-    at_once = masks_at_once(lab, network) if start else 1
-
-    def seconds(examples: int, steps: int) -> float:
-        options = {"examples": examples, "autocast": partial(autocast, lab.study.compute, lab.device)}
-        if start:
-            contender = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
-        else:
-            contender = plain_step(model, items, **options)
-        return race({"step": contender}, steps=steps, warm_up=WARM_UP)["seconds"].median() / at_once
-
-    step = seconds(FEW_EXAMPLES, 2) * batch_size / FEW_EXAMPLES
-    if step <= LONG_STEP:
-        step = seconds(batch_size, STEPS)
-    return {**_sort(network, start), "step_ms": 1e3 * step, **times}
-
-
-def _of_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> dict[str, float]:
-    """Microseconds without gradients through the frozen prefix and through the rest, and the prefix's output, GiB."""
-    prefix, suffix = model.cut(start)
-    rounds = []
-    for _ in range(3):
-        before = now()
-        table = FrozenPrefix(prefix, items, device=lab.device, limit_gb=math.inf)
-        between = now()
-        embed_all(suffix, {}, table)
-        rounds.append((between - before, now() - between))
-    frozen, rest = (1e6 * statistics.median(seconds) / len(items) for seconds in zip(*rounds, strict=True))
-    return {"item_us": rest, "frozen_item_us": frozen, "frozen_item_gb": table.gb / len(items)}
-
-
-def sample_items(network: Network) -> Tensor:
-    """Items to time steps with: sentences of the network's task, or images of its resolution that are noise."""
-    data = network.experiment.data
-    if network.task in LANGUAGE_TASKS:
-        sample = agreement.generate(network.task, "base", ITEMS // 4, split="train", seed=data.seed)
-        return sample.encode(tokenization.tokenizer(network.experiment.architecture.pretrained)).items
-    shape = (ITEMS, 3, data.resolution, data.resolution)
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-
-
-def _artefacts(lab: Lab) -> Iterator[tuple[str, str, Artefact]]:
-    """Model, start and artefact of every job of a finished study. Raises ValueError if one is not there."""
-    networks = break_it_down.networks(lab.study)
-    for network in _bases(lab):
-        yield network.experiment.model, "", _finished(lab, "base", network)
-    searched = [mask for network in networks for mask in break_it_down.candidates(network)]
-    if any(network.experiment.masks.search == "halving" for network in networks):
-        raise ValueError(f"profile '{lab.study.name}' halves its search: the time of its parts is not noted together")
-    for mask in searched:
-        yield mask.base.experiment.model, mask.point.start, _finished(lab, "mask", mask)
-    final = break_it_down.final_masks(lab)  # computes nothing, since the search is finished
-    for mask in final:
-        if mask not in searched:
-            yield mask.base.experiment.model, mask.point.start, _finished(lab, "mask", mask)
-        yield mask.base.experiment.model, mask.point.start, _finished(lab, "effect", mask)
-
-
-def _finished(lab: Lab, kind: str, job: Network | Mask) -> Artefact:
-    artefact = lab.store.find(kind, job.spec(lab))
-    if artefact is None:
-        raise ValueError(f"profile '{lab.study.name}' is not finished; run: make reproduce PROFILE={lab.study.name}")
-    return artefact
+def _require_data(lab: Lab, section: str) -> None:
+    """Raise Unpredictable for data or published weights that are not there."""
+    try:
+        if section == "images":
+            settings = shape_bias.open_images(lab)
+            if settings.folders is not None and not is_prepared(lab):
+                raise Unpredictable("its images are not prepared yet; run notebook 07b as far as that first")
+        if section == "inference":
+            inference_steps.network_spec(lab)
+            pair_sets(lab)
+    except (DataError, ImageError, PretrainedError, WeightsError) as reason:
+        raise Unpredictable(str(reason)) from None

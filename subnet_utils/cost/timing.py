@@ -6,7 +6,6 @@ runs in a thread of its own and waits for its turn before each step, so what is 
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows
 from subnet_utils.models.staged import StagedModel
+from subnet_utils.rehearsal import both_clocks
 from subnet_utils.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import Recipe, fit
 
@@ -154,6 +154,4 @@ def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def now() -> float:
     """A clock that has waited for the GPU."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    return float(both_clocks()[0])

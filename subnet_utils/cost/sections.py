@@ -1,0 +1,82 @@
+"""What a study consists of: its sections, and the functions that make all that a section's notebooks need."""
+
+from collections.abc import Callable
+from itertools import product
+
+from subnet_utils import break_it_down, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
+from subnet_utils.inference_steps import shape
+from subnet_utils.lab import Lab
+from subnet_utils.study import Study
+from subnet_utils.unit_pruning import Core
+
+
+def sections_of(study: Study) -> list[str]:
+    """Names of the sections that a study has, in the order of the notebooks."""
+    there = {"experiments": study.experiments, "pruning": study.to_prune(), "controls": study.experiments}
+    return [name for name in MAKERS if there.get(name, getattr(study, name))]
+
+
+def _experiments(lab: Lab) -> None:
+    """Notebooks 01 to 03 and 06."""
+    break_it_down.search_vit(lab)
+    break_it_down.effects(lab)
+    ledger.ledger(lab)
+
+
+def _pruning(lab: Lab) -> None:
+    """The end of notebook 03."""
+    break_it_down.effects(lab.pruned())
+
+
+def _controls(lab: Lab) -> None:
+    """Notebook 04."""
+    random_controls.random_effects(lab)
+    random_controls.null_draws(lab)
+    random_controls.ablations(lab)
+
+
+def _pretrained(lab: Lab) -> None:
+    """Notebook 05."""
+    break_it_down.effects(lab.pretrained())
+
+
+def _arithmetic(lab: Lab) -> None:
+    """Notebook 07."""
+    subtask_induction.ablations(lab)
+    subtask_induction.transfers(lab)
+
+
+def _images(lab: Lab) -> None:
+    """Notebook 07b."""
+    shape_bias.induced(lab)
+
+
+def _inference(lab: Lab, core: Core | None = None) -> None:
+    """Notebook 08. core: the heads that are ablated at once; None: those that pruning finds."""
+    unit_pruning.pruned(lab)
+    unit_pruning.random_units(lab)
+    unit_pruning.grid(lab)
+    core = core or unit_pruning.core_of(unit_pruning.frequencies(lab))
+    unit_pruning.ablations(lab, core)
+    unit_pruning.attention(lab, core)
+
+
+def _inference_with_a_core(lab: Lab) -> None:
+    """A rehearsal's pruned networks are copies of each other; a core of all their heads would leave no others."""
+    layers, heads = shape(lab)
+    _inference(lab, Core(tuple(product(range(layers), range(heads)))[:2]))
+
+
+MAKERS: dict[str, Callable[[Lab], None]] = {
+    "experiments": _experiments,
+    "pruning": _pruning,
+    "controls": _controls,
+    "pretrained": _pretrained,
+    "arithmetic": _arithmetic,
+    "images": _images,
+    "inference": _inference,
+}
+"""What makes all of a section, and nothing of it twice."""
+REHEARSED = {"arithmetic": _arithmetic, "images": _images, "inference": _inference_with_a_core}
+"""Sections whose data are there or quickly made. The others are counted: at the paper's size their images and the
+outputs of their frozen layers take longer than one wants to wait for a prediction."""
