@@ -170,8 +170,8 @@ def test_items_of_masks_are_those_that_a_real_run_evaluates(lab, plans, passed, 
     assert passed["items"] == planned.sum() - of_the_ledger
 
 
-def test_the_frozen_part_is_passed_once_by_each_worker(lab):
-    """With as many workers as jobs nothing is shared, with one of them everything of a base and start is."""
+def test_the_frozen_part_is_passed_once_unless_workers_outnumber_networks(lab):
+    """With as many workers as jobs nothing is shared, with no more than networks everything of a base and start is."""
     plans = {}
     for workers in (1, 2, 99):
         compute = lab.study.compute.model_copy(update={"workers": workers})
@@ -182,7 +182,8 @@ def test_the_frozen_part_is_passed_once_by_each_worker(lab):
     jobs = 4  # of a base: two subroutines, two seeds
     assert plans[99]["bert_micro"] == jobs * 4 * (own + 2 * probe + base)
     assert plans[1]["bert_micro"] == 4 * (2 * own + 2 * probe + base)
-    assert plans[2]["bert_micro"] == 2 * plans[1]["bert_micro"]
+    assert len(break_it_down.networks(lab.study)) == 2
+    assert plans[2]["bert_micro"] == plans[1]["bert_micro"]
 
 
 def test_images_are_drawn_once_for_all_sections(plans):

@@ -54,15 +54,19 @@ class Sort:
 
 
 class Pool:
-    """Jobs of the same workers. What one of them has read or computed it keeps for those that follow."""
+    """Jobs of the same workers. What one of them has read or computed it keeps for those that follow.
 
-    def __init__(self, workers: int):
-        self.workers, self._seen = workers, Counter()
+    networks: in how many networks the jobs are; those in the same one go to as few workers as keep all of them busy.
+    """
 
-    def pays(self, *about: Any) -> bool:
-        """Whether this job is among the first, one a worker, that need something."""
+    def __init__(self, workers: int, networks: int = 1):
+        self.workers, self.of_a_network = workers, max(1, workers // max(1, networks))
+        self._seen = Counter()
+
+    def pays(self, *about: Any, network: bool = False) -> bool:
+        """Whether this job is among the first, one a worker, that need something; network: that is of one network."""
         self._seen[about] += 1
-        return self._seen[about] <= self.workers
+        return self._seen[about] <= (self.of_a_network if network else self.workers)
 
 
 def plan(lab: Lab, section: str) -> pd.DataFrame:
@@ -131,7 +135,7 @@ def _controls(lab: Lab) -> Iterator[Job]:
     masks = [(one.untrained(mask_seed=seed if as_printed else None), subroutine) for one, subroutine, seed in trained]
     drawn = {(network.experiment.architecture, network.task, network.draw): network for network, _ in masks}
     yield from _as_they_are(list(drawn.values()), Pool(1))
-    finding, effects, nulls, others = (Pool(_workers(lab)) for _ in range(4))
+    finding, effects, nulls, others = (Pool(_workers(lab), len(drawn)) for _ in range(4))
     for network, subroutine in masks:
         yield _mask(finding, network, subroutine, network.experiment.masks.starts[0], exact=True)
     for network, subroutine in masks:
@@ -225,7 +229,7 @@ def _as_they_are(networks: list[Network], pool: Pool) -> Iterator[Job]:
 
 
 def _masks_and_effects(lab: Lab, networks: list[Network]) -> Iterator[Job]:
-    halving, searching, finding, effects = (Pool(_workers(lab)) for _ in range(4))
+    halving, searching, finding, effects = (Pool(_workers(lab), len(networks)) for _ in range(4))
     for network in networks:
         settings = network.experiment.masks
         points = [point.start for point in search.grid(settings)]
@@ -293,7 +297,8 @@ def _evaluated(
 ) -> dict[str, int]:
     """Sets to read and to pass through the frozen prefix: a subroutine's own, and those of both; examples of each."""
     data = (network.experiment.data, network.task)
-    frozen = 4 * (sum(own) * pool.pays(network, start, subroutine) + sum(others) * pool.pays(network, start))
+    of_own, of_others = (pool.pays(network, start, *more, network=True) for more in ((subroutine,), ()))
+    frozen = 4 * (sum(own) * of_own + sum(others) * of_others)
     return {"frozen_items": frozen} | _read(pool, {(*data, subroutine): own, data: others})
 
 
