@@ -6,7 +6,7 @@ others run beside it as they will in the study. Divided by the number of jobs at
 the ends, where a job has no neighbor.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
@@ -22,8 +22,7 @@ from subnet_utils.lab import Lab, Network
 from subnet_utils.rehearsal import Rehearsal, epochs_taken
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
-"""Counts of a plan, each of which takes its time; items of the frozen prefix besides, see `counted`."""
-
+"""Counts of a plan, each of which takes its time; items of the frozen prefix besides."""
 PREDICTED = ["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]
 
 
@@ -65,7 +64,7 @@ def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(predicted_s=_seconds(lab, table, wall), predicted_cpu_s=_seconds(lab, table, processor))
 
 
-def _each(sorts: Iterable[Sort], found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
+def _each(sorts: pd.Series, found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
     """The seconds of every count by one of both clocks, a row for each of several jobs."""
     rows = [{name: seconds[clock] for name, seconds in found[sort].items()} for sort in sorts]
     each = pd.DataFrame(rows).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
