@@ -97,6 +97,13 @@ def building() -> Building | None:
     return _BUILDING.get()
 
 
+def note(**facts: Any) -> None:
+    """Have the artefact that is being built, if there is one, note something in its provenance."""
+    work = building()
+    if work is not None:
+        work.notes.update(facts)
+
+
 def clocks() -> tuple[float, float]:
     """Seconds by the clock on the wall and of this process's processor time, from some beginning."""
     return time.monotonic(), time.process_time()

@@ -28,7 +28,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subnet_utils.settings import Compute
-from subnet_utils.store import StoreError, building, load_tensors, save_tensors
+from subnet_utils.store import StoreError, load_tensors, note, save_tensors
 
 CHECKPOINT_SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
@@ -123,10 +123,9 @@ def fit(
     checkpoint from which a call without it goes on as if there had been no pause. Raises TrainingDiverged when a loss
     or a parameter is not finite, ValueError for a patience without `validate`.
     """
-    rehearsal = REHEARSAL.get()
-    if rehearsal is not None:
-        parts = {"validate": validate, "observe": observe, "file": file}
-        return rehearsal(parameters, batches, loss, recipe=recipe, **parts, stop_after=stop_after, label=label)
+    if (rehearsal := REHEARSAL.get()) is not None:
+        parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after}
+        return rehearsal(parameters, batches, loss, recipe=recipe, label=label, **parts)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     optimizer = _optimizer(parameters, recipe)
@@ -155,9 +154,7 @@ def fit(
         _save(checkpoint, state, parameters, best, optimizer, recipe)
     if recipe.patience is not None:
         _copy(best, parameters)
-    made = building()
-    if made is not None:
-        made.notes["epochs"] = state.epoch
+    note(epochs=state.epoch)
     return pd.DataFrame(state.history)
 
 

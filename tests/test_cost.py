@@ -18,10 +18,11 @@ import torch
 from subnet_utils import break_it_down, cost, evaluation, steps
 from subnet_utils.cost import comparison, neurosurgeon, prediction, timing
 from subnet_utils.cost.plan import COUNTED
-from subnet_utils.cost.sections import MAKERS
+from subnet_utils.cost.sections import MAKERS, sections_of
 from subnet_utils.lab import Lab
 from subnet_utils.models import build
 from subnet_utils.models.frozen import FrozenPrefix
+from subnet_utils.study import Study
 from tests import micro
 
 CPU = torch.device("cpu")
@@ -259,6 +260,7 @@ def test_the_check_puts_both_side_by_side(lab, counted, measured):
     predicted = cost.predict(lab, counted)
     table = cost.check(predicted, measured).set_index(["section", "kind"])
     assert (table["jobs"] == table["made"]).all()
+    assert list(dict.fromkeys(table.index.get_level_values("section"))) == [*COUNTED, "all"]
     row, noted = table.loc[("controls", "null")], measured.set_index(["section", "kind"]).loc[("controls", "null")]
     assert row["measured_s"] == noted["measured_s"] and row["measured_cpu_s"] == noted["measured_cpu_s"]
     assert row["ratio"] == pytest.approx(row["measured_s"] / row["predicted_s"])
@@ -301,6 +303,22 @@ def test_an_unfinished_section_is_left_out(lab, measured, tmp_path):
     found = cost.measured(Lab.open(lab.study, tmp_path / "store"))
     assert set(found["section"]) == {"experiments", "pruning", "pretrained"}
     assert not (tmp_path / "store" / "null").exists()
+
+
+def test_what_lacks_its_data_is_not_finished(lab, measured, tmp_path):
+    bert, _ = micro.whole_study()["pretrained"]
+    del bert["pretraining"]
+    bert["architecture"] = bert["architecture"] | {"pretrained": str(tmp_path / "none")}
+    study = lab.study.model_dump() | {"pretrained": [bert]}
+    found = cost.measured(Lab.open(study, lab.store.root))
+    assert set(found["section"]) == {"experiments", "pruning", "controls"}
+
+
+def test_a_study_has_the_sections_that_its_profile_has():
+    assert sections_of(Study.load(micro.study())) == ["experiments", "controls"]
+    assert sections_of(Study.load(micro.whole_study())) == ["experiments", "pruning", "controls", "pretrained"]
+    assert sections_of(Study.load("tiny")) == list(MAKERS)
+    assert sections_of(Study.load("minilm")) == ["inference"]
 
 
 def test_artefacts_that_noted_less_are_read(lab, measured, tmp_path):

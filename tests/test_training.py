@@ -16,7 +16,7 @@ from torch import Tensor
 from subnet_utils import training
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
-from subnet_utils.store import load_tensors, save_tensors
+from subnet_utils.store import Store, load_tensors, save_tensors
 from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, progress_bar, resolve_device
 
 EPOCHS = 6
@@ -246,6 +246,27 @@ def test_a_pause_changes_nothing(uninterrupted, tmp_path):
     pd.testing.assert_frame_equal(history, uninterrupted[1], check_exact=True)
     assert same(again, uninterrupted[0])
     assert len(regression(fresh(), checkpoint=path, stop_after=2)) == 2  # there already: nothing is trained
+
+
+def test_what_is_filed_stands_in_the_history_before_what_is_observed(tmp_path):
+    filed = []
+
+    def file(epoch):
+        filed.append(epoch)
+        return {"step": 10 * epoch}
+
+    history = regression(fresh(), file=file, observe=lambda epoch: {"observed": 0.5})
+    assert filed == list(range(EPOCHS)) and list(history["step"]) == [10 * i for i in range(EPOCHS)]
+    assert list(history).index("step") < list(history).index("observed")
+
+
+def test_an_artefact_notes_the_epochs_of_its_training(tmp_path):
+    def build(folder):
+        regression(fresh(), recipe=Recipe(0.05, 4, 3))
+
+    made = Store(tmp_path).make("base", {"seed": 3}, build)
+    assert made.json("provenance")["epochs"] == 4
+    regression(fresh())  # outside of an artefact there is nothing to note it
 
 
 def test_a_finished_run_is_not_trained_on(uninterrupted, every_epoch, tmp_path):

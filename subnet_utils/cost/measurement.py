@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils.cost.sections import MAKERS, sections_of
+from subnet_utils.cost.sections import MAKERS, Lacking, require, sections_of
 from subnet_utils.lab import Lab
 from subnet_utils.steps import seconds_of
 from subnet_utils.store import Artefact, Store
@@ -16,6 +16,9 @@ from subnet_utils.store import Artefact, Store
 
 class Unfinished(ValueError):
     """Something was asked of a study that has not been made."""
+
+    def __init__(self, profile: str):
+        super().__init__(f"profile '{profile}' is not finished; run: make reproduce PROFILE={profile}")
 
 
 class Finished(Store):
@@ -34,7 +37,7 @@ class Finished(Store):
         """The finished artefact. Raises Unfinished if there is none."""
         artefact = super().find(kind, spec)
         if artefact is None:
-            raise Unfinished(f"profile '{self.profile}' is not finished; run: make reproduce PROFILE={self.profile}")
+            raise Unfinished(self.profile)
         self.touched[_name(artefact)] = artefact
         return artefact
 
@@ -42,22 +45,23 @@ class Finished(Store):
 def measured(lab: Lab) -> pd.DataFrame:
     """What the jobs of a study took, by section and kind: jobs, measured_s, and measured_cpu_s by processor time.
 
-    Sections that are not finished are left out. Raises Unfinished, with the remedy, if none is. A job counts with the
-    time that was noted when it was made, whatever else the machine did then, and in the first section that needs it;
-    one that was interrupted, with the time of its last part. Older artefacts noted no processor time (NaN) and not what
-    they used, so that what was made on the way to them, such as pretrained weights, is missing.
+    Sections that are not finished, or lack what they need, are left out. Raises Unfinished, with the remedy, if none is
+    left. A job counts with the time that was noted when it was made, whatever else the machine did then, and in the
+    first section that needs it; one that was interrupted, with the time of its last part. Older artefacts noted no
+    processor time (NaN) and not what they used, so that what was made on the way to them, such as pretrained weights,
+    is missing.
     """
-    rows, before, fault = [], set(), None
+    rows, before = [], set()
     for section in sections_of(lab.study):
         try:
+            require(lab, section)
             found = made_for(lab, section)
-        except Unfinished as reason:
-            fault = reason
+        except (Lacking, Unfinished):
             continue
         rows += [{"section": section, **row} for row in times_noted(one for one in found if _name(one) not in before)]
         before |= {_name(one) for one in found}
     if not rows:
-        raise fault
+        raise Unfinished(lab.study.name)
     table = pd.DataFrame(rows).rename(columns={"seconds": "measured_s", "cpu_seconds": "measured_cpu_s"})
     return summed(table)
 

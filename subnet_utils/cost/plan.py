@@ -5,6 +5,7 @@ Nothing is computed here, so that a profile can be counted whose data would take
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -19,6 +20,7 @@ from subnet_utils.masks import search
 from subnet_utils.store import key_of
 from subnet_utils.study import BaseSearch, Experiment, Study
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
+from subnet_utils.training import autocast
 
 COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "networks", "tasks", "read"]
 """Of a row, over all its jobs: their number; steps and epochs of training; items embedded by what is trained or
@@ -33,7 +35,7 @@ RENDERING, PRETRAINING = "rendering", "pretraining"
 @dataclass(frozen=True)
 class Sort:
     """What the times of a job depend on besides its counts. start: first masked stage, if any; examples: a batch;
-    exact: trained in float32 whatever the study says; network: one such."""
+    exact: trained in float32, though the study trains in bfloat16; network: one such."""
 
     architecture: Any
     inputs: tuple[str, int]
@@ -136,8 +138,10 @@ def _controls(lab: Lab) -> Iterator[Job]:
     drawn = {(network.experiment.architecture, network.task, network.draw): network for network, _ in masks}
     yield from _as_they_are(list(drawn.values()), Pool(1))
     finding, effects, nulls, others = (Pool(_workers(lab), len(drawn)) for _ in range(4))
+    # an untrained network tells the odd one by next to nothing: its masks are trained in float32
+    exact = not isinstance(autocast(lab.study.compute, lab.device), nullcontext)
     for network, subroutine in masks:
-        yield _mask(finding, network, subroutine, network.experiment.masks.starts[0], exact=True)
+        yield _mask(finding, network, subroutine, network.experiment.masks.starts[0], exact=exact)
     for network, subroutine in masks:
         yield _effect(effects, network, subroutine)
     for network, _, _ in trained:

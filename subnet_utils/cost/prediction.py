@@ -6,35 +6,24 @@ others run beside it as they will in the study. Divided by the number of jobs at
 the ends, where a job has no neighbor.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from subnet_utils import break_it_down, inference_steps, shape_bias
+from subnet_utils import break_it_down
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
 from subnet_utils.cost.plan import COUNTED, Sort, plan
 from subnet_utils.cost.samples import Times, times
-from subnet_utils.cost.sections import REHEARSED, sections_of
-from subnet_utils.image_sets import is_prepared
-from subnet_utils.inference_sets import pair_sets
+from subnet_utils.cost.sections import REHEARSED, Lacking, require, sections_of
 from subnet_utils.jobs import worker_count
-from subnet_utils.lab import Lab, Network, untrained
-from subnet_utils.models.classifiers import WeightsError
-from subnet_utils.models.pairs import PretrainedError
+from subnet_utils.lab import Lab, Network
 from subnet_utils.rehearsal import Rehearsal, epochs_taken
-from subnet_utils.tasks.images import ImageError
-from subnet_utils.tasks.pair_files import DataError
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
-"""Counts of a plan, each of which takes its time; items of the frozen prefix besides, see `counted`."""
-
+"""Counts of a plan, each of which takes its time; items of the frozen prefix besides."""
 PREDICTED = ["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]
-
-
-class Unpredictable(ValueError):
-    """What a section needs is not there; the message names it and the remedy."""
 
 
 def predict(lab: Lab, counts: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -57,9 +46,9 @@ def counted(lab: Lab) -> pd.DataFrame:
     for section in sections_of(lab.study):
         try:
             if section in COUNTED:
-                _require_weights(lab, section)
+                require(lab, section)
                 tables.append(plan(lab, section))
-        except Unpredictable as reason:
+        except Lacking as reason:
             notes.append({"section": section, "note": str(reason)})
     parts = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
     parts += [pd.DataFrame(notes)] if notes else []
@@ -75,7 +64,7 @@ def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(predicted_s=_seconds(lab, table, wall), predicted_cpu_s=_seconds(lab, table, processor))
 
 
-def _each(sorts: Iterable[Sort], found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
+def _each(sorts: pd.Series, found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
     """The seconds of every count by one of both clocks, a row for each of several jobs."""
     rows = [{name: seconds[clock] for name, seconds in found[sort].items()} for sort in sorts]
     each = pd.DataFrame(rows).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
@@ -93,8 +82,8 @@ def _seconds(lab: Lab, table: pd.DataFrame, each: pd.DataFrame) -> pd.Series:
 def rehearsed(lab: Lab, section: str) -> pd.DataFrame:
     """The jobs of a section that depend on each other, rehearsed: section, kind, jobs, predicted_s, predicted_cpu_s."""
     try:
-        _require_data(lab, section)
-    except Unpredictable as reason:
+        require(lab, section)
+    except Lacking as reason:
         return pd.DataFrame([{"section": section, "note": str(reason)}])
     with TemporaryDirectory() as folder:
         store = Rehearsal(folder, lab.store, epochs_taken(lab.store))
@@ -136,34 +125,11 @@ def check(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     table = finished.drop(columns="note").merge(made, on=keys, how="outer", sort=False, indicator="side")
     table.loc[table["side"] == "right_only", ["jobs", *ours]] = 0.0
     table.loc[table["side"] == "left_only", ["made", *theirs]] = 0.0
+    order = [tuple(about) for part in (finished, made) for about in part[keys].to_numpy()]
+    table = table.iloc[sorted(range(len(table)), key=lambda i: order.index(tuple(table[keys].iloc[i])))]
     whole = table[["jobs", "made", *ours, *theirs]].sum(skipna=False).to_dict()
     table = pd.concat([table, pd.DataFrame([{"section": "all", "kind": ""} | whole])], ignore_index=True)
     for ratio, mine, noted in zip(("ratio", "cpu_ratio"), ours, theirs, strict=True):
         table[ratio] = table[noted] / table[mine]
     shown = ["jobs", "made", "predicted_s", "measured_s", "ratio", "predicted_cpu_s", "measured_cpu_s", "cpu_ratio"]
     return table.astype({"jobs": int, "made": int})[[*keys, *shown]]
-
-
-def _require_weights(lab: Lab, section: str) -> None:
-    """Raise Unpredictable for published weights that cannot be had."""
-    for experiment in lab.study.pretrained if section == "pretrained" else ():
-        network = Network(experiment, experiment.tasks[0], experiment.base, experiment.base.seeds[0])
-        if getattr(experiment.architecture, "pretrained", None) is not None:
-            try:
-                untrained(network)
-            except ValueError as reason:
-                raise Unpredictable(str(reason)) from None
-
-
-def _require_data(lab: Lab, section: str) -> None:
-    """Raise Unpredictable for data or published weights that are not there."""
-    try:
-        if section == "images":
-            settings = shape_bias.open_images(lab)
-            if settings.folders is not None and not is_prepared(lab):
-                raise Unpredictable("its images are not prepared yet; run notebook 07b as far as that first")
-        if section == "inference":
-            inference_steps.network_spec(lab)
-            pair_sets(lab)
-    except (DataError, ImageError, PretrainedError, WeightsError) as reason:
-        raise Unpredictable(str(reason)) from None

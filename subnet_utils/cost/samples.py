@@ -43,7 +43,7 @@ Times = dict[str, np.ndarray]
 def times(lab: Lab, sorts: Sequence[Sort]) -> list[Times]:
     """Times of every sort, measured by as many jobs at a time as the study has."""
     jobs = [(lab, sort) for sort in sorts]
-    company = islice(cycle(jobs), -len(jobs) % worker_count(lab.study.compute))  # the last ones, too, have neighbours
+    company = islice(cycle(jobs), -len(jobs) % worker_count(lab.study.compute))  # the last ones, too, have neighbors
     return run_jobs(_times, [*jobs, *company], compute=lab.study.compute, label="timing")[: len(jobs)]
 
 

@@ -4,10 +4,21 @@ from collections.abc import Callable
 from itertools import product
 
 from subnet_utils import break_it_down, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
-from subnet_utils.inference_steps import shape
-from subnet_utils.lab import Lab
+from subnet_utils.image_sets import is_prepared
+from subnet_utils.inference_sets import pair_sets
+from subnet_utils.inference_steps import network_spec, shape
+from subnet_utils.lab import Lab, Network, untrained
+from subnet_utils.models.classifiers import WeightsError
+from subnet_utils.models.pairs import PretrainedError
+from subnet_utils.shape_bias import open_images
 from subnet_utils.study import Study
+from subnet_utils.tasks.images import ImageError
+from subnet_utils.tasks.pair_files import DataError
 from subnet_utils.unit_pruning import Core
+
+
+class Lacking(ValueError):
+    """What a section needs is not there; the message names it and the remedy."""
 
 
 def sections_of(study: Study) -> list[str]:
@@ -80,3 +91,27 @@ MAKERS: dict[str, Callable[[Lab], None]] = {
 REHEARSED = {"arithmetic": _arithmetic, "images": _images, "inference": _inference_with_a_core}
 """Sections whose data are there or quickly made. The others are counted: at the paper's size their images and the
 outputs of their frozen layers take longer than one wants to wait for a prediction."""
+
+
+def require(lab: Lab, section: str) -> None:
+    """Raise Lacking for data or published weights that a section needs and that cannot be had."""
+    try:
+        if section == "pretrained":
+            _require_weights(lab)
+        if section == "images" and open_images(lab).folders is not None and not is_prepared(lab):
+            raise Lacking("its images are not prepared yet; run notebook 07b as far as that first")
+        if section == "inference":
+            network_spec(lab)
+            pair_sets(lab)
+    except (DataError, ImageError, PretrainedError, WeightsError) as reason:
+        raise Lacking(str(reason)) from None
+
+
+def _require_weights(lab: Lab) -> None:
+    """Raise Lacking for pretrained experiments whose published weights cannot be had."""
+    for experiment in lab.study.pretrained:
+        if getattr(experiment.architecture, "pretrained", None) is not None:
+            try:
+                untrained(Network(experiment, experiment.tasks[0], experiment.base, experiment.base.seeds[0]))
+            except ValueError as reason:
+                raise Lacking(str(reason)) from None
