@@ -265,7 +265,7 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
         rows, odd, generator = batch
         with precision():
             if training.flips:
-                embeddings = model(_flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
+                embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
                 embeddings = embed_rows(model, {}, items, rows)
         return cross_entropy(similarity_logits(embeddings.float()), odd.to(lab.device))
@@ -285,7 +285,7 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
     )
 
 
-def _flipped(images: Tensor, generator: torch.Generator) -> Tensor:
+def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
     images = images.clone()
     for dimension in (2, 3):

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from subnet_utils import break_it_down, cost, evaluation, steps
-from subnet_utils.cost import comparison, neurosurgeon, prediction, timing
+from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
 from subnet_utils.cost.plan import COUNTED
 from subnet_utils.cost.sections import MAKERS, sections_of
 from subnet_utils.lab import Lab
@@ -424,3 +424,17 @@ def test_bert_small_is_raced_with_the_same_masks_in_both(monkeypatch):
     assert by_precision == {
         "float32": {comparison.PLAIN, *starts}, "bfloat16": {comparison.PLAIN, *starts}, "Neuro": starts,
     }  # fmt: skip
+
+
+def test_all_workers_are_at_the_same_sort_at_once(lab, monkeypatch):
+    asked = []
+
+    def run(function, jobs, **_):
+        asked.extend(sort for _, sort in jobs)
+        return [{"steps": np.full(2, float(number))} for number in range(len(jobs))]
+
+    monkeypatch.setattr(samples, "run_jobs", run)
+    compute = lab.study.compute.model_copy(update={"workers": 3})
+    found = samples.times(replace(lab, study=lab.study.model_copy(update={"compute": compute})), ["a", "b"])
+    assert asked == ["a"] * 3 + ["b"] * 3
+    assert [float(times["steps"][0]) for times in found] == [1.0, 4.0]  # the means of 0 to 2 and 3 to 5

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from subnet_utils.lab import _flipped
+from subnet_utils.lab import flipped
 from subnet_utils.models import attention, build, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
 from subnet_utils.models.packing import Spread, Take, packed
@@ -188,5 +188,5 @@ def test_flips_draw_what_they_drew():
         chosen = torch.rand(40, generator=generator) < 0.5
         expected = torch.where(chosen[:, None, None, None], expected.flip(dimension), expected)
     before = images.clone()
-    assert torch.equal(_flipped(images, torch.Generator().manual_seed(1)), expected)
+    assert torch.equal(flipped(images, torch.Generator().manual_seed(1)), expected)
     assert torch.equal(images, before)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,10 +40,19 @@ Times = dict[str, np.ndarray]
 
 
 def times(lab: Lab, sorts: Sequence[Sort]) -> list[Times]:
-    """Times of every sort, measured by as many jobs at a time as the study has."""
-    jobs = [(lab, sort) for sort in sorts]
-    company = islice(cycle(jobs), -len(jobs) % worker_count(lab.study.compute))  # the last ones, too, have neighbors
-    return run_jobs(_times, [*jobs, *company], compute=lab.study.compute, label="timing")[: len(jobs)]
+    """Times of every sort, measured by as many jobs at a time as the study has: the mean over them.
+
+    All of them are at the same sort at once, as in a study most neighbors are: two trainings that read much memory slow
+    each other more than two different jobs do.
+    """
+    workers = worker_count(lab.study.compute)
+    jobs = [(lab, sort) for sort in sorts for _ in range(workers)]
+    found = run_jobs(_times, jobs, compute=lab.study.compute, label="timing")
+    return [_mean(found[i : i + workers]) for i in range(0, len(found), workers)]
+
+
+def _mean(several: Sequence[Times]) -> Times:
+    return {name: np.mean([one[name] for one in several], axis=0) for name in several[0]}
 
 
 def sample_items(network: Network) -> Tensor:
@@ -85,7 +93,7 @@ def _network(lab: Lab, sort: Sort) -> Times:
         if start:
             train = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
         else:
-            train = plain_step(model, items, **options)
+            train = plain_step(model, items, flips=network.training.flips, **options)
         return _of_a_step(partial(train, iter), **how)
 
     return found | _in_time(step, sort.examples, at_once=at_once)

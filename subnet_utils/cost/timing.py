@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.lab import flipped
 from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows
@@ -96,10 +97,16 @@ def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, w
     return pd.DataFrame(rows)
 
 
-def plain_step(model: StagedModel, items: Tensor, *, examples: int, autocast=nullcontext) -> Callable[[PACE], None]:
-    """A contender that trains all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
+def plain_step(
+    model: StagedModel, items: Tensor, *, examples: int, autocast=nullcontext, flips: bool = False
+) -> Callable[[PACE], None]:
+    """A contender that trains all weights of a network without masks.
+
+    items: [m, ...]; examples: of four, a batch; flips: whether its images are mirrored, as those of base models are.
+    """
 
     def run(pace: PACE) -> None:
+        generator = torch.Generator().manual_seed(0)
         device = next(model.parameters()).device
         prefix, _ = model.cut(model.stage_names[0])
         table = FrozenPrefix(prefix, items, device=device, limit_gb=64.0)
@@ -107,7 +114,10 @@ def plain_step(model: StagedModel, items: Tensor, *, examples: int, autocast=nul
         def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
             rows, odd = batch
             with autocast():
-                embeddings = embed_rows(model, {}, table, rows)
+                if flips:
+                    embeddings = model(flipped(table(rows.flatten())[0], generator)).unflatten(0, rows.shape)
+                else:
+                    embeddings = embed_rows(model, {}, table, rows)
             return cross_entropy(similarity_logits(embeddings.float()), odd.to(device))
 
         model.requires_grad_(True)
