@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
@@ -60,29 +59,35 @@ class Layer(nn.Module):
     def forward(self, hidden: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         """The next hidden state, [m, L, width], or [m, 1, width] with first_only."""
         if self.first_only:
-            return self._rest(self._attend_first(hidden, keep), hidden[:, :1]), keep[:, :1]
+            reader = hidden[:, :1]
+            context = self._attend(reader, hidden, keep) if self._watched else self._attend_first(hidden, keep)
+            return self._rest(context, reader), keep[:, :1]
         places = packed(keep)
         if places is None:
-            return self._rest(self._attend(hidden, keep), hidden), keep
+            return self._rest(self._attend(hidden, hidden, keep), hidden), keep
         tokens = Take.apply(hidden.flatten(0, 1), places)
-        return Spread.apply(self._rest(self._attend(tokens, keep, places), tokens), places, keep.numel()).view(
-            hidden.shape
-        ), keep
+        found = self._rest(self._attend(tokens, tokens, keep, places), tokens)
+        return Spread.apply(found, places, keep.numel()).view(hidden.shape), keep
+
+    @property
+    def _watched(self) -> bool:
+        """Whether somebody wants to see keys or values, which a single query can do without."""
+        own = self.attention.self
+        return bool(own.key._forward_hooks or own.value._forward_hooks)
 
     def _rest(self, context: Tensor, reader: Tensor) -> Tensor:
         """All that follows attention, token by token."""
         attended = self.attention.output(context, reader)
         return self.output(self.intermediate(attended), attended)
 
-    def _attend(self, hidden: Tensor, keep: Tensor, places: Tensor | None = None) -> Tensor:
-        """What every token reads. hidden: [m, L, width], or the tokens at some places alone, [k, width]."""
+    def _attend(self, reader: Tensor, hidden: Tensor, keep: Tensor, places: Tensor | None = None) -> Tensor:
+        """What readers read of hidden: [m, L, width] each, or the tokens at some places alone, [k, width]."""
         own = self.attention.self
-        parts = own.query, own.key, own.value
-        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
-        projected = functional.linear(hidden, weight, bias)
+        parts = own.query(reader), own.key(hidden), own.value(hidden)
         if places is not None:
-            projected = Spread.apply(projected, places, keep.numel())
-        query, key, value = projected.view(*keep.shape, 3, own.num_attention_heads, -1).permute(2, 0, 3, 1, 4)
+            together = Spread.apply(torch.cat(parts, dim=-1), places, keep.numel())
+            parts = together.unflatten(0, keep.shape).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2) for part in parts)
         context = attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
         return context if places is None else Take.apply(context.flatten(0, 1), places)
 
