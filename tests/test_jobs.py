@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from subnet_utils import lab as lab_module
 from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
@@ -232,3 +234,14 @@ def test_jobs_that_share_something_run_in_one_process():
     jobs = [(number,) for number in range(6)]
     processes = run_jobs(slow_process_id, jobs, compute=Compute(workers=2), label="jobs", shared=lambda n: n % 2)
     assert processes[0] == processes[2] == processes[4] != processes[1] == processes[3] == processes[5]
+
+
+def test_making_all_hands_on_what_jobs_share(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        lab_module, "run_jobs", lambda step, jobs, *, shared, **_: seen.extend(shared(*job) for job in jobs)
+    )
+    lab = SimpleNamespace(store=SimpleNamespace(find=lambda *_: None), study=SimpleNamespace(compute=Compute()))
+    wanted = [SimpleNamespace(spec=lambda _: {}, prefix=name) for name in "aba"]
+    lab_module.make_all(lab, "mask", lambda _, one: one, wanted, "masks", shared=lambda one: one.prefix)
+    assert seen == ["a", "b", "a"]
