@@ -296,7 +296,7 @@ def _train(
 def _rows(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
     """Images of several sets, numbered through; large sets are not copied into one."""
     if len(sets) == 1:
-        return sets[0].pixels[rows]
+        return sets[0].pixels.index_select(0, rows)
     first = len(sets[0])
     found = torch.empty(len(rows), *sets[0].pixels.shape[1:], dtype=torch.uint8)
     own = rows < first

@@ -9,8 +9,9 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from subnet_utils.lab import flipped
-from subnet_utils.models import attention, build, packing, vision
+from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
+from subnet_utils.models.convolution import Conv3x3, PlaceByPlace
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, NormOverPlaces
 
@@ -50,6 +51,15 @@ def test_softmax_is_the_same_at_the_length_from_which_on_it_is_torchs(length):
     scores = draws(2, 2, length, dtype=torch.float32)
     assert_close(softmax(scores, None, 0.5), (0.5 * scores).softmax(dim=-1))
     assert ("Short" in str(softmax(scores, None, 0.5).grad_fn)) == (length <= attention.SHORT)
+
+
+@pytest.mark.parametrize("length", [attention.SHORT, attention.SHORT + 1, 70])
+@pytest.mark.parametrize("size", [4, 64])
+def test_attention_is_torchs_whatever_is_multiplied_by_its_scale(length, size):
+    query, key, value = (draws(2, 3, length, size, seed=seed) for seed in range(3))
+    keep = keep_of([length, 5])[:, None, None, :]
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
+    assert_close(attend(query, key, value, keep), expected)
 
 
 def test_softmax_of_bfloat16_is_computed_in_float32():
@@ -162,6 +172,7 @@ def test_channels_last_changes_no_number(monkeypatch):
     architecture = {"family": "resnet", "block": "basic", "depths": [1, 1, 2, 1], "width": 4, "head_width": 8}
     model = build(architecture, seed=0).double()
     images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)).double()
+    monkeypatch.setattr(convolution, "FEW", 0)  # products have channels last whatever they are given
     results = []
     for small in (8, 0):
         monkeypatch.setattr(vision, "SMALL", small)
@@ -176,6 +187,68 @@ def test_channels_last_changes_no_number(monkeypatch):
     (one, of_one), (other, of_other) = results
     assert_close(one, other, rtol=1e-8, atol=1e-10)
     assert_close(of_one, of_other, rtol=1e-6, atol=1e-9)
+
+
+# Convolutions on small maps.
+
+
+@pytest.mark.parametrize(("side", "stride"), [(2, 1), (2, 2), (3, 2), (4, 2), ((2, 3), (1, 2)), (1, 1)])
+def test_products_place_by_place_are_a_convolution(side, stride):
+    height, width = side if isinstance(side, tuple) else (side, side)
+    stride = stride if isinstance(stride, tuple) else (stride, stride)
+    maps, weight = draws(3, 5, height, width), draws(4, 5, 3, 3, seed=1)
+    expected = torch.nn.functional.conv2d(maps, weight, stride=stride, padding=1)
+    assert_close(PlaceByPlace.apply(maps, weight, stride), expected)
+    assert gradcheck(lambda x, w: PlaceByPlace.apply(x, w, stride), (maps, weight))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_takes_products_for_small_results_alone(stride):
+    plain = torch.nn.Conv2d(3, 4, 3, stride=stride, padding=1, bias=False).double()
+    conv = Conv3x3(plain)
+    assert conv.weight is plain.weight
+    assert conv.state_dict().keys() == plain.state_dict().keys()
+    for side in (2 * stride, 2 * stride + 1, 8):
+        maps = draws(2, 3, side, side)
+        assert_close(conv(maps), plain(maps))
+        assert ("PlaceByPlace" in str(conv(maps).grad_fn)) == (side == 2 * stride)
+
+
+def test_a_small_convolution_obeys_autocast_and_frozen_maps():
+    plain = torch.nn.Conv2d(64, 32, 3, padding=1, bias=False)
+    maps = draws(5, 64, 2, 2, dtype=torch.float32).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = Conv3x3(plain)(maps), plain(maps)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.square().sum(), plain.weight)
+    (other,) = torch.autograd.grad(expected.square().sum(), plain.weight)
+    assert gradient.dtype == torch.float32
+    assert_close(gradient, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
+
+
+def test_small_convolutions_can_be_vectorized_over_their_weights():
+    conv = Conv3x3(torch.nn.Conv2d(3, 4, 3, padding=1, bias=False))
+    maps, weights = draws(2, 3, 2, 2, dtype=torch.float32), draws(6, 4, 3, 3, 3, dtype=torch.float32)
+    together = torch.vmap(lambda w: torch.func.functional_call(conv, {"weight": w}, (maps,)))(weights)
+    assert_close(together[5], torch.nn.functional.conv2d(maps, weights[5], padding=1))
+
+
+def test_a_network_draws_the_weights_that_it_drew_and_computes_the_same(monkeypatch):
+    architecture = {"family": "resnet", "block": "basic", "depths": [1, 1, 2, 1], "width": 4, "head_width": 8}
+    images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)).double()
+    fast = build(architecture, seed=0).double()
+    monkeypatch.setattr(vision, "with_conv3x3", lambda block: block)
+    plain = build(architecture, seed=0).double()
+    assert fast.maskable("stem") == plain.maskable("stem")
+    assert all(torch.equal(a, b) for a, b in zip(fast.state_dict().values(), plain.state_dict().values(), strict=True))
+    seen = []
+    apply = PlaceByPlace.apply
+    monkeypatch.setattr(convolution.PlaceByPlace, "apply", lambda *given: seen.append(given) or apply(*given))
+    one, other = fast(images), plain(images)
+    assert len(seen) == 2  # both convolutions of the last stage
+    assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert_close(gradients(one.square().sum(), fast), gradients(other.square().sum(), plain), rtol=1e-6, atol=1e-9)
 
 
 # Mirrored images.

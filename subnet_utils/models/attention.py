@@ -22,7 +22,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None
     """
     if query.is_cuda:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
-    return softmax(query @ key.transpose(-1, -2), keep, 1 / math.sqrt(query.shape[-1])) @ value
+    scale = 1 / math.sqrt(query.shape[-1])
+    if key.shape[-2] > max(SHORT, query.shape[-1]):  # fewer numbers than there are scores
+        query, scale = scale * query, 1.0
+    return softmax(query @ key.transpose(-1, -2), keep, scale) @ value
 
 
 def softmax(scores: Tensor, keep: Tensor | None, scale: float) -> Tensor:
@@ -30,7 +33,7 @@ def softmax(scores: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf)
     if scores.is_cuda or scores.shape[-1] > SHORT:
-        return (scale * scores).softmax(dim=-1)
+        return (scores if scale == 1 else scale * scores).softmax(dim=-1)
     return ShortSoftmax.apply(scores, scale)
 
 

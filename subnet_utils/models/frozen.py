@@ -39,9 +39,9 @@ class FrozenPrefix:
     def __call__(self, rows: Tensor) -> State:
         """The state [k, ...] that enters the suffix for the given rows [k]."""
         if self._cache is None:
-            return self._compute(self.items[rows])
-        rows = rows.to(self.device)
-        return tuple(tensor[rows] for tensor in self._cache)
+            return self._compute(self.items.index_select(0, rows))
+        rows = rows.to(self.device)  # index_select copies item by item, tensor[rows] number by number
+        return tuple(tensor.index_select(0, rows) for tensor in self._cache)
 
     def require(self, prefix: StagedModel) -> None:
         """Raise ValueError unless these are the outputs of `prefix`: others would fit, and give wrong numbers."""

@@ -20,6 +20,7 @@ from torchvision.models.vision_transformer import EncoderBlock, VisionTransforme
 from subnet_utils.names import nearest
 
 from .attention import attend, attend_once
+from .convolution import with_conv3x3
 from .packing import at_least_float32, is_vectorized
 from .staged import StagedModel, require_multiple, require_positive
 
@@ -188,8 +189,9 @@ def residual_stage(
     if stride != 1 or channels != out:
         downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
     options = {"base_width": 64 * width_factor, "norm_layer": norm}
-    first = block(channels, planes, stride, downsample, **options)
-    return Stage(first, *(block(out, planes, **options) for _ in range(1, depth))), out
+    blocks = [block(channels, planes, stride, downsample, **options)]
+    blocks += [block(out, planes, **options) for _ in range(1, depth)]
+    return Stage(*map(with_conv3x3, blocks)), out
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
