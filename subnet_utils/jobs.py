@@ -5,25 +5,22 @@ depend on the number of workers, because every job has its own threads and seeds
 """
 
 import ctypes
-import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from subnet_utils import models
 from subnet_utils.settings import Compute
 from subnet_utils.training import progress_bar, resolve_device
+from subnet_utils.workers import context, core_count
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's malloc.h."""
@@ -35,8 +32,7 @@ def worker_count(compute: Compute) -> int:
         return compute.workers
     if resolve_device(compute).type == "cuda":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // compute.threads)
+    return max(1, core_count() // compute.threads)
 
 
 class WorkerDied(RuntimeError):
@@ -122,36 +118,15 @@ def _pools(workers: int, threads: int) -> Iterator[list[ProcessPoolExecutor]]:
 
     Every worker waits for the end of a pipe that only this process holds open.
     """
-    context = _context()
-    watched, held = context.Pipe(duplex=False)
+    own = context()
+    watched, held = own.Pipe(duplex=False)
     start = {"initializer": _start_worker, "initargs": (threads, watched)}
     with watched, held, ExitStack() as stack:
         try:
-            yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=context, **start)) for _ in range(workers)]
+            yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=own, **start)) for _ in range(workers)]
         except BaseException:
             held.close()
             raise
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    """How worker processes begin: copies of a server that has imported the package once, or afresh where none exists.
-
-    Importing takes seconds, and a study starts workers many times. The server has computed nothing and touched no GPU,
-    so copying it is safe, unlike copying this process; except on macOS, whose system libraries do not allow it.
-    """
-    if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    networks = [f"{models.__name__}.{name}" for name in models.FAMILIES.values()]
-    context.set_forkserver_preload(["subnet_utils.steps", "subnet_utils.pretraining.hidden_words", *networks])
-    return context
-
-
-def warm_up(compute: Compute) -> None:
-    """Let the server import the package while the caller goes on, if the study will start workers at all."""
-    context = _context()
-    if worker_count(compute) > 1 and context.get_start_method() == "forkserver":
-        forkserver.ensure_running()
 
 
 def keep_freed_memory() -> None:

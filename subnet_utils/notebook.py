@@ -2,39 +2,46 @@
 
 import ast
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from subnet_utils import figures
-from subnet_utils.jobs import warm_up, worker_count
-from subnet_utils.lab import Lab
 from subnet_utils.names import nearest
-from subnet_utils.report import Book
-from subnet_utils.study import StudyError
+from subnet_utils.workers import warm_up
+
+if TYPE_CHECKING:
+    from subnet_utils.lab import Lab
+    from subnet_utils.report import Book
 
 ABOUT_EXPERIMENTS = ("01", "02", "03", "04", "05", "06", "11")
 """First digits of the notebooks about a study's `experiments`."""
 
 
-def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> tuple[Lab, Book]:
+def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Book]":
     """Open the study of a notebook and the book that records its figures and tables.
 
     study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
     parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
     valid, or has no experiments where the notebook is about them.
     """
-    _refuse_unknown(parameters)
+    warm_up()  # first of all: while this process imports the package, the workers' server does the same
+    from subnet_utils import figures
+    from subnet_utils.jobs import worker_count
+    from subnet_utils.lab import Lab
+    from subnet_utils.report import Book
+    from subnet_utils.study import StudyError
+
+    if unknown := _unknown(parameters):
+        raise StudyError(unknown)
     lab = Lab.open(study)
     if not lab.study.experiments and notebook.split("_")[0] in ABOUT_EXPERIMENTS:
         raise StudyError(f"profile '{lab.study.name}' has no 'experiments', which {notebook} is about; add some")
     figures.style()
-    warm_up(lab.study.compute)
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
     print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook)
 
 
-def _refuse_unknown(parameters: Iterable[str]) -> None:
-    """Look at the cell that papermill injected, if there is one, and refuse names that are no parameters."""
+def _unknown(parameters: Iterable[str]) -> str | None:
+    """What is wrong with the cell that papermill injected, if there is one: a name that is no parameter."""
     known = tuple(parameters)
     for source in _cells():
         if not source.startswith("# Parameters"):
@@ -42,7 +49,8 @@ def _refuse_unknown(parameters: Iterable[str]) -> None:
         for statement in ast.parse(source).body:
             for target in getattr(statement, "targets", []):
                 if isinstance(target, ast.Name) and target.id not in known:
-                    raise StudyError(f"unknown parameter '{target.id}'; {nearest(target.id, known)}")
+                    return f"unknown parameter '{target.id}'; {nearest(target.id, known)}"
+    return None
 
 
 def _cells() -> list[str]:

@@ -1,0 +1,34 @@
+"""How worker processes begin. Little is imported here, because the first thing that a notebook does is to warm up."""
+
+import multiprocessing
+import os
+import sys
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
+
+from subnet_utils import models
+
+
+def context() -> BaseContext:
+    """How worker processes begin: copies of a server that has imported the package once, or afresh where none exists.
+
+    Importing takes seconds, and a study starts workers many times. The server has computed nothing and touched no GPU,
+    so copying it is safe, unlike copying this process; except on macOS, whose system libraries do not allow it.
+    """
+    if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    own = multiprocessing.get_context("forkserver")
+    networks = [f"{models.__name__}.{name}" for name in models.FAMILIES.values()]
+    own.set_forkserver_preload(["subnet_utils.steps", "subnet_utils.pretraining.hidden_words", *networks])
+    return own
+
+
+def core_count() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def warm_up() -> None:
+    """Let the server import the package while the caller goes on, where there is a core for it."""
+    if core_count() > 1 and context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
