@@ -122,7 +122,7 @@ def halving(lab: Lab) -> pd.DataFrame:
     full = search_masks(lab)
     bases, rows = networks(lab.study, lab.condition), []
     tried = [mask for base in bases for mask in candidates(base)]
-    make_all(lab, "half", find_half, tried, "half of the mask search", shared=attrgetter("prefix"))
+    make_all(lab, "half", find_half, tried, "half of the mask search", shared=attrgetter("base"))
     for network in bases:
         kept = {find_mask(lab, mask).key for mask in halved(lab, network)}
         about = identity(network)
@@ -173,7 +173,7 @@ def effects(lab: Lab) -> pd.DataFrame:
 
 def effects_of(lab: Lab, masks: list[Mask]) -> pd.DataFrame:
     """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
-    made = make_all(lab, "effect", measure_effect, masks, "ablations", shared=attrgetter("prefix"))
+    made = make_all(lab, "effect", measure_effect, masks, "ablations", shared=attrgetter("base"))
     return pd.DataFrame(
         about_mask(lab, mask, artefact) | row
         for mask, artefact in zip(masks, made, strict=True)
@@ -268,7 +268,7 @@ def _tried(lab: Lab) -> list[Mask]:
     masks = {network: list(candidates(network)) for network in networks(lab.study, lab.condition)}
     halving = [network for network in masks if network.experiment.masks.search == "halving"]
     halves = [mask for network in halving for mask in masks[network]]
-    make_all(lab, "half", find_half, halves, "half of the mask search", shared=attrgetter("prefix"))
+    make_all(lab, "half", find_half, halves, "half of the mask search", shared=attrgetter("base"))
     masks |= {network: halved(lab, network) for network in halving}
     return [mask for tried in masks.values() for mask in tried]
 
@@ -279,7 +279,7 @@ def find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ())
     before = set(found)
     groups = _groups(lab, [mask for mask in masks if mask not in before])
     jobs = [(lab, group) for group in groups if _missing(lab, "mask", group)]
-    common = {"shared": lambda lab, group: group[0].prefix}
+    common = {"shared": lambda lab, group: group[0].base}
     run_jobs(find_masks_at_once, jobs, compute=lab.study.compute, label=label, **common)
     return pd.DataFrame([_mask_row(mask, find_mask(lab, mask)) for mask in masks])
 

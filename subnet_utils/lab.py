@@ -287,10 +287,11 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
 
 def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
+    numbers = torch.arange(len(images), device=images.device)
     for dimension in (2, 3):
-        chosen = torch.rand(len(images), generator=generator).lt(0.5).nonzero().squeeze(1).to(images.device)
-        # not images[chosen]: on a CPU that goes number by number, and this image by image
-        images = images.index_copy(0, chosen, images.index_select(0, chosen).flip(dimension))
+        chosen = torch.rand(len(images), generator=generator).lt(0.5).to(images.device)
+        both = torch.cat([images, images.flip(dimension)])
+        images = both.index_select(0, numbers + len(images) * chosen)  # whole images: four times as fast as by a mask
     return images
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from subnet_utils.names import nearest
-from subnet_utils.workers import warm_up
+from subnet_utils.workers import importing, warm_up
 
 if TYPE_CHECKING:
     from subnet_utils.lab import Lab
@@ -23,11 +23,12 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     valid, or has no experiments where the notebook is about them.
     """
     warm_up()  # first of all: while this process imports the package, the workers' server does the same
-    from subnet_utils import figures
-    from subnet_utils.jobs import worker_count
-    from subnet_utils.lab import Lab
-    from subnet_utils.report import Book
-    from subnet_utils.study import StudyError
+    with importing():
+        from subnet_utils import figures
+        from subnet_utils.jobs import worker_count
+        from subnet_utils.lab import Lab
+        from subnet_utils.report import Book
+        from subnet_utils.study import StudyError
 
     if unknown := _unknown(parameters):
         raise StudyError(unknown)

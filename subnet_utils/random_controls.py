@@ -59,14 +59,14 @@ def null_draws(lab: Lab) -> pd.DataFrame:
     """
     masks = _with_controls(lab, break_it_down.used_masks(lab))
     draws = lab.study.controls.draws
-    made = make_all(lab, "null", null_effects, masks, "random subnetworks", shared=attrgetter("prefix"), draws=draws)
+    made = make_all(lab, "null", null_effects, masks, "random subnetworks", shared=attrgetter("base"), draws=draws)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
     masks = _with_controls(lab, break_it_down.used_masks(lab))
-    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", shared=attrgetter("prefix"))
+    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", shared=attrgetter("base"))
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 

@@ -56,11 +56,6 @@ class Mask:
     point: search.Point
     seed: int
 
-    @property
-    def prefix(self) -> tuple[Network, str]:
-        """The network and the first masked stage: masks that have both in common share the frozen prefix's outputs."""
-        return self.base, self.point.start
-
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the mask depends on; the base itself among it, so that a base rebuilt elsewhere has masks of its own."""
         experiment = self.base.experiment
@@ -301,19 +296,22 @@ def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
 
 
 def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) -> FrozenPrefix:
-    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start.
+    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start, or of a
+    later one, whose prefix goes on from them.
 
     Those that were not used for longest are dropped when all together exceed the study's `cache_limit_gb`.
     """
-    key, limit = (lab, network, set_name, split, start), lab.study.compute.cache_limit_gb
-    if key not in _KEPT:
+    about, limit = (lab, network, set_name, split), lab.study.compute.cache_limit_gb
+    if (*about, start) not in _KEPT:
         prefix, _ = load_base(lab, network).cut(start)
         items = data_of(lab, network, set_name, split).items
-        _KEPT[key] = FrozenPrefix(prefix, items, device=lab.device, limit_gb=limit)
-    _KEPT.move_to_end(key)
+        before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]
+        shorter = before[-1] if before else None
+        _KEPT[*about, start] = FrozenPrefix(prefix, items, device=lab.device, limit_gb=limit, shorter=shorter)
+    _KEPT.move_to_end((*about, start))
     while len(_KEPT) > 1 and sum(outputs.gb for outputs in _KEPT.values()) > limit:
         _KEPT.popitem(last=False)
-    return _KEPT[key]
+    return _KEPT[*about, start]
 
 
 _KEPT: OrderedDict[tuple, FrozenPrefix] = OrderedDict()

@@ -181,6 +181,23 @@ def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, 
     assert capsys.readouterr().err == ""
 
 
+def test_cached_outputs_go_on_from_those_of_an_earlier_start(lab, monkeypatch):
+    monkeypatch.setattr(steps, "_KEPT", type(steps._KEPT)())
+    network, given = break_it_down.networks(lab.study)[0], []
+    make = steps.FrozenPrefix
+    monkeypatch.setattr(steps, "FrozenPrefix", lambda *some, shorter, **more: (
+        given.append(shorter) or make(*some, shorter=shorter, **more)))  # fmt: skip
+    first = steps._outputs(lab, network, "base", "test", "layer_1")
+    steps._outputs(lab, network, "base", "validation", "layer_2")
+    later = steps._outputs(lab, network, "base", "test", "layer_2")
+    assert steps._outputs(lab, network, "base", "test", "layer_1") is first
+    assert given == [None, None, first]
+    steps._KEPT.clear()
+    for found, expected in zip(later(torch.arange(4)), steps._outputs(
+        lab, network, "base", "test", "layer_2")(torch.arange(4)), strict=True):  # fmt: skip
+        assert torch.equal(found, expected)
+
+
 def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path):
     study = micro.study(precision="float32")
     experiment = study["experiments"][0] | {"masks": study["experiments"][0]["masks"] | {"search": "halving"}}

@@ -361,9 +361,9 @@ def passed(monkeypatch) -> Counter:
         counts["items"] += len(frozen.items)
         return embed_all(suffix, parameters, frozen)
 
-    def filled(self, limit_gb):
+    def filled(self, *how):
         counts["frozen_items"] += len(self.items)
-        fill(self, limit_gb)
+        fill(self, *how)
 
     monkeypatch.setattr(evaluation, "embed_all", embed)
     monkeypatch.setattr(FrozenPrefix, "_fill", filled)

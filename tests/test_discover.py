@@ -275,6 +275,29 @@ def test_prefix_outputs_are_those_of_the_prefix(family):
     assert torch.equal(items, data.items[rows])
 
 
+@pytest.mark.parametrize("limit_gb", [4.0, 1e-9])
+def test_a_prefix_goes_on_from_a_shorter_one(family, limit_gb):
+    model, data = network(family), examples_for(family)
+    (prefix, _), stages = model.cut(model.stage_names[2]), []
+    for name, stage in model.stages.items():
+        stage.register_forward_hook(lambda module, inputs, output, name=name: stages.append(name))
+    shorter = frozen(model, data, model.stage_names[1], limit_gb=limit_gb)
+    expected = frozen(model, data, model.stage_names[2])(torch.arange(12))
+    stages.clear()
+    outputs = FrozenPrefix(prefix, data.items, device=CPU, limit_gb=4.0, shorter=shorter)
+    # one item through the whole prefix tells the size; then the stages that are missing, or all of them again
+    assert stages == [*model.stage_names[:2], *model.stage_names[0 if limit_gb < 1 else 1 : 2]]
+    for found, tensor in zip(outputs(torch.arange(12)), expected, strict=True):
+        assert torch.equal(found, tensor)
+
+
+def test_a_prefix_does_not_go_on_from_another_network():
+    data = examples_for("bert")
+    other = frozen(network("bert", 1), data, "layer_1")
+    with pytest.raises(ValueError, match="prefix outputs are of another network or start"):
+        FrozenPrefix(network("bert").cut("layer_2")[0], data.items, device=CPU, limit_gb=4.0, shorter=other)
+
+
 def test_embeddings_are_those_of_the_whole_network(family):
     model, data = network(family), examples_for(family)
     start = model.stage_names[2]

@@ -1,5 +1,6 @@
 """Jobs over processes: the same results for any number of workers, and no process that outlives its use."""
 
+import gc
 import operator
 import os
 import signal
@@ -14,10 +15,12 @@ import pytest
 import torch
 
 from subnet_utils import lab as lab_module
+from subnet_utils import models
 from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
+from subnet_utils.workers import context, importing
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""
@@ -54,6 +57,11 @@ def process_id(_: int) -> int:
 def slow_process_id(_: int) -> int:
     time.sleep(0.3)  # long enough for the other worker to begin
     return os.getpid()
+
+
+def what_is_imported(_: int) -> tuple[bool, bool, bool]:
+    needed = {"subnet_utils.steps", *(f"subnet_utils.models.{name}" for name in models.FAMILIES.values())}
+    return needed <= set(sys.modules), gc.get_freeze_count() > 0, gc.isenabled()
 
 
 def beat(folder: Path, name: str) -> None:
@@ -242,6 +250,20 @@ def test_making_all_hands_on_what_jobs_share(monkeypatch):
         lab_module, "run_jobs", lambda step, jobs, *, shared, **_: seen.extend(shared(*job) for job in jobs)
     )
     lab = SimpleNamespace(store=SimpleNamespace(find=lambda *_: None), study=SimpleNamespace(compute=Compute()))
-    wanted = [SimpleNamespace(spec=lambda _: {}, prefix=name) for name in "aba"]
-    lab_module.make_all(lab, "mask", lambda _, one: one, wanted, "masks", shared=lambda one: one.prefix)
+    wanted = [SimpleNamespace(spec=lambda _: {}, base=name) for name in "aba"]
+    lab_module.make_all(lab, "mask", lambda _, one: one, wanted, "masks", shared=lambda one: one.base)
     assert seen == ["a", "b", "a"]
+
+
+def test_workers_begin_with_all_that_they_need():
+    if context().get_start_method() != "forkserver":
+        pytest.skip("no server to copy workers from on this system")
+    found = run_jobs(what_is_imported, [(1,), (2,)], compute=Compute(workers=2), label="jobs")
+    assert found == [(True, True, True)] * 2
+
+
+def test_imports_collect_no_garbage_even_if_one_fails():
+    with pytest.raises(ImportError), importing():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()

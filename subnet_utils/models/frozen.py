@@ -5,7 +5,7 @@ are computed once in float32 and kept, if they fit; a step then costs the masked
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -22,14 +22,23 @@ class FrozenPrefix:
     """Outputs of a prefix for a table of items, by row.
 
     items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. Of
-    an empty prefix the outputs are the items themselves, moved to the device whatever their size.
+    an empty prefix the outputs are the items themselves, moved to the device whatever their size. shorter: outputs of
+    the first stages of the prefix for the same items, to go on from.
     """
 
-    def __init__(self, prefix: StagedModel, items: Tensor, *, device: torch.device, limit_gb: float):
+    def __init__(
+        self,
+        prefix: StagedModel,
+        items: Tensor,
+        *,
+        device: torch.device,
+        limit_gb: float,
+        shorter: "FrozenPrefix | None" = None,
+    ):
         self.prefix, self.items, self.device, self.network = prefix, items, device, fingerprint(prefix)
         self._cache: State | None = (items.to(device),) if len(prefix.stage_names) == 0 else None
         if self._cache is None and len(items):
-            self._fill(limit_gb)
+            self._fill(limit_gb, *self._steps(shorter))
 
     @property
     def gb(self) -> float:
@@ -52,19 +61,33 @@ class FrozenPrefix:
                 "make them with this model's cut(start)"
             )
 
+    def _steps(self, shorter: "FrozenPrefix | None") -> tuple[Callable[[Tensor], State], StagedModel]:
+        """What gives the state at some rows from which there are stages to go, and these stages.
+
+        Raises ValueError for outputs of another network.
+        """
+        if shorter is None:
+            return lambda rows: (self.items[rows].to(self.device),), self.prefix
+        begun, rest = self.prefix.cut(self.prefix.stage_names[len(shorter.prefix.stage_names)])
+        shorter.require(begun)
+        return shorter, rest
+
     @torch.no_grad()
     def _compute(self, items: Tensor) -> State:
         with full_precision(self.device):
             return self.prefix(items.to(self.device))
 
-    def _fill(self, limit_gb: float) -> None:
+    @torch.no_grad()
+    def _fill(self, limit_gb: float, begin: Callable[[Tensor], State], rest: StagedModel) -> None:
         first = self._compute(self.items[:1])
         needed = sum(tensor.nbytes for tensor in first) * len(self.items) / 2**30
         if needed > limit_gb:
             message = f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:g}: recomputing them"
             print(message, file=sys.stderr, flush=True)
             return
-        chunks = [self._compute(chunk) for chunk in self.items.split(CHUNK)]
+        rows = torch.arange(len(self.items)).split(CHUNK)
+        with full_precision(self.device):
+            chunks = [rest(*begin(some)) for some in rows]
         self._cache = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
 
 

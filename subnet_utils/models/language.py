@@ -9,10 +9,12 @@ A state is `(tokens,)` at first, integers [m, L] with 0 for padding on the right
 floats [m, L, width], and booleans [m, L] that say which tokens are not padding.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
@@ -59,43 +61,50 @@ class Layer(nn.Module):
     def forward(self, hidden: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         """The next hidden state, [m, L, width], or [m, 1, width] with first_only."""
         if self.first_only:
-            reader = hidden[:, :1]
-            context = self._attend(reader, hidden, keep) if self._watched else self._attend_first(hidden, keep)
-            return self._rest(context, reader), keep[:, :1]
+            return self._rest(self._attend_first(hidden, keep), hidden[:, :1]), keep[:, :1]
         places = packed(keep)
         if places is None:
-            return self._rest(self._attend(hidden, hidden, keep), hidden), keep
+            return self._rest(self._attend(self._project(hidden).chunk(3, dim=-1), keep), hidden), keep
         tokens = Take.apply(hidden.flatten(0, 1), places)
-        found = self._rest(self._attend(tokens, tokens, keep, places), tokens)
-        return Spread.apply(found, places, keep.numel()).view(hidden.shape), keep
+        projected = Spread.apply(self._project(tokens), places, keep.numel()).unflatten(0, keep.shape)
+        context = Take.apply(self._attend(projected.chunk(3, dim=-1), keep).flatten(0, 1), places)
+        return Spread.apply(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
 
     @property
     def _watched(self) -> bool:
-        """Whether somebody wants to see keys or values, which a single query can do without."""
+        """Whether somebody wants to see queries, keys or values, which can be had together or not be needed at all."""
+        return any(part._forward_hooks for part in self._projections)
+
+    @property
+    def _projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
         own = self.attention.self
-        return bool(own.key._forward_hooks or own.value._forward_hooks)
+        return own.query, own.key, own.value
+
+    def _project(self, hidden: Tensor) -> Tensor:
+        """Queries, keys and values side by side, [..., 3 width], by one product unless each is watched."""
+        if self._watched:
+            return torch.cat([part(hidden) for part in self._projections], dim=-1)
+        weight, bias = (torch.cat([getattr(part, name) for part in self._projections]) for name in ("weight", "bias"))
+        return functional.linear(hidden, weight, bias)
+
+    def _attend(self, parts: Sequence[Tensor], keep: Tensor) -> Tensor:
+        """What queries [m, readers, width] read of keys and values [m, L, width]."""
+        heads = self.attention.self.num_attention_heads
+        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        return attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
 
     def _rest(self, context: Tensor, reader: Tensor) -> Tensor:
         """All that follows attention, token by token."""
         attended = self.attention.output(context, reader)
         return self.output(self.intermediate(attended), attended)
 
-    def _attend(self, reader: Tensor, hidden: Tensor, keep: Tensor, places: Tensor | None = None) -> Tensor:
-        """What readers read of hidden: [m, L, width] each, or the tokens at some places alone, [k, width]."""
-        own = self.attention.self
-        parts = own.query(reader), own.key(hidden), own.value(hidden)
-        if places is not None:
-            together = Spread.apply(torch.cat(parts, dim=-1), places, keep.numel())
-            parts = together.unflatten(0, keep.shape).chunk(3, dim=-1)
-        query, key, value = (part.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2) for part in parts)
-        context = attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
-        return context if places is None else Take.apply(context.flatten(0, 1), places)
-
     def _attend_first(self, hidden: Tensor, keep: Tensor) -> Tensor:
         """What [CLS] reads, [m, 1, width]."""
-        own = self.attention.self
-        query = own.query(hidden[:, 0]).unflatten(-1, (own.num_attention_heads, -1))
-        return (attend_once(query, hidden, own.key.weight, own.value.weight, keep) + own.value.bias)[:, None]
+        to_query, to_key, to_value = self._projections
+        if self._watched:
+            return self._attend((to_query(hidden[:, :1]), to_key(hidden), to_value(hidden)), keep)
+        query = to_query(hidden[:, 0]).unflatten(-1, (self.attention.self.num_attention_heads, -1))
+        return (attend_once(query, hidden, to_key.weight, to_value.weight, keep) + to_value.bias)[:, None]
 
 
 class Pooler(nn.Module):

@@ -118,7 +118,7 @@ def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor) -> NDArr
     """
     items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8)
     for item, drawing, colors in zip(items, np.asarray(index), np.asarray(palette), strict=True):
-        item[:] = colors.T[:, drawing]
+        np.take(colors.T, drawing, axis=1, out=item, mode="clip")  # "raise" would go through a copy, six times slower
     return items
 
 
