@@ -262,6 +262,13 @@ def test_workers_begin_with_all_that_they_need():
     assert found == [(True, True, True)] * 2
 
 
+def test_a_notebook_warms_up_before_it_imports_what_takes_long():
+    slow = "{'pandas', 'matplotlib', 'scipy', 'transformers'}"
+    code = f"import subnet_utils.notebook, sys; print(sorted({slow} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_imports_collect_no_garbage_even_if_one_fails():
     with pytest.raises(ImportError), importing():
         assert not gc.isenabled()

@@ -24,9 +24,9 @@ from subnet_utils.training import autocast
 
 COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "networks", "tasks", "read"]
 """Of a row, over all its jobs: their number; steps and epochs of training; items embedded by what is trained or
-evaluated; frozen_items, which pass through the frozen prefix before it; passes, items that do so once more in every
-epoch where the cache is too small; networks that are made of a subnetwork; tasks whose sentences are generated; items,
-such as images, that are read."""
+evaluated; frozen_items, which pass through the frozen prefix before it (all of it: that a process may go on from the
+outputs of a shorter one is left out); passes, items that do so once more in every epoch where the cache is too small;
+networks that are made of a subnetwork; tasks whose sentences are generated; items, such as images, that are read."""
 COUNTED = ("experiments", "pruning", "controls", "pretrained")
 RENDERING, PRETRAINING = "rendering", "pretraining"
 """In place of the first masked stage: what else is timed."""
