@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .packing import at_least_float32, is_vectorized
+from .packing import is_vectorized
 
 FEW = 2
 """Places to a side of a map of results up to which each of them is a product of its own, on a CPU."""
@@ -63,9 +63,8 @@ class PlaceByPlace(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
         """The sum over all places of both products' gradients."""
-        exact = at_least_float32(gradient.new_empty(0)).dtype
         of_x = gradient.new_zeros(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
-        of_weight = gradient.new_zeros(ctx.shapes[1], dtype=exact)
+        of_weight = gradient.new_zeros(ctx.shapes[1], dtype=torch.promote_types(gradient.dtype, torch.float32))
         factors = iter(ctx.saved_tensors)
         rows, columns = ctx.covered
         for i, (row, above) in enumerate(rows):
