@@ -97,6 +97,17 @@ def test_steps_are_the_engines_own():
     assert sum(changed) > len(changed) / 2
 
 
+@pytest.mark.parametrize("flips", [True, False])
+def test_a_plain_step_mirrors_images_where_training_does(monkeypatch, flips):
+    architecture = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 2, "head_width": 8}
+    images, seen = torch.zeros(20, 3, 64, 64, dtype=torch.uint8), []
+    flipped = timing.flipped
+    monkeypatch.setattr(timing, "flipped", lambda some, *given: seen.append(len(some)) or flipped(some, *given))
+    step = timing.plain_step(build(architecture, seed=0), images, examples=2, flips=flips)
+    timing.race({"plain": step}, steps=2, warm_up=1)
+    assert seen == [8] * 3 * flips
+
+
 def test_relative_times_are_medians_of_ratios_within_a_round():
     draw = np.random.default_rng(0)
     names = ["float32|all weights, no mask", "float32|layer_1", "bfloat16|layer_1", "NeuroSurgeon, float32|layer_1"]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils import break_it_down, paper_tables, random_controls
+from subnet_utils import ablations, break_it_down, paper_tables, random_controls
 from subnet_utils.lab import Lab, load_base, train_base
 from subnet_utils.masks.controls import (
     NoControl,
@@ -134,6 +134,14 @@ def test_mean_outputs_equal_those_that_hooks_see(model):
         values = whole[name]
         axes = (0, 2, 3) if values.ndim == 4 else tuple(range(values.ndim - 1))
         assert means[name].numpy() == pytest.approx(values.mean(axis=axes, dtype=np.float64), abs=1e-5)
+
+
+def test_means_are_taken_over_sentences_without_padding_and_whole_images():
+    sentences = torch.tensor([[5, 6, 0, 0], [7, 8, 9, 4], [3, 2, 0, 0], [1, 0, 0, 0]])
+    found = [batch.tolist() for batch in ablations._unpadded(sentences)]
+    assert found == [[[1]], [[5, 6], [3, 2]], [[7, 8, 9, 4]]]
+    images = torch.zeros(300, 3, 2, 2, dtype=torch.uint8)  # black is no padding
+    assert [batch.shape for batch in ablations._unpadded(images)] == [(256, 3, 2, 2), (44, 3, 2, 2)]
 
 
 def test_a_unit_at_its_mean_is_constant(model):
