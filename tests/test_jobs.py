@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from subnet_utils import lab as lab_module
-from subnet_utils import models
+from subnet_utils import models, notebook
 from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
@@ -267,6 +267,15 @@ def test_a_notebook_warms_up_before_it_imports_what_takes_long():
     code = f"import subnet_utils.notebook, sys; print(sorted({slow} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_notebook_begins_by_warming_up(monkeypatch):
+    order = []
+    monkeypatch.setattr(notebook, "warm_up", lambda: order.append("warm up"))
+    monkeypatch.setattr(lab_module.Lab, "open", lambda study: order.append("open") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        notebook.begin("tiny", "01_train_bases")
+    assert order == ["warm up", "open"]
 
 
 def test_imports_collect_no_garbage_even_if_one_fails():

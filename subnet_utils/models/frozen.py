@@ -67,7 +67,7 @@ class FrozenPrefix:
         Raises ValueError for outputs of another network.
         """
         if shorter is None:
-            return lambda rows: (self.items[rows].to(self.device),), self.prefix
+            return lambda rows: (self.items.index_select(0, rows).to(self.device),), self.prefix
         begun, rest = self.prefix.cut(self.prefix.stage_names[len(shorter.prefix.stage_names)])
         shorter.require(begun)
         return shorter, rest
