@@ -28,7 +28,7 @@ OPTIONAL = {
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
-    "{sys.executable:q} -m papermill {input.notebook} {log} -f {input.study}"
+    "{sys.executable:q} -m subnet_utils.headless {input.notebook} {log} -f {input.study}"
     " --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -"
 )
 PROFILE = str(config.get("profile", "tiny"))

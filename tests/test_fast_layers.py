@@ -1,8 +1,5 @@
 """Layers that are computed another way than torch's own, to be faster on a CPU: the same numbers and gradients."""
 
-import subnet_utils  # noqa: F401 - before torchvision, which may need the operators that it declares
-
-# isort: split
 import pytest
 import torch
 from torch.autograd import gradcheck

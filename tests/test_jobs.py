@@ -263,7 +263,7 @@ def test_workers_begin_with_all_that_they_need():
 
 
 def test_a_notebook_warms_up_before_it_imports_what_takes_long():
-    slow = "{'pandas', 'matplotlib', 'scipy', 'transformers'}"
+    slow = "{'torch', 'pandas', 'matplotlib', 'scipy', 'transformers'}"
     code = f"import subnet_utils.notebook, sys; print(sorted({slow} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

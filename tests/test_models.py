@@ -5,9 +5,6 @@ import math
 import subprocess
 import sys
 
-import subnet_utils  # noqa: F401 - before torchvision, which may need the operators that it declares
-
-# isort: split
 import pytest
 import torch
 from hypothesis import given, settings

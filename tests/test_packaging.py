@@ -292,6 +292,12 @@ def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
     assert rules <= {"part", *(name.partition("_")[2] for name in NAMES)}
 
 
+def test_papermill_starts_without_a_grammar_that_takes_longer_than_itself():
+    code = "import subnet_utils.headless, jsonschema, sys; print(sys.modules['rfc3987_syntax'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"
+
+
 def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):
     write_notebook(checkout / "notebooks/01_train_bases.ipynb", "raise ValueError('lr: write 0.001')")
     code, output = finish(reproduce(checkout))

@@ -6,9 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-import subnet_utils  # noqa: F401 - before torchvision, which may need the operators that it declares
-
-# isort: split
 import numpy as np
 import pandas as pd
 import pytest

@@ -326,6 +326,20 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     assert b"CreationDate" not in contents[0][1]
 
 
+def test_a_notebook_shows_what_was_saved(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr("matplotlib.get_backend", lambda: "module://matplotlib_inline.backend_inline")
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    figure = plt.figure(figsize=(3, 2), layout="constrained")
+    figure.subplots().plot([0, 1], [0, 1])
+    layout = figure.get_layout_engine()
+    Book("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
+    saved = (tmp_path / "figures/tiny/line.png").read_bytes()
+    assert shown == [{"image/png": saved, "text/plain": repr(figure)}]
+    assert not plt.fignum_exists(figure.number)
+    assert figure.get_layout_engine() is layout
+
+
 def test_a_table_is_saved_in_full_and_returned_rounded(tmp_path):
     book = Book("tiny", "nb", root=tmp_path)
     shown = book.table(verdicts(), "table", caption="T.", digits=2)

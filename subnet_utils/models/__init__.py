@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subnet_utils import torchvision_operators  # noqa: F401 - before the modules here import torchvision
 from subnet_utils.names import nearest
 
 from .staged import StagedModel, fingerprint

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
@@ -62,15 +64,24 @@ class Book:
         paper: str | Sequence[str] | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Save a figure as <name>.png and <name>.pdf: the same drawing gives the same bytes.
+        """Save a figure as <name>.png and <name>.pdf, and show it: the same drawing gives the same bytes.
+
+        In a notebook what is shown is what was saved, and the figure is closed, or else the inline backend would draw
+        it once more.
 
         caption: one or two sentences for the report. paper: the figures it reproduces, such as "Figure 4".
         sources: keys of the artefacts that it shows. Raises ValueError for a name that this notebook already used.
         """
         self._reserve(name)
-        stamps = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
-        files = [self._write(f"{name}.{form}", _drawn(figure, form, stamps[form])) for form in stamps]
+        png = _drawn(figure, "png", {"Software": None})
+        layout = figure.get_layout_engine()
+        figure.set_layout_engine("none")  # leaves everything where it is
+        pdf = _drawn(figure, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
+        figure.set_layout_engine(layout)
+        files = [self._write(f"{name}.png", png), self._write(f"{name}.pdf", pdf)]
         self._add("figure", name, files, caption, paper, sources)
+        if "inline" in matplotlib.get_backend():
+            _show(figure, png)
 
     def table(
         self,
@@ -165,6 +176,13 @@ def _drawn(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=metadata, bbox_inches="tight")
     return buffer.getvalue()
+
+
+def _show(figure: Figure, png: bytes) -> None:
+    from IPython.display import display  # takes a while to import outside notebooks
+
+    plt.close(figure)
+    display({"image/png": png, "text/plain": repr(figure)}, raw=True)
 
 
 def _round(value: float, digits: int) -> float:

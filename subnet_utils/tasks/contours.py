@@ -10,6 +10,7 @@ Everything works on many contours at once: they are stored one after the other (
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,7 +180,7 @@ class Placements:
         """int [k, 2]: offsets at which the second lies in the first and touches it."""
         return self._offsets(self.near & ~self.crossing & self.inside)
 
-    @property
+    @cached_property
     def touching_outside(self) -> NDArray:
         """int [k, 2]: offsets at which the two touch from outside."""
         return self._offsets(self.near & ~self.crossing & self.outside)
@@ -201,9 +202,14 @@ class Placements:
 
         Beyond the tables they are too far apart for either.
         """
-        limits = np.array(self.crossing.shape[::-1]) - 1
-        x, y = np.moveaxis(np.clip(offsets + self.origin, 0, limits), -1, 0)
-        return self.crossing[y, x] | (self.crowded[y, x] & ~self.near[y, x])
+        height, width = self.crossing.shape
+        places = np.minimum(np.maximum(offsets + self.origin, 0), (width - 1, height - 1))
+        return self._forbidden[places[..., 1] * width + places[..., 0]]
+
+    @cached_property
+    def _forbidden(self) -> NDArray:
+        """bool [h * w]: what `forbidden` looks up."""
+        return (self.crossing | (self.crowded & ~self.near)).reshape(-1)
 
     def _offsets(self, where: NDArray) -> NDArray:
         return np.argwhere(where)[:, ::-1] - self.origin

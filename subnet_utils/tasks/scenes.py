@@ -203,10 +203,11 @@ def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng
         while len(clump) < count:
             tried = clump[rng.integers(len(clump), size=TRIES)] + beside[rng.integers(len(beside), size=TRIES)]
             span = np.maximum(tried, clump.max(axis=0)) - np.minimum(tried, clump.min(axis=0)) + extent
-            good = (span <= room).all(axis=1) & ~itself.forbidden(tried[:, None] - clump).any(axis=1)
-            if not good.any():
+            fits = np.flatnonzero((span <= room).all(axis=1))
+            free = fits[~itself.forbidden(tried[fits, None] - clump).any(axis=1)]
+            if not len(free):
                 break
-            clump = np.concatenate([clump, tried[good.argmax()][None]])
+            clump = np.concatenate([clump, tried[free[:1]]])
         if len(clump) == count:
             return [(int(x), int(y)) for x, y in clump]
     raise RuntimeError(f"found no clump of {count} shapes; use a resolution above {resolution}")
