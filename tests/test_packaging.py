@@ -292,10 +292,11 @@ def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
     assert rules <= {"part", *(name.partition("_")[2] for name in NAMES)}
 
 
-def test_papermill_starts_without_a_grammar_that_takes_longer_than_itself():
-    code = "import subnet_utils.headless, jsonschema, sys; print(sys.modules['rfc3987_syntax'])"
+def test_papermill_waits_neither_for_a_grammar_nor_for_a_kernel_that_has_nothing_to_do():
+    code = "from subnet_utils.headless import PapermillNotebookClient as Client; import jsonschema, sys"
+    code += "; print(sys.modules['rfc3987_syntax'], Client.shutdown_kernel)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "None"
+    assert done.stdout.strip() == "None immediate"
 
 
 def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):
