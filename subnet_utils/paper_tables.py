@@ -4,11 +4,9 @@ import pandas as pd
 import torch
 
 from subnet_utils import contrasts, reference, statistics
-from subnet_utils.jobs import run_jobs
 from subnet_utils.models import build
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import BASE_THRESHOLD
-from subnet_utils.settings import Compute
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -59,27 +57,21 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     return table
 
 
-def masked_totals(compute: Compute) -> pd.DataFrame:
+def masked_totals() -> pd.DataFrame:
     """Masked weights of the paper's networks by first masked stage: printed in Tables 5 to 11, and counted in ours.
 
-    The search also starts at BERT's layer 4, but no selected mask did, so that total is not printed. They are counted
-    by workers, because those have imported what networks are made of, which would take seconds here.
+    The search also starts at BERT's layer 4, but no selected mask did, so that total is not printed.
     """
-    counted = run_jobs(_masked, list(PAPER_NETWORKS.values()), compute=compute, label="masked weights")
     rows = []
-    for model, totals in zip(PAPER_NETWORKS, counted, strict=True):
+    for model, (architecture, starts) in PAPER_NETWORKS.items():
         printed = _printed_sizes(model).groupby("mask_start")["total"].first()
-        for start, ours in totals.items():
+        with torch.device("meta"):  # shapes without memory
+            network = build(architecture, seed=0, vocabulary=30522 if architecture["family"] == "bert" else None)
+        shapes = {name: parameter.numel() for name, parameter in network.named_parameters()}
+        for start in starts:
+            ours = sum(shapes[name] for name in network.maskable(start))
             rows.append({"model": model, "start": start, "paper": printed.get(start), "ours": ours})
     return pd.DataFrame(rows).astype({"paper": "Int64"})
-
-
-def _masked(architecture: dict, starts: tuple[str, ...]) -> dict[str, int]:
-    """Masked weights of a network by first masked stage."""
-    with torch.device("meta"):  # shapes without memory
-        network = build(architecture, seed=0, vocabulary=30522 if architecture["family"] == "bert" else None)
-    shapes = {name: parameter.numel() for name, parameter in network.named_parameters()}
-    return {start: sum(shapes[name] for name in network.maskable(start)) for start in starts}
 
 
 def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:

@@ -21,7 +21,6 @@ from subnet_utils import lab as lab_module
 from subnet_utils.lab import Lab, load_base, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
-from subnet_utils.settings import Compute
 from subnet_utils.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import TrainingDiverged
 from tests import micro
@@ -289,7 +288,7 @@ def test_paper_tables_judge_only_what_is_comparable(lab, effects):
 
 
 def test_masked_totals_are_the_printed_ones():
-    totals = paper_tables.masked_totals(Compute(workers=1)).set_index(["model", "start"])
+    totals = paper_tables.masked_totals().set_index(["model", "start"])
     assert totals.loc[("resnet50", "stem"), "ours"] == 27_911_360
     printed = totals.dropna()
     assert len(printed) == 13 and (printed["paper"] == printed["ours"]).all()
