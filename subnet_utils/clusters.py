@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 EXACT_SIGNS = 12
 """Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
@@ -188,7 +188,7 @@ def student(runs: Runs, *, level: float) -> Interval:
     mean = float(means.mean())
     if len(means) < 2:
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf((1 + level) / 2, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * means.std(ddof=1) / math.sqrt(len(means)))
     return Interval(mean, mean - half, mean + half)
 
 

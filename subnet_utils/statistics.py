@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from subnet_utils.clusters import (
     Interval,
@@ -286,8 +286,8 @@ def _tests(runs: Runs, n_bases: int, *, seed: int, draws: int) -> dict[str, floa
 
 def _significance(z: float, freedom: int) -> dict[str, float | str]:
     """Return z, its p-value as a normal variable with the paper's stars, and as a t with `freedom`."""
-    p = float(2 * stats.norm.sf(abs(z)))
-    t_p = math.nan if math.isnan(z) else float(2 * stats.t.sf(abs(z), freedom))
+    p = float(2 * special.ndtr(-abs(z)))
+    t_p = math.nan if math.isnan(z) else float(2 * special.stdtr(freedom, -abs(z)))
     return {"z": z, "p": p, "stars": stars(p), "t_p": t_p}
 
 

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 MAX_ROUNDS = 200
 """Rounds of rejection sampling before giving up; in practice a handful is enough."""
@@ -292,6 +291,8 @@ def _interiors(outlines: Outlines, shape: tuple[int, int, int]) -> NDArray:
 
 def _exteriors(masks: NDArray) -> NDArray:
     """bool [m, side, side]: background that is 4-connected to the margin."""
+    from scipy import ndimage  # takes a while to import, needed where images are drawn
+
     within_image = np.zeros((3, 3, 3), dtype=bool)
     within_image[1] = ndimage.generate_binary_structure(2, 1)
     regions, _ = ndimage.label(~masks, structure=within_image)
