@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter, OrderedDict
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -400,16 +401,17 @@ def _executable(path, script: str):
     return path
 
 
-def test_the_other_process_makes_a_step_when_it_is_told_to(tmp_path):
-    script = """
+@pytest.mark.parametrize(("start", "number"), [("stem", 0), ("layer_1", 1), ("stage_4", 4)])
+def test_the_other_process_makes_a_step_when_it_is_told_to(tmp_path, start, number):
+    script = f"""
 import json, sys, time
-assert json.loads(sys.argv[2])["start"] == 1
+assert json.loads(sys.argv[2])["start"] == {number}
 print("ready", flush=True)
 for line in sys.stdin:
     time.sleep(0.05)
     print(0.05, flush=True)
 """
-    contender = neurosurgeon.neurosurgeon(_executable(tmp_path / "python", script), **SETTING)
+    contender = neurosurgeon.neurosurgeon(_executable(tmp_path / "python", script), **SETTING | {"start": start})
     times = timing.race({"other": contender}, steps=3, warm_up=1)
     assert len(times) == 3 and (times["seconds"] >= 0.05).all()
 
@@ -423,18 +425,27 @@ def test_without_neurosurgeon_it_is_said_how_to_install_it(tmp_path, python):
         timing.race({"other": contender}, steps=1)
 
 
-def test_bert_small_is_raced_with_the_same_masks_in_both(monkeypatch):
+@pytest.mark.parametrize("family", ["bert", "resnet"])
+def test_both_libraries_are_raced_with_the_same_masks(monkeypatch, family):
     raced = {}
+    bert = {"family": "bert", "layers": 4, "width": 8, "heads": 2, "mlp_width": 8}
+    residual = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 2, "head_width": 8}
     monkeypatch.setattr(comparison, "race", lambda contenders, steps: raced.update(contenders) or pd.DataFrame())
     monkeypatch.setattr(comparison, "relative", lambda times: pd.DataFrame({"ms": [1.0]}))
-    monkeypatch.setattr(comparison, "_bert_small", lambda device: build(
-        {"family": "bert", "layers": 4, "width": 8, "heads": 2, "mlp_width": 8}, seed=0, vocabulary=9))  # fmt: skip
-    cost.bert_small(python="python", device=CPU)
-    starts = {"layer_1", "layer_3", "layer_4"}
+    monkeypatch.setattr(comparison, "_bert_small", lambda device: build(bert, seed=0, vocabulary=9))
+    monkeypatch.setattr(comparison, "_resnet", lambda layers, device: build(residual, seed=0, resolution=64))
+    race = {"bert": cost.bert_small, "resnet": partial(cost.resnet, 18)}[family]
+    race(python="python", device=CPU)
+    starts = {"bert": {"layer_1", "layer_3", "layer_4"}, "resnet": {"stem", "stage_4"}}[family]
     by_precision = {p: {n.split("|")[1] for n in raced if n.startswith(p)} for p in ("float32", "bfloat16", "Neuro")}
     assert by_precision == {
         "float32": {comparison.PLAIN, *starts}, "bfloat16": {comparison.PLAIN, *starts}, "Neuro": starts,
     }  # fmt: skip
+
+
+def test_a_resnet_that_is_not_raced():
+    with pytest.raises(ValueError, match="no ResNet of 34 layers; valid: 18, 50"):
+        cost.resnet(34, device=CPU)
 
 
 def test_all_workers_are_at_the_same_sort_at_once(lab, monkeypatch):

@@ -12,6 +12,7 @@ from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, masked_step, plain_step, race
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models import StagedModel, build
+from subnet_utils.names import nearest
 from subnet_utils.settings import Compute
 from subnet_utils.training import autocast
 
@@ -19,6 +20,14 @@ PLAIN = "all weights, no mask"
 BERT_SMALL = {"layers": 4, "width": 512, "heads": 8, "mlp_width": 2048, "vocabulary": 30522}
 TOKENS = 12
 EXAMPLES = 64
+LANGUAGE_STARTS = ("layer_1", "layer_3", "layer_4")
+RESNETS = {
+    18: {"block": "basic", "depths": (2, 2, 2, 2), "width": 64},
+    50: {"block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64},
+}
+RESOLUTION = 128
+IMAGE_EXAMPLES = 8
+VISION_STARTS = ("stem", "stage_4")
 
 
 def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor], *, steps: int = 10) -> pd.DataFrame:
@@ -42,11 +51,36 @@ def bert_small(*, python: str | Path | None = None, steps: int = 10, device: tor
     `times_faster`: how many times the time of our step NeuroSurgeon takes for the same mask.
     """
     items = torch.randint(1, BERT_SMALL["vocabulary"], (1024, TOKENS), generator=torch.Generator().manual_seed(0))
-    contenders = _of_model(partial(_bert_small, device), items, ("layer_1", "layer_3", "layer_4"), EXAMPLES, device)
-    for start in ("layer_1", "layer_3", "layer_4") if python and device.type == "cpu" else ():
-        setting = {"start": start, "examples": EXAMPLES, "tokens": TOKENS, "threads": torch.get_num_threads()}
-        contenders["NeuroSurgeon, float32", start] = neurosurgeon(python, **BERT_SMALL, **setting)
+    contenders = _of_model(partial(_bert_small, device), items, LANGUAGE_STARTS, EXAMPLES, device)
+    setting = {"family": "bert", **BERT_SMALL, "examples": EXAMPLES, "tokens": TOKENS}
+    contenders |= _rivals(python, LANGUAGE_STARTS, setting, device)
     return _against_plain(contenders, steps).assign(model="bert_small")
+
+
+def resnet(layers: int, *, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
+    """The same for ResNet18 or ResNet50, 8 examples a batch and images of 128 x 128 pixels.
+
+    layers: 18 or 50. Raises ValueError for another number. NeuroSurgeon's network is that of transformers: with batch
+    normalization, of which a CPU makes less than of instance normalization, and without the MLP at the end.
+    """
+    if layers not in RESNETS:
+        raise ValueError(f"no ResNet of {layers} layers; {nearest(str(layers), map(str, RESNETS))}")
+    shape = (8 * IMAGE_EXAMPLES, 3, RESOLUTION, RESOLUTION)
+    items = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    contenders = _of_model(partial(_resnet, layers, device), items, VISION_STARTS, IMAGE_EXAMPLES, device)
+    setting = {"family": "resnet", **RESNETS[layers], "examples": IMAGE_EXAMPLES, "resolution": RESOLUTION}
+    contenders |= _rivals(python, VISION_STARTS, setting, device)
+    return _against_plain(contenders, steps).assign(model=f"resnet{layers}")
+
+
+def _rivals(
+    python: str | Path | None, starts: tuple[str, ...], setting: dict, device: torch.device
+) -> dict[tuple[str, str], Callable[[PACE], None]]:
+    """NeuroSurgeon with masks from each start, on a CPU."""
+    if python is None or device.type != "cpu":
+        return {}
+    setting = setting | {"threads": torch.get_num_threads()}
+    return {("NeuroSurgeon, float32", start): neurosurgeon(python, start=start, **setting) for start in starts}
 
 
 def _contenders(lab: Lab, network: Network, items: Tensor) -> dict[tuple[str, str], Callable[[PACE], None]]:
@@ -92,3 +126,7 @@ def relative(times: pd.DataFrame) -> pd.DataFrame:
 def _bert_small(device: torch.device) -> StagedModel:
     sizes = {name: size for name, size in BERT_SMALL.items() if name != "vocabulary"}
     return build({"family": "bert", **sizes}, seed=0, vocabulary=BERT_SMALL["vocabulary"]).to(device).eval()
+
+
+def _resnet(layers: int, device: torch.device) -> StagedModel:
+    return build({"family": "resnet", **RESNETS[layers]}, seed=0, resolution=RESOLUTION).to(device).eval()

@@ -31,12 +31,11 @@ class NeuroSurgeonMissing(RuntimeError):
 def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
     """A contender that trains a mask in NeuroSurgeon.
 
-    python: interpreter of an environment that has it; setting: layers, width, heads, mlp_width, vocabulary, start (a
-    stage, `layer_1` and so on), examples (of four sentences, a batch), tokens (a sentence), threads. Raises
-    NeuroSurgeonMissing when it is run and does not start.
+    python: interpreter of an environment that has it; setting: what `neurosurgeon_worker` wants to know, with a stage
+    as `start` (`stem`, `layer_1`, `stage_4`). Raises NeuroSurgeonMissing when it is run and does not start.
     """
-    first = int(setting["start"].removeprefix("layer_"))
-    arguments = [str(python), str(WORKER), json.dumps(setting | {"start": first})]
+    number = setting["start"].rpartition("_")[2]
+    arguments = [str(python), str(WORKER), json.dumps(setting | {"start": int(number) if number.isdigit() else 0})]
 
     def run(pace: PACE) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
