@@ -1,5 +1,7 @@
 """Layers that are computed another way than torch's own, to be faster on a CPU: the same numbers and gradients."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -10,7 +12,7 @@ from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
 from subnet_utils.models.convolution import Conv3x3, PlaceByPlace
 from subnet_utils.models.packing import Spread, Take, packed
-from subnet_utils.models.vision import InstanceNorm, NormOverPlaces
+from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -260,3 +262,16 @@ def test_flips_draw_what_they_drew():
     before = images.clone()
     assert torch.equal(flipped(images, torch.Generator().manual_seed(1)), expected)
     assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 3, 9, 7), (2, 32, 8, 8), (3, 33, 10, 10)])
+def test_max_pooling_is_torchs(dtype, shape):
+    values = torch.randperm(math.prod(shape), generator=torch.Generator().manual_seed(0)).view(shape)
+    maps = ((values % 251) / 8).to(dtype).requires_grad_()  # numbers that bfloat16 has; some are equal
+    ours, torchs = MaxPool(3, stride=2, padding=1), torch.nn.MaxPool2d(3, stride=2, padding=1)
+    pooled, expected = ours(maps), torchs(maps)
+    assert torch.equal(pooled, expected) and pooled.is_contiguous()
+    gradient = torch.randint(-4, 5, pooled.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    ((found,), (wanted,)) = (torch.autograd.grad(map_, maps, gradient) for map_ in (pooled, expected))
+    assert torch.equal(found, wanted) and found.is_contiguous()
