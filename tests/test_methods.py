@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subnet_utils.masks import apply
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
@@ -127,3 +128,24 @@ def test_gradients_against_finite_differences(epoch):
     beta = 200 ** ((epoch + 1) / 10)
     sigma = sigmoid(beta * start[0].detach().numpy())
     np.testing.assert_allclose(penalty, 0.01 * beta * sigma * (1 - sigma), rtol=1e-9)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("unannealed", [(), ("b",)])
+def test_masking_in_one_function_changes_no_bit(monkeypatch, precision, unannealed):
+    method = ContinuousSparsification(epochs=4, l0=1e-3, unannealed=unannealed)
+    draw = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(6, 5, generator=draw) for name in "abc"}
+    logits = {name: torch.randn(6, 5, generator=draw).requires_grad_() for name in "ba"}
+    gradients = {name: torch.randn(6, 5, generator=draw).to(precision) for name in "ba"}
+    found = []
+    for large in (1, 1000):
+        monkeypatch.setattr(apply, "LARGE", large)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+            masked, penalty = apply.masked_weights(method, weights, logits, 2, draw)
+        assert list(masked) == ["b", "a"]
+        assert masked["a"].dtype == (precision if large == 1 else torch.float32)
+        narrow = [tensor.to(precision) for tensor in masked.values()]
+        changes = torch.autograd.grad([*narrow, penalty], logits.values(), [*gradients.values(), torch.tensor(3.0)])
+        found.append([*narrow, penalty, *changes])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

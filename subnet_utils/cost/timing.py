@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.jobs import keep_freed_memory
 from subnet_utils.lab import flipped
 from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
@@ -75,6 +76,7 @@ def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, w
     contenders: name -> function that trains, taking at least steps + warm_up batches through the `pace` that it is
     given. The first warm_up rounds are not counted. An exception in a contender is raised here.
     """
+    keep_freed_memory()  # as in every process that trains
     runners = [_Runner(name, run) for name, run in contenders.items()]
     threads = [threading.Thread(target=runner.main, daemon=True) for runner in runners]
     for thread in threads:

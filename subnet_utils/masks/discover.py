@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from subnet_utils.masks.apply import masked_weights
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State
@@ -184,11 +185,10 @@ class _Together:
         }
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
-            soft = method.soft(own, *draws)
             with self.autocast():
-                masked = weights | {name: weights[name] * mask for name, mask in soft.items()}
-                embeddings = torch.func.functional_call(self.suffix, masked, state)[places]
-            return self.loss(embeddings.float(), targets) + method.penalty(soft)
+                masked, penalty = masked_weights(method, weights, own, *draws)
+                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)[places]
+            return self.loss(embeddings.float(), targets) + penalty
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, places, targets, generator = batch

@@ -52,14 +52,17 @@ class ContinuousSparsification:
         """Inverse temperature in an epoch (from 0)."""
         return self.beta_max ** ((epoch + 1) / self.epochs)
 
+    def beta_of(self, name: str, epoch: int) -> float:
+        """Inverse temperature of one parameter's mask."""
+        return 1.0 if name.startswith(self.unannealed) else self.beta(epoch)
+
     def init(self, shape: torch.Size) -> Tensor:
         """All logits start at the same value (appendix C)."""
         return torch.full(tuple(shape), self.start_value)
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """sigma(beta s), deterministic: the generator is not used."""
-        beta = self.beta(epoch)
-        return {name: torch.sigmoid(s if name.startswith(self.unannealed) else beta * s) for name, s in logits.items()}
+        return {name: torch.sigmoid(self.beta_of(name, epoch) * s) for name, s in logits.items()}
 
     def penalty(self, soft: Mapping[str, Tensor]) -> Tensor:
         """lambda times the sum of all entries."""
