@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from subnet_utils.masks.methods import ContinuousSparsification, MaskMethod
 from subnet_utils.models.packing import is_vectorized
 
-LARGE = 2**16
+LARGE = 2**17
 """Entries from which on a weight is masked in one function: below, calling it takes longer than it saves."""
 
 
