@@ -109,6 +109,13 @@ def test_a_plain_step_mirrors_images_where_training_does(monkeypatch, flips):
     assert seen == [8] * 3 * flips
 
 
+def test_a_race_keeps_freed_memory_as_workers_do(monkeypatch):
+    done = []
+    monkeypatch.setattr(timing, "keep_freed_memory", lambda: done.append("kept"))
+    timing.race({"one": lambda pace: [done.append("step") for _ in pace(range(9))]}, steps=1, warm_up=0)
+    assert done == ["kept", "step"]
+
+
 def test_relative_times_are_medians_of_ratios_within_a_round():
     draw = np.random.default_rng(0)
     names = ["float32|all weights, no mask", "float32|layer_1", "bfloat16|layer_1", "NeuroSurgeon, float32|layer_1"]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subnet_utils.masks import apply
+from subnet_utils.masks import soft
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
@@ -140,9 +140,9 @@ def test_masking_in_one_function_changes_no_bit(monkeypatch, precision, unanneal
     gradients = {name: torch.randn(6, 5, generator=draw).to(precision) for name in "ba"}
     found = []
     for large in (1, 1000):
-        monkeypatch.setattr(apply, "LARGE", large)
+        monkeypatch.setattr(soft, "LARGE", large)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
-            masked, penalty = apply.masked_weights(method, weights, logits, 2, draw)
+            masked, penalty = soft.masked_weights(method, weights, logits, 2, draw)
         assert list(masked) == ["b", "a"]
         assert masked["a"].dtype == (precision if large == 1 else torch.float32)
         narrow = [tensor.to(precision) for tensor in masked.values()]

@@ -61,7 +61,7 @@ def resnet(layers: int, *, python: str | Path | None = None, steps: int = 10, de
     """The same for ResNet18 or ResNet50, 8 examples a batch and images of 128 x 128 pixels.
 
     layers: 18 or 50. Raises ValueError for another number. NeuroSurgeon's network is that of transformers: with batch
-    normalization, of which a CPU makes less than of instance normalization, and without the MLP at the end.
+    normalization, which a CPU does faster than instance normalization, and without the MLP at the end.
     """
     if layers not in RESNETS:
         raise ValueError(f"no ResNet of {layers} layers; {nearest(str(layers), map(str, RESNETS))}")

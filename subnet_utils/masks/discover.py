@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from subnet_utils.masks.apply import masked_weights
 from subnet_utils.masks.methods import MaskMethod
+from subnet_utils.masks.soft import masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State
 from subnet_utils.models.staged import StagedModel, fingerprint
