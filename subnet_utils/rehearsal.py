@@ -29,8 +29,9 @@ from subnet_utils.training import REHEARSAL, Recipe, fit
 
 NOTHING = np.zeros(2)
 WARM_UP, STEPS = 2, 4
-LONG = 3.0
-"""Seconds after which no further step of a training is timed."""
+"""Steps that are not timed, and the fewest that are."""
+ENOUGH, LONG = 0.5, 3.0
+"""Seconds after which no further step of a training is timed, if STEPS were; if not."""
 CHECKS = 0.4
 """Seconds within which a validation is repeated: the first one takes longer than those that follow."""
 POSITIVE = 0.4
@@ -48,11 +49,11 @@ DETAILS = CHOSEN | {"seed", "step", "units", "computation", "subtask", "target"}
 class Shortened:
     """Stands in for `fit`: makes a few steps and knows what an epoch would take.
 
-    steps: how many are timed at most; counting: whether an epoch has an end. epochs: all that the recipe asks for, 0 as
+    seconds: how long steps are timed; counting: whether an epoch has an end. epochs: all that the recipe asks for, 0 as
     long as nothing was trained.
     """
 
-    steps: int = STEPS
+    seconds: float = ENOUGH
     counting: bool = True
     epochs: int = 0
     first: "FirstEpoch | None" = None
@@ -70,7 +71,7 @@ class Shortened:
         **judges: Callable[..., Mapping[str, Any]] | None,
     ) -> pd.DataFrame:
         """The history as `fit` gives it, every epoch like the first; the parameters are as if they had been trained."""
-        self.first = first = FirstEpoch(batches, self.steps, self.counting)
+        self.first = first = FirstEpoch(batches, self.seconds, self.counting)
         judged = {name: partial(first.judge, name, judge) for name, judge in judges.items() if judge is not None}
         with rehearsing(None):
             history = fit(parameters, first, loss, recipe=recipe, file=file, stop_after=1, label=label, **judged)
@@ -96,8 +97,8 @@ class FirstEpoch:
     All times are seconds by both clocks; spent: what this has taken of that which `seconds` stands for.
     """
 
-    def __init__(self, batches: Callable[[int], Iterable[Any]], most: int, counting: bool):
-        self.batches, self.most, self.counting = batches, most, counting
+    def __init__(self, batches: Callable[[int], Iterable[Any]], enough: float, counting: bool):
+        self.batches, self.enough, self.counting = batches, enough, counting
         self.steps: list[np.ndarray] = []
         self.judging: dict[str, np.ndarray] = {}
         self.number = 0
@@ -112,7 +113,8 @@ class FirstEpoch:
             now = both_clocks()
             self.steps.append(now - before)
             before = now
-            if len(self.steps) >= WARM_UP + self.most or (before - begun)[0] > LONG:
+            enough = self.enough if len(self.steps) >= WARM_UP + STEPS else LONG
+            if (before - begun)[0] > enough:
                 break
         self.number = len(self.steps) + (sum(1 for _ in source) if self.counting else 0)
         self._ended = both_clocks()

@@ -66,7 +66,7 @@ class Trainee:
 
 
 def test_few_steps_tell_what_all_epochs_take():
-    trainee, training = Trainee(), Shortened()
+    trainee, training = Trainee(), Shortened(seconds=0.0)
     with rehearsing(training):
         history = trainee.train()
     assert trainee.asked["step"] == WARM_UP + STEPS
@@ -87,6 +87,14 @@ def test_a_pause_and_a_schedule_are_rehearsed_as_they_are():
         recipe = Recipe(0.01, 50, 0, linear=True, warmup=1)
         history = Trainee(3).train(recipe=recipe, validate=None, stop_after=20)
     assert training.epochs == 20 == len(history)
+
+
+def test_steps_are_timed_for_a_while_for_a_machine_is_not_equally_fast_at_all_times():
+    trainee, training = Trainee(), Shortened(seconds=15 * STEP)
+    with rehearsing(training):
+        trainee.train()
+    assert WARM_UP + STEPS < trainee.asked["step"] <= 16
+    assert trainee.asked["batch", 0] == 40
 
 
 def test_slow_steps_are_few(monkeypatch):

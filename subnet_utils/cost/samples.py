@@ -1,8 +1,9 @@
 """The seconds of a step, an item and whatever else a plan counts, measured on a few of each sort."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.pretraining.views import simclr
-from subnet_utils.rehearsal import NOTHING, STEPS, Shortened, both_clocks, rehearsing
+from subnet_utils.rehearsal import ENOUGH, NOTHING, Shortened, both_clocks, rehearsing
 from subnet_utils.steps import masks_at_once
 from subnet_utils.store import Store
 from subnet_utils.tasks import agreement, tokenization
@@ -88,7 +89,7 @@ def _network(lab: Lab, sort: Sort) -> Times:
     at_once = masks_at_once(lab, network) if start else 1
     precision = partial(full_precision, lab.device) if sort.exact else partial(autocast, lab.study.compute, lab.device)
 
-    def step(examples: int, **how: int) -> Times:
+    def step(examples: int, **how: float) -> Times:
         options = {"examples": examples, "autocast": precision}
         if start:
             train = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
@@ -101,25 +102,34 @@ def _network(lab: Lab, sort: Sort) -> Times:
 
 def _in_time(step: Callable[..., Times], examples: int, *, few: int = FEW_EXAMPLES, at_once: int = 1) -> Times:
     """Times of a step with so many examples, or in proportion of one with few; for each of several trained at once."""
-    found, share = step(few, steps=1), examples / few
+    found, share = step(few, seconds=0.0), examples / few
     if found["steps"][0] * share <= LONG_STEP:
         found, share = step(examples), 1
     return found | {"steps": found["steps"] * share / at_once, "epochs": found["epochs"] / at_once}
 
 
-def _of_a_step(train: Callable[[], Any], steps: int = STEPS) -> Times:
+def _of_a_step(train: Callable[[], Any], seconds: float = ENOUGH) -> Times:
     """Of a step, and of what comes after each epoch."""
-    training = Shortened(steps, counting=False)
+    training = Shortened(seconds, counting=False)
     with rehearsing(training):
         train()
     return {"steps": training.first.step, "epochs": training.first.rest}
+
+
+def _rounds() -> Iterator[int]:
+    """Of something that is timed again and again: a few, and as many as there is time for."""
+    begun = both_clocks()
+    for i in count():
+        if i >= ROUNDS and (both_clocks() - begun)[0] > ENOUGH:
+            return
+        yield i
 
 
 def _of_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> Times:
     """Without gradients through the frozen prefix and through the rest, and the prefix's output, GiB."""
     prefix, suffix = model.cut(start)
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in _rounds():
         before = both_clocks()
         table = FrozenPrefix(prefix, items, device=lab.device, limit_gb=math.inf)
         between = both_clocks()
@@ -134,7 +144,7 @@ def _of_a_control(model: StagedModel, start: str) -> np.ndarray:
     parameters = dict(model.named_parameters())
     masks = {name: torch.rand(parameters[name].shape) < 0.5 for name in model.maskable(start)}
     found, rounds = Subnetwork(masks, fingerprint(model)), [both_clocks()]
-    for seed in range(ROUNDS):
+    for seed in _rounds():
         random_like(found, seed=seed).ablate(model)
         rounds.append(both_clocks())
     return np.median(np.diff(rounds, axis=0), axis=0)
@@ -174,7 +184,7 @@ def _contrastive(lab: Lab, sort: Sort) -> Times:
     model = untrained(network).to(lab.device)
     options = settings.model_dump(include={"learning_rate", "epochs", "temperature", "seed"})
 
-    def step(images: int, **how: int) -> Times:
+    def step(images: int, **how: float) -> Times:
         half = images // 2
         train, held = (_noise_set(network, number * half) for number in (8, 1))
         precision = partial(autocast, lab.study.compute, lab.device)
