@@ -27,6 +27,7 @@ def test_the_first_cell_says_what_and_how(path):
     first = cells(path, "markdown")[0].source
     for part in ("**Question.**", "**Paper.**", "**Makes.**", "**Run.**", f"papermill notebooks/{path.name}"):
         assert part in first
+    assert first.startswith(f"# {path.stem.partition('_')[0]} · ")
     assert "COST" not in first  # a cost that nobody measured
 
 
