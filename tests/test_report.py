@@ -27,7 +27,7 @@ from subnet_utils import figures, reference
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done
-from subnet_utils.report.places import PLACES, significant
+from subnet_utils.report.places import OTHERS, PLACES, brief, place_rows, significant
 from subnet_utils.report.site import build_site, missing_places, summary
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -533,14 +533,14 @@ def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(
     places = places_of(index)
     assert list(places) == [*PLACES, "Appendix 9", "Appendix 10"]
     assert places["Figure 4"] == [[PLACES["Figure 4"], "line_02", "02_discover_masks", "", "", "", "", ""]]
-    counts = "3 agrees 1 differs 2 not comparable at this profile"
+    counts = "agrees: 3 differs: 1 not comparable: 2"
     assert places["Figure 13"] == [
         [PLACES["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
-        ["values also Appendix 10, Appendix 9", "03_ablations", "0.500", "0.400", "2", "15", counts],
+        ["values also Appendix 10, 9", "03_ablations", "0.500", "0.400", "2", "15", counts],
     ]
     assert places["Table 1"] == [
-        [PLACES["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "1 agrees 1 differs"],
-        ["table_03", "03_ablations", "", "", "", "", "1 agrees 1 differs"],
+        [PLACES["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "agrees: 1 differs: 1"],
+        ["table_03", "03_ablations", "", "", "", "", "agrees: 1 differs: 1"],
     ]
     assert places["Appendix 9"] == [
         ["", "values also Figure 13, Appendix 10", "03_ablations", "0.500", "0.400", "2", "15", counts]
@@ -591,7 +591,7 @@ def test_a_manifest_from_before_there_were_summaries_still_shows(tmp_path):
     del record["items"][0]["summary"]
     manifest.write_text(json.dumps(record))
     places = places_of(build_site("tiny", root=tmp_path))
-    counts = "3 agrees 1 differs 2 not comparable at this profile"
+    counts = "agrees: 3 differs: 1 not comparable: 2"
     assert places["Table 5"] == [[PLACES["Table 5"], "table", "nb", "", "", "", "", counts]]
 
 
@@ -606,13 +606,25 @@ def test_numbers_in_the_index_have_three_significant_digits(value, text):
     assert significant(value) == text
 
 
+def test_labels_of_a_kind_are_named_in_a_few_words():
+    assert brief(["Table 5", "Table 7", "Figure 3", "Subtask Induction, Table 1"]) == (
+        "Table 5, 7, Figure 3, Subtask Induction, Table 1"
+    )
+
+
+def test_what_the_papers_have_no_number_for_has_a_title():
+    card = {"name": "ledger", "anchor": "a", "paper": ["Discrepancies"], "verdicts": {}}
+    *_, row = place_rows([{"name": "06_overlap", "page": None, "cards": [card]}])
+    assert row["label"] == "Discrepancies" and row["title"] == OTHERS["Discrepancies"]
+
+
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
     source = Page(index).source
     assert '<td>inside-contact</td><td class="number">12,845,056</td><td class="number">1.2e-04</td>' in source
     assert '<th>task</th><th class="number">weights</th>' in source
     assert '<td class="agrees">agrees</td>' in source
-    assert '<span class="label agrees">5 agrees</span>' in source
-    assert '<span class="label differs">3 differs</span>' in source
+    assert '<span class="label agrees" title="agrees">agrees: 5</span>' in source
+    assert f'<span class="label not-comparable" title="{NOT_COMPARABLE}">not comparable: 2</span>' in source
 
 
 def test_provenance_and_formulas_are_shown(index):

@@ -69,6 +69,15 @@ PLACES = {
 """What the report has to show or to name as missing, in the papers' order, each with a few words of its caption. Those
 of *Break It Down* have plain numbers, those of other papers the paper's name before them."""
 
+OTHERS = {
+    "Appendix B": "Annealing of the mask",
+    "Appendix C": "Hyperparameter search of masks",
+    "Appendix F": "Examples of the language tasks",
+    "Discrepancies": "Where print, released code and ours differ",
+    "Subtask Induction, Appendix C.3": "Accuracies by class",
+}
+"""What the report shows besides: it has no number of its own in the papers, and is not missed."""
+
 
 def missing(records: Sequence[dict[str, Any]]) -> list[str]:
     """Which of PLACES none of these manifests has a figure or table for."""
@@ -86,8 +95,8 @@ def place_rows(notebooks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for card in notebook["cards"]:
             for label in card["paper"]:
                 made[label].append(_entry(card, label, notebook))
-    others = sorted(made.keys() - PLACES.keys(), key=_order)
-    return [{"label": label, "title": PLACES.get(label, ""), "items": made[label]} for label in [*PLACES, *others]]
+    others, titles = sorted(made.keys() - PLACES.keys(), key=_order), PLACES | OTHERS
+    return [{"label": label, "title": titles.get(label, ""), "items": made[label]} for label in [*PLACES, *others]]
 
 
 def _entry(card: dict[str, Any], label: str, notebook: dict[str, Any]) -> dict[str, Any]:
@@ -102,8 +111,18 @@ def _entry(card: dict[str, Any], label: str, notebook: dict[str, Any]) -> dict[s
         "runs": f"{summary['runs']:,}" if summary.get("runs") is not None else "",
         "verdicts": card["verdicts"],
         # what was counted over several of the paper's tables at once says so
-        "also": [other for other in card["paper"] if other != label] if counted else [],
+        "also": brief([other for other in card["paper"] if other != label]) if counted else "",
     }
+
+
+def brief(labels: Sequence[str]) -> str:
+    """Labels in a few words: "Table 5, 7, Figure 3" for Table 5, Table 7 and Figure 3."""
+    words, before = [], ""
+    for label in labels:
+        kind, _, number = label.rpartition(" ")
+        words.append(number if kind == before else label)
+        before = kind
+    return ", ".join(words)
 
 
 def significant(value: float | None) -> str:

@@ -36,7 +36,8 @@ th, td { padding: .28rem .42rem; border-bottom: 1px solid var(--line); vertical-
 .places th, .places td { white-space: normal; } .places td.number { white-space: nowrap; }
 .places td.place { min-width: 4.4rem; }
 .places td.warning { padding: .28rem .8rem; } .places .soft { font-size: inherit; }
-.places .label { font-size: .74rem; white-space: nowrap; } .places .title { min-width: 12rem; }
+.places a { text-decoration: none; } .places a:hover { text-decoration: underline; }
+.places .label { font-size: .74rem; margin-bottom: .15rem; } .places .title { min-width: 12rem; }
 .number { text-align: right; } td.long, td.not-comparable { white-space: normal; min-width: 8.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .6rem 0 0; font-size: .88rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
@@ -74,7 +75,8 @@ PAGE = """<!doctype html>
 
 INDEX = """{% extends "page" %}
 {% macro badges(verdicts) %}{% for verdict, count in verdicts.items() %}
-<span class="label {{ styles.get(verdict, "") }}">{{ count }} {{ verdict }}</span>{% endfor %}{% endmacro %}
+<span class="label {{ styles.get(verdict, "") }}" title="{{ verdict }}">
+{{- verdict|replace(" at this profile", "") }}: {{ count }}</span>{% endfor %}{% endmacro %}
 {% block main %}
 <h1>Report of the profile “{{ profile }}”</h1>
 <p class="soft">{{ totals.figures }} figures and {{ totals.tables }} tables from {{ notebooks|length }} notebooks,
@@ -93,7 +95,7 @@ INDEX = """{% extends "page" %}
 {% if loop.first %}<td class="place" rowspan="{{ loop.length }}">{{ place.label }}</td>
 <td class="title" rowspan="{{ loop.length }}">{{ place.title }}</td>{% endif %}
 <td><a href="#{{ item.anchor }}">{{ item.name }}</a>
-{%- if item.also %} <span class="soft">also {{ item.also|join(", ") }}</span>{% endif %}</td>
+{%- if item.also %} <span class="soft">also {{ item.also }}</span>{% endif %}</td>
 <td>{% if item.page %}<a href="{{ item.page }}">{{ item.notebook }}</a>{% else %}{{ item.notebook }}{% endif %}</td>
 {% for number in (item.paper, item.ours, item.rows, item.runs) %}<td class="number">{{ number }}</td>{% endfor %}
 <td>{{ badges(item.verdicts) }}</td></tr>
