@@ -24,6 +24,8 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     """
     warm_up()  # first of all: while this process imports the package, the workers' server does the same
     with importing():
+        import pandas as pd
+
         from subnet_utils import figures
         from subnet_utils.jobs import worker_count
         from subnet_utils.lab import Lab
@@ -36,6 +38,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     if not lab.study.experiments and notebook.split("_")[0] in ABOUT_EXPERIMENTS:
         raise StudyError(f"profile '{lab.study.name}' has no 'experiments', which {notebook} is about; add some")
     figures.style()
+    pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
     print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook)

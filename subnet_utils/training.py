@@ -186,14 +186,15 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
     worker = multiprocessing.parent_process() is not None
     bar = tqdm(total=total, initial=start, desc=label, disable=worker or not sys.stderr.isatty(), leave=False)
     last = time.monotonic()
-    done = start
+    done, told = start, False
 
     def advance(row: Mapping[str, float]) -> None:
-        nonlocal last, done
+        nonlocal last, done, told
         done += 1
         bar.update()
-        if bar.disable and not worker and time.monotonic() - last > 30:
-            last = time.monotonic()
+        late = time.monotonic() - last > 30
+        if bar.disable and not worker and (late or told and done == total):  # who was told of a part hears of the end
+            last, told = time.monotonic(), True
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
             numbers = ", ".join(f"{name} {np.mean(row[name]):.4g}" for name in shown if name in row)
             print(f"{label}: {done}/{total} {numbers}".rstrip(), file=sys.stderr, flush=True)

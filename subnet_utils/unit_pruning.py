@@ -72,19 +72,21 @@ def name_of(layer: int, head: int) -> str:
 
 
 def fine_tuning(lab: Lab) -> pd.DataFrame:
-    """Accuracy of the network on every set while it is fine-tuned: step, name, accuracy; `out of domain` is a mean."""
-    history = _network(lab).table("history")
+    """Accuracy of the network on every set while it is fine-tuned: step, set, name, accuracy, key; `out of domain` is a
+    mean."""
+    network = _network(lab)
+    history = network.table("history")
     history[OUT_OF_DOMAIN] = history[list(settings_of(lab).data.out_of_domain)].mean(axis=1)
     names = [name for name in history if name not in ("epoch", "train_loss", "step")]
     long = history.melt("step", names, "set", "accuracy")
-    return long.assign(name=long["set"].map(lambda name: SHORT.get(name, name)))
+    return long.assign(name=long["set"].map(lambda name: SHORT.get(name, name)), key=network.key)
 
 
 def pruned(lab: Lab) -> pd.DataFrame:
     """The last network pruned with many seeds to both sparsities: a row for each and every set, as `full` beside it.
 
-    Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full. A pruning
-    that diverged has no rows. Raises TrainingDiverged if all did.
+    Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full, and key, the
+    artefact's. A pruning that diverged has no rows. Raises TrainingDiverged if all did.
     """
     wanted, made = _main(lab)
     return _accuracies(lab, wanted, made)
@@ -217,7 +219,7 @@ def random_units(lab: Lab) -> pd.DataFrame:
 def ablations(lab: Lab, core: Core) -> pd.DataFrame:
     """The whole network without one head, without all heads of the core, and without as many others.
 
-    Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full.
+    Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key.
     """
     step, draws = last_step(lab), settings_of(lab).pruning.draws
     layers, heads = shape(lab)
@@ -239,10 +241,11 @@ def ablations(lab: Lab, core: Core) -> pd.DataFrame:
 
 def attention(lab: Lab, core: Core) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
-    table = attention_of(lab, last_step(lab)).table("patterns")
+    artefact = attention_of(lab, last_step(lab))
+    table = artefact.table("patterns")
     places = list(zip(table["layer"], table["head"], strict=True))
     return table.assign(in_core=[place in core.heads for place in places],
-                        head_name=[name_of(*place) for place in places])  # fmt: skip
+                        head_name=[name_of(*place) for place in places], key=artefact.key)  # fmt: skip
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
@@ -319,7 +322,7 @@ def _accuracies(lab: Lab, wanted: Sequence[PrunedUnits], made: Sequence) -> pd.D
     rows = []
     for one, artefact in zip(wanted, made, strict=True):
         result = artefact.json("result")
-        about = {"step": one.step, "target_sparsity": one.sparsity, "seed": one.seed}
+        about = {"step": one.step, "target_sparsity": one.sparsity, "seed": one.seed, "key": artefact.key}
         sizes = {name: result.get(name) for name in ("achieved_sparsity", "threshold_sparsity")}
         for name, accuracy in result.get("accuracies", {}).items():
             short = SHORT.get(name, name)
@@ -334,8 +337,9 @@ def _accuracies(lab: Lab, wanted: Sequence[PrunedUnits], made: Sequence) -> pd.D
 def _judged(lab: Lab, wanted: Sequence[Units], about: Sequence[dict]) -> pd.DataFrame:
     full = full_accuracies(lab, last_step(lab))
     made = make_all(lab, "judged_units", judge_units, wanted, "judged networks")
-    return pd.DataFrame(
-        one | {"set": name, "name": SHORT.get(name, name), "accuracy": accuracy, "full": full[name]}
-        for one, artefact in zip(about, made, strict=True)
-        for name, accuracy in artefact.json("result")["accuracies"].items()
-    )
+    rows = []
+    for one, artefact in zip(about, made, strict=True):
+        for name, accuracy in artefact.json("result")["accuracies"].items():
+            found = {"set": name, "name": SHORT.get(name, name), "accuracy": accuracy, "full": full[name]}
+            rows.append(one | found | {"key": artefact.key})
+    return pd.DataFrame(rows)

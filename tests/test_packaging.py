@@ -289,7 +289,11 @@ def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
     assert profile["cores"] >= 1  # a dry run does without, a real one with an executor does not
     assert profile["executor"] == "slurm" and "part:gpu=1" in profile["set-resources"]
     rules = {name.partition("=")[0] for name in profile["set-threads"]}
-    assert rules <= {"part", *(name.partition("_")[2] for name in NAMES)}
+    assert rules == {"part", *(name.partition("_")[2] for name in NAMES)}
+    # what trains networks that are no parts does so on a GPU, and is given longer than the default two hours
+    for rule in ("train_bases", "ablations", "subtask_induction", "shape_bias", "heuristic_core"):
+        minutes = [int(text.split("=")[1]) for text in profile["set-resources"] if text.startswith(f"{rule}:runtime=")]
+        assert f"{rule}:gpu=1" in profile["set-resources"] and minutes and minutes[0] >= 600
 
 
 def test_papermill_waits_neither_for_a_grammar_nor_for_a_kernel_that_has_nothing_to_do():

@@ -1,4 +1,4 @@
-"""What the README says of notebook 08's results is in the tables that it links."""
+"""What the README says of the results of notebooks 03 to 05 and 08 is in the tables that it links."""
 
 import re
 from pathlib import Path
@@ -56,7 +56,8 @@ def test_spread_and_core_are_those_of_the_table(paragraph):
     compared = f"(p = {short(wide['p'], 4)}; in the paper's numbers {wide['paper_value']:.0f} times)"
     assert f"{wide['our_value']:.0f} times that in domain {compared}" in paragraph
     core = finding("heads in all")
-    assert f"All {core['n']} pruned networks share {core['our_value']:.0f} of the 32 heads" in paragraph
+    beginning = f"All {core['n']} pruned networks, these and as many at 50%,"
+    assert f"{beginning} share {core['our_value']:.0f} of the 32 heads" in paragraph
     assert f"by chance {by_chance(core)} are expected; the paper {core['paper_value']:.0f} of 144" in paragraph
     categories = pd.read_csv(LAPTOP / "core_own_categories.csv").set_index("category")["in the core"]
     assert categories["repeated"] == 1 and categories.sum() == core["our_value"] == 2
@@ -91,3 +92,31 @@ def test_real_pairs_are_those_of_their_tables():
     lost = pd.read_csv(MINILM / "core_own_table_3.csv").set_index("ablated")["in_domain"]
     at_once, others = (lost[name] for name in ("all heads of the core", "as many others at once, mean"))
     assert f"costs {100 * at_once:.0f} points in domain and eight others {short(100 * others, 1)}" in paragraph
+
+
+def test_verdicts_are_counted_as_the_tables_have_them():
+    scratch, pretrained = (pd.read_csv(LAPTOP / f"{name}_values.csv") for name in ("figure_4", "pretrained"))
+    agree = scratch[scratch["verdict"] == "agrees"]
+    text = readme("At laptop scale")
+    assert f"{len(agree)} of the {len(scratch)} effects of Figures 4 and 6 agree with the paper" in text
+    assert f"in {agree['decisive'].sum()} of them the interval is narrow enough" in text
+    open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
+    assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
+    for row in open_none.itertuples():
+        assert short(row.paper) in text and short(row.ours) in text and row.ours_low < 0 < row.ours_high
+    agree = pretrained[pretrained["verdict"] == "agrees"]
+    counted = f"{len(agree)} agree with the paper's by the same rule, {agree['decisive'].sum()} of them decisively"
+    assert f"Of the {len(pretrained)} effects after pretraining {counted}" in readme("Does pretraining")
+
+
+def test_permutation_tests_are_those_of_the_tables():
+    tests, masks = (pd.read_csv(LAPTOP / f"permutation_tests{of}.csv") for of in ("", "_of_masks"))
+    tests, masks = tests[tests["kind"] == "random"], masks[masks["kind"] == "random"]
+    lowest = tests[tests["p"] <= 1 / 40 + 1e-9]
+    text = readme("Masks over untrained networks")
+    assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (p = .025" in text
+    (other,) = tests.drop(lowest.index).itertuples()
+    assert (other.task, other.subroutine) == ("inside-number", "inside") and f"(p = {short(other.p)})" in text
+    corrected = f"{short(lowest['p_bh'].max(), 3)} after Benjamini and Hochberg and {short(lowest['p_holm'].max())}"
+    assert corrected in text
+    assert f"of the {len(masks)} masks by themselves {(masks['p'] <= 0.05).sum()} stand out" in text

@@ -436,7 +436,7 @@ def test_a_short_run_says_nothing_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_long_run_says_a_plain_line_every_half_minute(monkeypatch, capsys):
+def test_a_long_run_says_a_plain_line_every_half_minute_and_at_its_end(monkeypatch, capsys):
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
     with progress_bar(6, "base", start=1) as advance:
@@ -446,6 +446,7 @@ def test_a_long_run_says_a_plain_line_every_half_minute(monkeypatch, capsys):
     assert out == "" and err.splitlines() == [
         "base: 3/6 train_loss 0.1235, validation_accuracy 0.5",
         "base: 5/6 train_loss 0.1235, validation_accuracy 0.5",
+        "base: 6/6 train_loss 0.1235, validation_accuracy 0.5",
     ]
 
 
