@@ -48,7 +48,7 @@ from subnet_utils.pair_pretraining import (
     steps_of,
     stream,
 )
-from subnet_utils.seeds import generator_for
+from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
 from subnet_utils.tasks.sentence_pairs import two_classes
@@ -215,7 +215,7 @@ def _build_network(lab: Lab, folder: Path) -> None:
         return found
 
     recipe = recipe_of(training, weight_decay=training.weight_decay)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with separate_randomness():
         history = fit(
             dict(network.named_parameters()), one_interval, loss, recipe=recipe, observe=observe, file=file,
             checkpoint=folder / CHECKPOINT, label=f"{settings.model}: fine-tuning",

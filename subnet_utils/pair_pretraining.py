@@ -18,7 +18,7 @@ from subnet_utils.inference_settings import FineTuning, PairPretraining
 from subnet_utils.lab import CHECKPOINT, Lab
 from subnet_utils.models.pairs import MASK, NO_WORD, Encoded, body_of, own_network
 from subnet_utils.pretraining.hidden_words import make_gaps
-from subnet_utils.seeds import generator_for
+from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks import inference
 from subnet_utils.tasks.sentence_pairs import Pairs
@@ -95,7 +95,7 @@ def _build_pretraining(lab: Lab, folder: Path) -> None:
         return {"step": steps_of(training, interval).stop, "accuracy": float(right)}
 
     recipe = recipe_of(training, weight_decay=PRETRAINING_DECAY)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with separate_randomness():
         history = fit(
             dict(network.train().named_parameters()), one_interval, loss, recipe=recipe, observe=observe,
             checkpoint=folder / CHECKPOINT, label=f"{settings.model}: {'next' if causal else 'hidden'} words",

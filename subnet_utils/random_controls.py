@@ -88,7 +88,9 @@ def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFram
 def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     """The same for the mean over all masks of a model, task and subroutine, with the mean of their draws of one number.
 
-    Masks of bases below 90% are left out, and masks without a control of the kind.
+    Masks of bases below 90% are left out, and masks without a control of the kind. Draws of one number fill all masks
+    in the same random order, so those of masks of one shape are nested. Their mean varies more than that of independent
+    draws would, and p is cautious.
     """
     learned = effects[(effects["network"] == "ablated") & (effects["base_accuracy"] >= LEARNED)]
     observed = learned.set_index(RUN)["difference"]

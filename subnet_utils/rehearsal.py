@@ -37,6 +37,8 @@ CHECKS = 0.4
 POSITIVE = 0.4
 """Share of the trained numbers that are positive after a rehearsal. As many of a mask's weights are kept: of the few
 steps that were made it would keep all or none, and no random control of its size could be drawn."""
+NOT_ARTEFACTS = ("partial", "quarantine", "sorts")
+"""Folders of a store that are no kind of artefact."""
 DATA = ("stimuli", "images")
 """Kinds of artefacts that are not rehearsed but taken from the study's own store, or made there."""
 CHOSEN = frozenset({"network", "bits", "l0"})
@@ -152,7 +154,7 @@ class FirstEpoch:
 
 def both_clocks() -> np.ndarray:
     """Seconds on the wall's clock and of processor time, `store.clocks`, once the GPU has caught up."""
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # a study on the CPU leaves the GPU alone
         torch.cuda.synchronize()
     return np.array(clocks())
 
@@ -212,7 +214,7 @@ class Rehearsal(Store):
         """All that was made."""
         for path in sorted(self.root.glob("*/*/manifest.json")):
             kind, key = path.parts[-3:-1]
-            if kind not in ("partial", "quarantine", "sorts"):
+            if kind not in NOT_ARTEFACTS:
                 yield Artefact(kind, key, path.parent)
 
     def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
@@ -290,8 +292,12 @@ def epochs_taken(store: Store) -> dict[str, int]:
     """
     found: dict[str, list[int]] = {}
     for path in store.root.glob("*/*/provenance.json"):
-        epochs = json.loads(path.read_text()).get("epochs")
-        if epochs is not None:
+        kind = path.parent.parent.name
+        try:
+            epochs = json.loads(path.read_text()).get("epochs")
             spec = json.loads((path.parent / "spec.json").read_text())
-            found.setdefault(outline(path.parent.parent.name, spec, CHOSEN), []).append(epochs)
+        except (OSError, ValueError):  # damaged, or just being put in its place: one of those alike will do
+            continue
+        if epochs is not None and kind not in NOT_ARTEFACTS:
+            found.setdefault(outline(kind, spec, CHOSEN), []).append(epochs)
     return {name: round(sum(several) / len(several)) for name, several in found.items()}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,3 +12,13 @@ def generator_for(*parts: Any) -> torch.Generator:
     """A random generator on the CPU that depends on nothing but `parts` (integers and strings)."""
     digest = hashlib.sha256(json.dumps(parts).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def separate_randomness() -> AbstractContextManager:
+    """Context after which torch's own random state is as it was before, that of the GPUs in use included.
+
+    GPUs that nothing has used yet are left alone: to ask for their state would start them, and fails where the driver
+    is older than this torch.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    return torch.random.fork_rng(devices=range(gpus))

@@ -109,6 +109,7 @@ def fit(
     observe: Callable[[int], Mapping[str, float | list[float]]] | None = None,
     file: Callable[[int], Mapping[str, float]] | None = None,
     checkpoint: Path | None = None,
+    about: Any = None,
     stop_after: int | None = None,
     label: str = "training",
 ) -> pd.DataFrame:
@@ -118,9 +119,10 @@ def fit(
     scalar, or a vector with one number for each stacked run, which the history then holds as a list; validate() what to
     add to the history after an epoch, among it what the recipe judges by when it has a patience; observe(epoch) the
     same for what only describes the parameters; file(epoch) the same for what is only written down, the parameters of
-    some epochs among it. checkpoint: a file to resume from and write to; one that is damaged or
-    was written by another recipe is not used, and a line says so. stop_after: epochs after which to pause, with a
-    checkpoint from which a call without it goes on as if there had been no pause. Raises TrainingDiverged when a loss
+    some epochs among it. checkpoint: a file to resume from and write to; one that is damaged or was written by another
+    run is not used, and a line says so. about: what tells this run from others besides its recipe and its parameters'
+    shapes, as JSON. stop_after: epochs after which to pause, with a checkpoint from which a call without it goes on as
+    if there had been no pause. Raises TrainingDiverged when a loss
     or a parameter is not finite, ValueError for a patience without `validate`.
     """
     if (rehearsal := REHEARSAL.get()) is not None:
@@ -130,7 +132,8 @@ def fit(
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     optimizer = _optimizer(parameters, recipe)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
-    state = _resume(checkpoint, parameters, best, optimizer, recipe, label) or Progress()
+    run = _run(parameters, recipe, about)
+    state = _resume(checkpoint, parameters, best, optimizer, run, label) or Progress()
     saved, pause = time.monotonic(), CHECKPOINT_SECONDS
     last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
@@ -144,14 +147,13 @@ def fit(
             _note(state, row, parameters, best, recipe)
             if checkpoint is not None and time.monotonic() - saved >= pause:
                 before = time.monotonic()
-                _save(checkpoint, state, parameters, best, optimizer, recipe)
+                _save(checkpoint, state, parameters, best, optimizer, run)
                 saved = time.monotonic()
-                pause = CHECKPOINT_SECONDS * max(
-                    1.0, 2 * (saved - before)
-                )  # saving takes a twentieth of the time at most
+                # saving takes a twentieth of the time at most
+                pause = CHECKPOINT_SECONDS * max(1.0, 2 * (saved - before))
             advance(row)
     if stop_after is not None and checkpoint is not None:
-        _save(checkpoint, state, parameters, best, optimizer, recipe)
+        _save(checkpoint, state, parameters, best, optimizer, run)
     if recipe.patience is not None:
         _copy(best, parameters)
     note(epochs=state.epoch)
@@ -168,10 +170,13 @@ def resolve_device(compute: Compute) -> torch.device:
 def autocast(compute: Compute, device: torch.device):
     """Context in which matrix products run at the study's precision; auto: bfloat16 where the hardware multiplies it.
 
-    That is a GPU, or a CPU with AVX512-BF16, where a product takes half the time. On a GPU, float32 leaves torch's own
-    default, TF32, to the convolutions.
+    That is a GPU since Ampere (older ones only imitate it), or a CPU with AVX512-BF16, where a product takes half the
+    time. On a GPU, float32 leaves torch's own default, TF32, to the convolutions.
     """
-    has_bf16 = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
+    if device.type == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bf16 = torch.cpu._is_avx512_bf16_supported()
     if compute.precision == "float32" or (compute.precision == "auto" and not has_bf16):
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -277,7 +282,7 @@ def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor], runs: Tens
             tensor[runs.to(tensor.device)] = source[name]
 
 
-def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.Optimizer, recipe: Recipe) -> None:
+def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.Optimizer, run: dict[str, Any]) -> None:
     """Write the full state to one file, with a digest of all that it holds in the header."""
     tensors = {f"now/{name}": tensor for name, tensor in parameters.items()}
     tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
@@ -285,18 +290,18 @@ def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"adam/{name}/{key}"] = torch.as_tensor(value)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = json.dumps({"run": _run(parameters, recipe), "progress": asdict(state)})
+    header = json.dumps({"run": run, "progress": asdict(state)})
     save_tensors(path, tensors, {"header": header, "digest": _digest(tensors, header)})
 
 
 def _resume(
-    path: Path | None, parameters, best, optimizer: torch.optim.Optimizer, recipe: Recipe, label: str
+    path: Path | None, parameters, best, optimizer: torch.optim.Optimizer, run: dict[str, Any], label: str
 ) -> Progress | None:
     """Load a checkpoint if there is an intact one of this run; None to start from the beginning."""
     if path is None or not path.exists():
         return None
     try:
-        tensors, progress = _read(path, _run(parameters, recipe))
+        tensors, progress = _read(path, run)
     except StoreError as error:
         print(f"{label}: checkpoint not used, starting over: {error}", file=sys.stderr, flush=True)
         return None
@@ -316,13 +321,17 @@ def _read(path: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], Progress]
         raise StoreError(f"{path} does not match its digest")
     header = json.loads(metadata["header"])
     if header["run"] != run:
-        raise StoreError(f"{path} was written by another run: its recipe or its parameters differ")
+        raise StoreError(f"{path} was written by another run: its recipe, its parameters or its subject differ")
     return tensors, Progress(**header["progress"])
 
 
-def _run(parameters: Mapping[str, Tensor], recipe: Recipe) -> dict[str, Any]:
-    """What tells a run from another one: two that differ here must not share a checkpoint."""
-    return {"recipe": asdict(recipe), "shapes": {name: list(tensor.shape) for name, tensor in parameters.items()}}
+def _run(parameters: Mapping[str, Tensor], recipe: Recipe, about: Any) -> dict[str, Any]:
+    """What tells a run from another one: two that differ here must not share a checkpoint.
+
+    As it will be read again: JSON has no tuples, and the seeds of several runs are one.
+    """
+    shapes = {name: list(tensor.shape) for name, tensor in parameters.items()}
+    return json.loads(json.dumps({"recipe": asdict(recipe), "shapes": shapes, "about": about}))
 
 
 def _digest(tensors: Mapping[str, Tensor], header: str) -> str:

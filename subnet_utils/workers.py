@@ -1,6 +1,7 @@
 """How worker processes begin. Little is imported here, because the first thing that a notebook does is to warm up."""
 
 import gc
+import math
 import multiprocessing
 import os
 import sys
@@ -8,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
+from pathlib import Path
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says how much of how many microseconds the processes of a container may compute."""
 
 
 def context() -> BaseContext:
@@ -24,8 +29,13 @@ def context() -> BaseContext:
 
 
 def core_count() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPU cores that this process may use, or as many as its container has the time of."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text().split()
+        return min(cores, max(1, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return cores
 
 
 def warm_up() -> None:

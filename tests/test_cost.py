@@ -423,6 +423,14 @@ for line in sys.stdin:
     assert len(times) == 3 and (times["seconds"] >= 0.05).all()
 
 
+def test_the_other_process_may_say_much(tmp_path):
+    script = "import sys\nsys.stderr.write('warning ' * 40_000)\nprint('ready', flush=True)\n"
+    script += "for line in sys.stdin:\n    sys.exit('no memory')"
+    contender = neurosurgeon.neurosurgeon(_executable(tmp_path / "python", script), **SETTING)
+    with pytest.raises(cost.NeuroSurgeonMissing, match="ended in the middle: .*no memory"):
+        timing.race({"other": contender}, steps=1)
+
+
 @pytest.mark.parametrize("python", ["missing", "fails"])
 def test_without_neurosurgeon_it_is_said_how_to_install_it(tmp_path, python):
     if python == "fails":

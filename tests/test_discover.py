@@ -1,5 +1,7 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision
 from subnet_utils.store import load_tensors
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -245,17 +247,60 @@ def stopping(after: int):
 
 
 @pytest.mark.parametrize("after", [1, 4, 8])
-def test_resume_is_bit_exact(after, every_epoch, tmp_path):
+def test_resume_is_bit_exact(after, every_epoch, tmp_path, monkeypatch):
     """Three batches an epoch: stopped in the first, second and third epoch of four, and once more after that."""
     model, data, path = planted(), noisy_examples(), tmp_path / "checkpoint"
     arguments = {"start": "middle", "epochs": 4, "l0": 1e-3}
     for calls in (after, 2):
         with pytest.raises(Stopped):
             find(model, data, loss=stopping(calls), checkpoint=path, **arguments)
-    same(find(model, data, checkpoint=path, **arguments), find(model, data, **arguments))
+    expected, steps = find(model, data, **arguments), counted_steps(monkeypatch)
+    same(find(model, data, checkpoint=path, **arguments), expected)
+    assert len(steps) == 12 - 3 * (after // 3), "it goes on, and does not begin again"
+
+
+def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list:
+    """A list that grows with every step that is made from now on."""
+    steps = []
+    monkeypatch.setattr(torch.Tensor, "backward", lambda value, _=torch.Tensor.backward: steps.append(1) or _(value))
+    return steps
+
+
+@pytest.mark.parametrize("other", ["penalty", "network"])
+def test_a_checkpoint_of_another_mask_is_not_used(other, every_epoch, tmp_path, capsys):
+    """Not even where the recipe and all shapes are the same."""
+    path, arguments = tmp_path / "checkpoint", {"start": "middle", "epochs": 4, "l0": 1e-3}
+    with pytest.raises(Stopped):
+        find(planted(), noisy_examples(), loss=stopping(7), checkpoint=path, **arguments)
+    model = planted()
+    if other == "network":
+        with torch.no_grad():
+            next(model.parameters()).mul_(2)
+    find(model, noisy_examples(), checkpoint=path, **arguments | {"l0": 2e-3 if other == "penalty" else 1e-3})
+    assert "checkpoint not used, starting over" in capsys.readouterr().err
 
 
 # -- the frozen prefix -------------------------------------------------------------------------------------------------
+
+
+def test_threads_that_want_full_precision_leave_the_flag_as_the_first_found_it(monkeypatch):
+    """It is the whole process's: the last one to leave must not put back what another one had set."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    inside, first_left = threading.Barrier(2), threading.Event()
+
+    def second() -> None:
+        with full_precision(CPU):
+            inside.wait(10)
+            first_left.wait(10)
+            assert not torch.backends.cudnn.allow_tf32, "still wanted off here"
+
+    with ThreadPoolExecutor(1) as pool:
+        with full_precision(CPU):
+            waiting = pool.submit(second)
+            inside.wait(10)
+        first_left.set()
+        waiting.result(10)
+    assert torch.backends.cudnn.allow_tf32
 
 
 def frozen(model: StagedModel, data: OddOneOut, start: str, *, limit_gb: float = 4.0) -> FrozenPrefix:
@@ -442,7 +487,7 @@ def test_one_of_many_is_what_discover_finds():
     same(among, discover(model, one.items, one.batches, odd_one_out, method=one.method, start="layer_1", recipe=recipe))
 
 
-def test_many_resume_with_the_same_bits(every_epoch, tmp_path):
+def test_many_resume_with_the_same_bits(every_epoch, tmp_path, monkeypatch, capsys):
     expected, calls = find_many("bert", wanted("bert")), []
 
     def stop_late(embeddings, odd):
@@ -455,8 +500,16 @@ def test_many_resume_with_the_same_bits(every_epoch, tmp_path):
     with pytest.raises(Stopped):
         discover_many(model, masks, stop_late, checkpoint=tmp_path / "checkpoint", **options)
     found = discover_many(model, masks, odd_one_out, checkpoint=tmp_path / "checkpoint", **options)
-    for ours, theirs in zip(found, expected, strict=True):
+    discover_many(model, masks, odd_one_out, checkpoint=tmp_path / "paused", stop_after=2, **options)
+    steps, whole = counted_steps(monkeypatch), discover_many(model, masks, odd_one_out, **options)
+    in_three_epochs = len(steps)
+    again = discover_many(model, masks, odd_one_out, checkpoint=tmp_path / "paused", **options)
+    assert len(steps) - in_three_epochs == in_three_epochs / 3, "it goes on with the last epoch"
+    for ours, resumed, unpaused, theirs in zip(found, again, whole, expected, strict=True):
         same(ours, theirs)
+        same(resumed, theirs)
+        same(unpaused, theirs)
+    assert "not used" not in capsys.readouterr().err
 
 
 def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
@@ -494,6 +547,20 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError):
         find_many("bert", wanted("bert", 1))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "CUDA error: out of memory",
+    ],
+)
+def test_memory_runs_out_in_many_words(said):
+    assert discover_module._out_of_memory(RuntimeError(said))
+    assert not discover_module._out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
 
 
 def test_masks_that_cannot_be_trained_together_are_refused():

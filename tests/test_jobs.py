@@ -20,7 +20,7 @@ from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
-from subnet_utils.workers import context, importing
+from subnet_utils.workers import context, core_count, importing
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""
@@ -117,6 +117,17 @@ def test_one_worker_or_one_job_needs_no_other_process():
 def test_one_worker_uses_the_threads_of_the_study():
     run_jobs(process_id, [(0,)], compute=Compute(workers=1, threads=2), label="jobs")
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "cores"), [("150000 100000", 2), ("50000 100000", 1), ("900000 100000", 3), ("max 100000", 3), (None, 3)]
+)
+def test_a_containers_share_of_time_limits_the_cores(said, cores, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr("subnet_utils.workers.QUOTA", tmp_path / "cpu.max")
+    if said:
+        (tmp_path / "cpu.max").write_text(f"{said}\n")
+    assert core_count() == cores
 
 
 def test_worker_count(monkeypatch):

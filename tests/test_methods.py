@@ -130,6 +130,17 @@ def test_gradients_against_finite_differences(epoch):
     np.testing.assert_allclose(penalty, 0.01 * beta * sigma * (1 - sigma), rtol=1e-9)
 
 
+def test_a_method_of_ones_own_is_asked_however_large_the_weight(monkeypatch):
+    class Halved(ContinuousSparsification):
+        def soft(self, logits, epoch, generator):
+            return {name: mask / 2 for name, mask in super().soft(logits, epoch, generator).items()}
+
+    monkeypatch.setattr(soft, "LARGE", 1)
+    weights, logits = {"a": torch.ones(3, 2)}, {"a": torch.full((3, 2), 9.0)}
+    masked, _ = soft.masked_weights(Halved(epochs=4), weights, logits, 3, UNUSED)
+    assert torch.equal(masked["a"], torch.full((3, 2), 0.5))
+
+
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("unannealed", [(), ("b",)])
 def test_masking_in_one_function_changes_no_bit(monkeypatch, precision, unannealed):

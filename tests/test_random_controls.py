@@ -164,6 +164,28 @@ def test_a_unit_at_its_mean_is_constant(model):
     assert checked > 10
 
 
+def test_queries_keys_and_values_of_a_vision_transformer_have_means_too():
+    """They are one matrix and no layer: in all but the last block each token has its own, as linear algebra has it."""
+    sizes = {"family": "vit", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16, "patch": 16, "head_width": 8}
+    model = build(sizes | {"embedding": 8}, seed=0, resolution=48).eval()
+    items, name = items_of(model), "stages.layer_1.self_attention.in_proj_weight"
+    seen, block = [], model.get_submodule("stages.layer_1")
+    block.ln_1.register_forward_hook(lambda _, __, out: seen.append(out.detach().double()))
+    model(items)
+    own = block.self_attention
+    projected = seen[0].flatten(0, 1) @ own.in_proj_weight.detach().double().T + own.in_proj_bias.detach().double()
+    units = units_of(half_of(model))
+    assert name in units
+    means = mean_outputs(model, units, items.split(2))
+    torch.testing.assert_close(means[name].double(), projected.mean(dim=0), atol=1e-5, rtol=0)
+    changed = mean_ablated(model, units, means).get_submodule("stages.layer_1.self_attention")
+    chosen = units[name]
+    assert chosen.any() and (changed.in_proj_weight[chosen] == 0).all()
+    assert torch.equal(changed.in_proj_bias[chosen], means[name][chosen])
+    assert torch.equal(changed.in_proj_weight[~chosen], own.in_proj_weight[~chosen])
+    assert torch.equal(changed.in_proj_bias[~chosen], own.in_proj_bias[~chosen])
+
+
 def test_embeddings_have_no_units():
     model = build(BERT, seed=0, vocabulary=30)
     with pytest.raises(ValueError, match="not the weight of a linear or convolutional layer"):

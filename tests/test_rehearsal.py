@@ -1,6 +1,7 @@
 """Rehearsals: a study's own functions with training cut short make all of its jobs, and know how long each takes."""
 
 import json
+import shutil
 import time
 from collections import Counter
 from dataclasses import replace
@@ -204,6 +205,15 @@ def test_epochs_that_a_finished_study_took_are_known(tmp_path):
     early = store.make("base", {"network": "another", "size": 1}, builder(Trainee(), epochs=50))
     late = store.make("base", {"network": "another", "size": 2}, builder(Trainee(), epochs=50))
     assert seconds(early) == pytest.approx(seconds(late) / 10, rel=0.3)
+
+
+def test_damaged_artefacts_and_those_that_are_being_made_tell_nothing(tmp_path):
+    real, trainee = Store(tmp_path / "real"), Trainee(1)
+    made = [real.make("base", {"network": f"of {seed}"}, builder(trainee, epochs=4)) for seed in range(2)]
+    (made[0].path / "provenance.json").write_text('{"epo')
+    for kind in ("quarantine", "partial"):
+        shutil.copytree(made[1].path, real.root / kind / "one")
+    assert list(epochs_taken(real).values()) == [4]
 
 
 def test_images_are_taken_from_the_real_store_and_stay_there(tmp_path):

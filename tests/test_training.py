@@ -4,6 +4,7 @@ import multiprocessing
 import random
 import signal
 import time
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils import training
-from subnet_utils.seeds import generator_for
+from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.settings import Compute
 from subnet_utils.store import Store, load_tensors, save_tensors
 from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, progress_bar, resolve_device
@@ -377,7 +378,7 @@ def test_checkpoint_of_another_recipe_is_not_used(half_way, capsys):
     regression(expected, recipe=recipe)
     regression(parameters, recipe=recipe, checkpoint=half_way)
     assert same(parameters, expected)
-    assert "its recipe or its parameters differ" in capsys.readouterr().err
+    assert "was written by another run: its recipe, its parameters or its subject differ" in capsys.readouterr().err
 
 
 def test_checkpoint_of_other_shapes_is_not_used(half_way, capsys):
@@ -466,6 +467,23 @@ def test_device_and_precision(monkeypatch):
     assert type_of_product("float32") == torch.float32
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert type_of_product("auto") == torch.float32
+
+
+def test_a_gpu_that_only_imitates_bfloat16_trains_in_float32(monkeypatch):
+    """Those before Ampere: torch.autocast takes them, and is slow."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation))
+    assert isinstance(autocast(Compute(), torch.device("cuda")), nullcontext) and asked == [False]
+
+
+def test_gpus_that_nothing_uses_are_not_started(monkeypatch):
+    """To ask for their random state fails where the driver is too old, on a machine that computes on its CPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: 1 / 0)
+    before = torch.get_rng_state()
+    with separate_randomness():
+        torch.manual_seed(7)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_linear_schedule_rises_and_then_falls_to_zero():

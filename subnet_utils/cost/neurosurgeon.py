@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from subnet_utils.cost.timing import PACE
 from subnet_utils.study import ROOT
@@ -39,32 +41,41 @@ def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
 
     def run(pace: PACE) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-        try:
-            process = subprocess.Popen(
-                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env=environment | {"OMP_WAIT_POLICY": "PASSIVE"},
-            )  # fmt: skip
-        except OSError as error:
-            raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
-        with process:
-            for _ in pace(itertools.count()):
-                process.stdin.write("\n" if _ready(process) else "")
-                process.stdin.flush()
-                if not process.stdout.readline():
-                    raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process)}")
-            process.stdin.close()
-
-    def _ready(process: subprocess.Popen) -> bool:
-        if not hasattr(process, "ready"):
-            process.ready = process.stdout.readline().strip() == "ready"
-        if not process.ready:
-            raise NeuroSurgeonMissing(
-                f"NeuroSurgeon did not start in {python}: {_last_line(process)}; install it: {INSTALL}"
-            )
-        return True
+        with tempfile.TemporaryFile("w+") as said:  # no pipe, which would be full some time
+            try:
+                process = subprocess.Popen(
+                    arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+                    env=environment | {"OMP_WAIT_POLICY": "PASSIVE"},
+                )  # fmt: skip
+            except OSError as error:
+                raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
+            with process:
+                for turn in pace(itertools.count()):
+                    if turn == 0 and process.stdout.readline().strip() != "ready":
+                        reason = f"did not start in {python}: {_last_line(process, said)}; install it: {INSTALL}"
+                        raise NeuroSurgeonMissing(f"NeuroSurgeon {reason}")
+                    if not _stepped(process):
+                        raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process, said)}")
+                process.stdin.close()
 
     return run
 
 
-def _last_line(process: subprocess.Popen) -> str:
-    return (process.stderr.read().strip().splitlines() or ["it said nothing"])[-1]
+def _stepped(process: subprocess.Popen) -> bool:
+    """Let the other process make a step, and wait for it; False if it has ended."""
+    try:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return False
+    return bool(process.stdout.readline())
+
+
+def _last_line(process: subprocess.Popen, said: TextIO) -> str:
+    """What a process that has ended said last."""
+    process.kill()  # if it has not
+    process.wait()
+    with suppress(BrokenPipeError):  # what it was told and did not read
+        process.stdin.close()
+    said.seek(0)
+    return (said.read().strip().splitlines() or ["it said nothing"])[-1]

@@ -9,10 +9,11 @@ All are pure functions of (subnetwork, seed): neither the model nor the global r
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import StagedModel, fingerprint
@@ -92,7 +93,7 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
 
     batches: of items without padding, such as sentences of one length. A layer that no item passes through, such as
     BERT's unused pooler, has no mean and is left out. Raises ValueError for a weight that is not one of a linear or
-    convolutional layer.
+    convolutional layer, or the queries, keys and values of a vision transformer.
     """
     sums, counts, handles = {}, {}, []
 
@@ -103,8 +104,10 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
         counts[name] = counts.get(name, 0) + len(flat)
 
     for name in names:
-        layer = _layer(model, name)
-        handles.append(layer.register_forward_hook(lambda _, __, output, name=name: note(name, output)))
+        layer, finish = _seen(model, name)
+        handles.append(
+            layer.register_forward_hook(lambda _, __, output, name=name, finish=finish: note(name, finish(output)))
+        )
     try:
         with torch.no_grad():
             for items in batches:
@@ -127,10 +130,10 @@ def mean_ablated(model: StagedModel, units: Mapping[str, Tensor], means: Mapping
         for name, chosen in units.items():
             if name not in means:
                 continue
-            layer = _layer(changed, name)
-            layer.weight[chosen.to(layer.weight.device)] = 0.0
-            if layer.bias is not None:
-                layer.bias.copy_(torch.where(chosen.to(layer.bias.device), means[name].to(layer.bias), layer.bias))
+            weight, bias = _weight_and_bias(changed, name)
+            weight[chosen.to(weight.device)] = 0.0
+            if bias is not None:
+                bias.copy_(torch.where(chosen.to(bias.device), means[name].to(bias), bias))
     return changed
 
 
@@ -155,8 +158,29 @@ def _require_own(model: nn.Module, subnetwork: Subnetwork) -> None:
         )
 
 
-def _layer(model: StagedModel, weight: str) -> nn.Linear | nn.Conv2d:
-    layer = model.get_submodule(weight.removesuffix(".weight")) if weight.endswith(".weight") else None
-    if not isinstance(layer, nn.Linear | nn.Conv2d):
-        raise ValueError(f"'{weight}' is not the weight of a linear or convolutional layer; it has no units to ablate")
-    return layer
+IN_PROJ = "in_proj_weight"
+"""Queries, keys and values of nn.MultiheadAttention: one matrix, and no layer of its own."""
+
+
+def _weight_and_bias(model: StagedModel, name: str) -> tuple[Tensor, Tensor | None]:
+    """A weight and the bias of the same outputs."""
+    module, _, kind = name.rpartition(".")
+    layer = model.get_submodule(module)
+    if kind == IN_PROJ and isinstance(layer, nn.MultiheadAttention):
+        return layer.in_proj_weight, layer.in_proj_bias
+    if kind != "weight" or not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise ValueError(f"'{name}' is not the weight of a linear or convolutional layer; it has no units to ablate")
+    return layer.weight, layer.bias
+
+
+def _seen(model: StagedModel, name: str) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """The module whose output shows what a weight gives, and what has to be done with it still.
+
+    Vision transformers apply `IN_PROJ` without calling its module: to the output of the normalization before it.
+    """
+    weight, bias = _weight_and_bias(model, name)
+    module = model.get_submodule(name.rpartition(".")[0])
+    if isinstance(module, nn.MultiheadAttention):
+        block = model.get_submodule(name.rsplit(".", 2)[0])
+        return block.ln_1, lambda normal: functional.linear(normal, weight, bias)
+    return module, lambda output: output

@@ -9,8 +9,9 @@ single small mask would leave idle.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -166,6 +167,8 @@ class _Together:
             found = iter(self.all([wanted[i] for i in kept], tuple(own[i] for i in kept)) if kept else [])
             return [next(found) if i in kept else diverged for i in range(len(wanted))]
         half = len(wanted) // 2
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # so that libraries that allocate for themselves find something, too
         print(
             f"{self.label}: out of memory with {len(wanted)} masks at once; trying {half}", file=sys.stderr, flush=True
         )
@@ -205,6 +208,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
             observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
+            about=[self.network, *(_described(one.method) for one in wanted)],
             stop_after=self.stop_after,
             label=self.label,
         )
@@ -243,6 +247,11 @@ class _Together:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
         bins = [column for column in own if column.startswith("bin_")]
         return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
+
+
+def _described(method: MaskMethod) -> list[Any]:
+    """What a checkpoint says of a method: its name and settings."""
+    return [type(method).__name__, asdict(method) if is_dataclass(method) else None]
 
 
 def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:
@@ -287,7 +296,8 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 def _out_of_memory(error: RuntimeError) -> bool:
     """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
-    texts = ("can't allocate memory", "not enough memory")  # of torch's allocator on Linux, and elsewhere
+    # of torch's allocator on Linux and elsewhere, of cuBLAS and cuDNN, and of the driver
+    texts = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "out of memory")
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 

@@ -22,7 +22,7 @@ from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import CHUNK
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.seeds import generator_for
+from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -147,11 +147,14 @@ def train_on(
         return batches(epoch)
 
     model.train(updating)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with separate_randomness():
         history = fit(
             new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), checkpoint=checkpoint, label=label
         )
     model.eval()
+    for name, buffer in model.named_buffers():
+        if name.endswith("num_batches_tracked"):  # which no checkpoint has, and nothing reads
+            buffer.zero_()
     return whole(), history
 
 

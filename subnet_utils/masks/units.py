@@ -26,7 +26,7 @@ from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.seeds import generator_for
+from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
 
 Gates = Mapping[str, Tensor]
@@ -272,7 +272,7 @@ def prune(
         l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
         return {"step": (interval + 1) * schedule.interval, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
 
-    with _only_training(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with _only_training(model), separate_randomness():
         history = fit(
             gates | {"multipliers": multipliers},
             partial(_one_interval, batches, schedule, seed),

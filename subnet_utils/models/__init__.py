@@ -9,6 +9,7 @@ import torch
 
 from subnet_utils import torchvision_operators  # noqa: F401 - before the modules here import torchvision
 from subnet_utils.names import nearest
+from subnet_utils.seeds import separate_randomness
 
 from .staged import StagedModel, fingerprint
 
@@ -56,7 +57,7 @@ def build(
     given = {"vocabulary": vocabulary, "resolution": resolution}
     from_data = {key: value for key, value in given.items() if key in parameters and value is not None}
     _require_keys(family, sizes, parameters, from_data)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with separate_randomness():
         torch.manual_seed(seed)
         model = make(**sizes, **from_data)
     if family == "resnet" and resolution is not None:

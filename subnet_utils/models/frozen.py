@@ -5,6 +5,7 @@ are computed once in float32 and kept, if they fit; a step then costs the masked
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -91,16 +92,35 @@ class FrozenPrefix:
         self._cache = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
 
 
+class _WithoutTf32:
+    """TF32 is off as long as any thread is in here: the flag is the whole process's, and as the first one found it when
+    the last one leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.backends.cudnn.allow_tf32
+                torch.backends.cudnn.allow_tf32 = False
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.backends.cudnn.allow_tf32 = self._before
+
+
+_WITHOUT_TF32 = _WithoutTf32()
+
+
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Context of plain float32, inside any autocast: no bfloat16, and no TF32 (a GPU's default in convolutions)."""
-    tf32 = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = tf32
+    with _WITHOUT_TF32, torch.autocast(device.type, enabled=False):
+        yield
 
 
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
