@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, Condition
+from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_marks
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -33,8 +33,6 @@ CONTROLS = CONDITIONS | {
 """How every condition of these figures looks, those of the other figures included."""
 
 AXIS = "Test Target $-$ Test Other"
-LIMITS = (-0.8, 0.8)
-"""Of a difference of accuracies; intervals that run off are cut at the edge."""
 MOST_BASES = 1000
 """More base models than this are as good as out of reach: the axis of `needed` ends here."""
 
@@ -42,13 +40,15 @@ MOST_BASES = 1000
 # -- overlap -----------------------------------------------------------------------------------------------------------
 
 
-def overlap(ax: Axes, table: pd.DataFrame) -> Axes:
+def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what chance would give.
 
     table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
-    Layers are in the order of the network, whatever that of the table. Raises ValueError for more than two comparisons
-    within subroutines or one between them, and for two rows of one layer and comparison.
+    Layers are in the order of the network, whatever that of the table. Where a column `bases`, the number of base
+    models that a mean is over, changes from one layer to the next, the line is broken: other networks are no step.
+    each: the same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
+    comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
     if table.duplicated(["layer", "comparison"]).any():
         raise ValueError("table has several rows for one layer and comparison; select one base model")
@@ -56,17 +56,29 @@ def overlap(ax: Axes, table: pd.DataFrame) -> Axes:
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
     for label, condition in _comparisons(table["comparison"].unique()).items():
         rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
-        for apart, part in rows.groupby(rows["layer"] == OVERALL):
+        for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
             x = part["layer"].map(places)
-            look = {"color": condition.color, "label": "_" if apart else label}
+            look = {"color": condition.color, "label": "_" if number else label}
             ax.plot(x, part["iou"], marker=condition.marker, ms=4.5, mec="white", mew=0.4, lw=1, clip_on=False, **look)
             _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
+        own = each[each["comparison"] == label] if each is not None else pd.DataFrame({"base_model": []})
+        for _, one in own.groupby("base_model"):
+            heights = one.set_index("layer")["iou"].reindex([layer for layer in layers if layer != OVERALL])
+            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
     chance = Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")
     ax.legend(handles=[*ax.get_legend_handles_labels()[0], chance], loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
     return ax
+
+
+def _stretches(rows: pd.DataFrame) -> pd.Series:
+    """The number of the line that each layer is on: all layers as one are apart, and so are means over other bases."""
+    breaks = rows["layer"].eq(OVERALL)
+    if "bases" in rows:
+        breaks = breaks | rows["bases"].ne(rows["bases"].shift())
+    return breaks.cumsum()
 
 
 def short_layer(name: str) -> str:
@@ -142,9 +154,9 @@ def forest(ax: Axes, table: pd.DataFrame) -> Axes:
     _bars(ax, places + 0.2, table["paper"] - table["paper_sd"], table["paper"] + table["paper_sd"], color)
     ax.scatter(table["paper"], places + 0.2, s=10, marker=marker, c="white", ec=color, lw=0.8, zorder=3)
     _name_effects(ax, table)
-    ax.set(xlabel=AXIS, xlim=LIMITS, ylim=(len(table) - 0.4, -0.6))
+    ax.set(xlabel=AXIS, xlim=DIFFERENCES, ylim=(len(table) - 0.4, -0.6))
     ax.tick_params(axis="y", length=0)
-    _forest_legend(ax, dict.fromkeys(looks))
+    _forest_legend(ax, dict.fromkeys(looks), differs="verdict" in table and (table["verdict"] == DIFFERS).any())
     return ax
 
 
@@ -152,6 +164,7 @@ def _bars(ax: Axes, places: np.ndarray, low: pd.Series, high: pd.Series, colors:
     known = (low.notna() & high.notna()).to_numpy()
     colors = colors if isinstance(colors, str) else colors[known]
     ax.hlines(places[known], low[known], high[known], color=colors, lw=1, zorder=2)
+    cut_marks(ax, places[known], low[known], high[known], colors, limits=DIFFERENCES, across=True)
 
 
 def _name_effects(ax: Axes, table: pd.DataFrame) -> None:
@@ -176,11 +189,14 @@ def _joined(table: pd.DataFrame, columns: Sequence[str], separator: str) -> list
     return [separator.join(filter(None, map(str, row))) for row in known.itertuples(index=False)]
 
 
-def _forest_legend(ax: Axes, looks: Sequence[Condition]) -> None:
-    handles = [Line2D([], [], color=look.color, marker="o", ms=4, lw=1, label=look.label) for look in looks]
+def _forest_legend(ax: Axes, looks: Sequence[Condition], *, differs: bool) -> None:
+    ours = {look.color: f"{look.label}, 95% interval".replace(", 95% interval" * 2, ", 95% interval") for look in looks}
+    handles = [Line2D([], [], color=color, marker="o", ms=4, lw=1, label=label) for color, label in ours.items()]
     color, marker, label = CONTROLS["paper"]
     handles.append(Line2D([], [], color=color, marker=marker, mfc="white", ms=3.5, mew=0.8, lw=1, label=label))
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), columnspacing=1.2)
+    if differs:
+        handles.append(Line2D([], [], ls="none", label="\N{NOT EQUAL TO} differs from the paper"))
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
 
 
 # -- random subnetworks ------------------------------------------------------------------------------------------------
@@ -206,7 +222,9 @@ def null_distribution(
         ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
         ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(group)} {look.label}{_p(p_values.get(kind))}")
     ax.axvline(0, color="0.45", lw=0.8, ls=":", zorder=0)
-    ax.axvline(observed, color=CONTROLS["ablated"].color, lw=2, label=f"the subnetwork{_p(p_values.get('ablated'))}")
+    ax.axvline(
+        observed, color=CONTROLS["ablated"].color, lw=2, label=f"without the subnetwork{_p(p_values.get('ablated'))}"
+    )
     ax.set(xlabel=f"{AXIS}, ablated", ylabel="random subnetworks", xlim=edges[[0, -1]])
     ax.margins(y=0.1)
     ax.yaxis.get_major_locator().set_params(integer=True)
@@ -254,7 +272,7 @@ def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.axvline(boundary - 0.5, color="0.85", lw=0.7, zorder=0)
     ax.set_xticks(range(len(subroutines)), subroutines)
     ax.tick_params(axis="x", length=0)
-    ax.set(xlim=(-0.5, len(subroutines) - 0.5), ylim=LIMITS, ylabel=f"{AXIS}, ablated")
+    ax.set(xlim=(-0.5, len(subroutines) - 0.5), ylim=DIFFERENCES, ylabel=f"{AXIS}, ablated")
     _alternatives_legend(ax, ablations, gray=not _learned(table).all())
     return ax
 
@@ -279,6 +297,7 @@ def _mean(ax: Axes, span: np.ndarray, runs: pd.DataFrame, color: str) -> None:
         return
     mean, low, high = t_interval(runs["difference"], runs["base_model"])
     ax.plot([span.mean()] * 2, [low, high], color=color, lw=1, zorder=3)
+    cut_marks(ax, [span.mean()], [low], [high], color, limits=DIFFERENCES)
     ax.plot(span, [mean, mean], color=color, lw=2, solid_capstyle="butt", zorder=3)
 
 

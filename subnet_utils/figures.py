@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from subnet_utils.statistics import t_interval
 from subnet_utils.tasks.odd_one_out import CHANCE
@@ -40,9 +42,12 @@ CONDITIONS = {
 BASE_MARKERS = ("o", "s", "^", "v", "P", "X")
 """Shapes of the base models of one panel, in order of their names."""
 
+DIFFERENCES = (-0.8, 0.8)
+"""Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
 BASE_THRESHOLD = 0.9
 NETWORKS = ("subnetwork", "ablated")
 PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
+STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test, singular and plural pooled"
 MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
 """Smallest cross-entropy of four cosine-similarity logits: .0535 nats (section 5)."""
 
@@ -96,25 +101,28 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
 
     axes: two; history: one row per run and epoch with columns `run`, `epoch` (from 0), `train_loss`,
     `validation_loss` (nats), `validation_accuracy`. Dotted: the smallest loss possible, and chance and 90% accuracy.
+    A single epoch is a point.
     """
     losses, accuracies = axes
     names = list(dict.fromkeys(history[run]))
     colors = sns.color_palette("colorblind" if len(names) <= 10 else "husl", len(names))
     for name, color in zip(names, colors, strict=True):
         curve = history[history[run] == name].sort_values("epoch")
-        epochs = curve["epoch"] + 1
-        losses.plot(epochs, curve["train_loss"], color=color, ls=(0, (3, 1.5)), lw=0.9, alpha=0.8)
-        losses.plot(epochs, curve["validation_loss"], color=color)
-        accuracies.plot(epochs, curve["validation_accuracy"], color=color, label=name)
+        epochs, look = curve["epoch"] + 1, {"color": color, "marker": "o" if len(curve) == 1 else None, "ms": 4}
+        losses.plot(epochs, curve["train_loss"], ls=(0, (3, 1.5)), lw=0.9, alpha=0.8, mfc="white", **look)
+        losses.plot(epochs, curve["validation_loss"], **look)
+        accuracies.plot(epochs, curve["validation_accuracy"], label=name, **look)
     losses.axhline(MINIMUM_LOSS, color="0.45", ls=":", lw=0.9, zorder=0)
     for level in (CHANCE, BASE_THRESHOLD):
         accuracies.axhline(level, color="0.45", ls=":", lw=0.9, zorder=0)
     losses.set(xlabel="epoch", ylabel="loss (nats)", yscale="log")
+    losses.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     losses.yaxis.set_major_formatter("{x:g}")
     losses.yaxis.set_minor_formatter("")
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
     accuracies.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12), handlelength=1.2, labelspacing=0.2)
     for ax in axes:
+        ax.set_xlim(*np.clip(ax.get_xlim(), (-np.inf, 1.5), (0.5, np.inf)))  # a single epoch has room, too
         ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     return axes
 
@@ -124,33 +132,40 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
 
 HATCHED = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
 FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
+BROKEN = {"ls": (0, (2, 1))}
+SCORES = Normalize(CHANCE - 1, 1 - CHANCE)
+"""Colors of search scores: from where ablation helps the target as much as it can to where it spares all else."""
 
 
-def search_legend(figure: Figure) -> Figure:
-    """The legend of `search_heatmap`, once for all panels, below the figure."""
-    figure.legend(handles=_search_handles(), loc="outside lower center", ncols=2)
+def search_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
+    """The legend of `search_heatmap` and its color bar, once for all panels."""
+    figure.legend(handles=_search_handles(failed=True), loc="outside lower center", ncols=3)
+    figure.colorbar(ScalarMappable(SCORES, "RdBu"), ax=list(axes), label="score", aspect=30, fraction=0.02, pad=0.01)
     return figure
 
 
 def learning_legend(figure: Figure) -> Figure:
     """The legend of the line styles of `learning_curves`, once for all panels, below the figure."""
     handles = [Line2D([], [], color="0.3", label="validation"),
-               Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training")]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+               Line2D([], [], color="0.3", ls=(0, (3, 1.5)), lw=0.9, label="training"),
+               Line2D([], [], color="0.45", ls=":", lw=0.9,
+                      label="smallest loss possible; chance and 90%")]  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
 
-def _search_handles() -> list[Patch]:
-    return [Patch(label="own task below 90%", **HATCHED), Patch(label="selected", **FRAMED)]
+def _search_handles(*, failed: bool) -> list[Patch]:
+    handles = [Patch(label="own task below 90%", **HATCHED), Patch(label="selected", **FRAMED)]
+    return handles + [Patch(label="selected, though none reaches 90%", **FRAMED | BROKEN)] * failed
 
 
 def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> Axes:
     """The mask search of one base model and subroutine (appendix C): a score per setting, the winner framed.
 
     search: one row per setting with columns `start`, `mask_init`, `learning_rate`, `score`, `own_task_accuracy`.
-    Settings whose subnetwork is below 90% on its own task are gray and hatched. Ties go to the first row, as in the
-    search. explain: draw the color bar and the legend; panels of one figure need them once (`search_legend`).
-    Raises ValueError if a setting occurs twice: then it is more than one search.
+    Settings whose subnetwork is below 90% on its own task are gray and hatched; where all are, the frame is broken.
+    Ties go to the first row, as in the search. explain: draw the color bar and the legend; panels of one figure need
+    them once (`search_legend`). Raises ValueError if a setting occurs twice: then it is more than one search.
     """
     if search.duplicated(["learning_rate", "mask_init", "start"]).any():
         raise ValueError("search has several rows for one setting; select one base model, subroutine and seed")
@@ -160,18 +175,21 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     scores = points.pivot(index="row", columns="column", values="score").loc[rows, columns]
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
     failed = own_task < BASE_THRESHOLD  # no accuracy, because training diverged or was stopped, stays blank
-    sns.heatmap(scores, ax=ax, mask=failed, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1 - CHANCE,
+    labels = scores.map(lambda score: f"{score:.2f}".replace("-", "\N{MINUS SIGN}"))
+    sns.heatmap(scores, ax=ax, mask=failed, annot=labels, fmt="", cmap="RdBu", vmin=SCORES.vmin, vmax=SCORES.vmax,
                 linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):
         ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **HATCHED))
     winner = points.loc[points["score"].fillna(-1).idxmax()]
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
-    ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **FRAMED))
+    kind = FRAMED | (BROKEN if failed.to_numpy().all() else {})
+    ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **kind))
     ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
     ax.tick_params(length=0, axis="both")
     ax.tick_params(axis="y", rotation=0)
     if explain:
-        ax.legend(handles=_search_handles(), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
+        handles = _search_handles(failed=bool(failed.to_numpy().all()))
+        ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
     return ax
 
 
@@ -235,36 +253,40 @@ def differences(
     `base_accuracy`, `difference`; a marker each, one shape per base model, gray below 90%. Beside them a tick for our
     mean over base models with its 95% interval (t, without the gray ones), and an open diamond for the paper's mean
     +- sd. reference: rows of `break_it_down_effects` for one condition, model and task (and number). stars: mark of
-    each (subroutine, network), written above its cluster. An interval that runs off the axis is cut at its edge.
+    each (subroutine, network), written above its cluster. An interval that runs off the axis ends in an arrowhead.
     Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
     """
     ax.axhline(0, color="0.45", lw=0.8, zorder=0)
     for x, subroutine, network, runs in _clusters(effects, {"subnetwork": -0.23, "ablated": 0.23}):
         _draw_runs(ax, x - 0.13, runs, "difference", CONDITIONS[network].color, width=0.06)
-        _draw_mean(ax, x, runs, "difference", CONDITIONS[network].color, width=0.055)
+        _draw_mean(ax, x, runs, "difference", CONDITIONS[network].color, width=0.055, limits=DIFFERENCES)
         _draw_paper(ax, x + 0.12, reference, subroutine, network, "difference")
-        mark = (stars or {}).get((subroutine, network), "")
-        ax.text(x, 1.0, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
+        mark = (stars or {}).get((subroutine, network), "").replace(".", "\N{DAGGER}")
+        ax.text(x, 1.025, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
     _name_subroutines(ax, effects)
-    ax.set(ylim=(-0.8, 0.8), ylabel="Test Target $-$ Test Other")
-    ax.set_title(title, pad=12 if stars else 5)
+    ax.set(ylim=DIFFERENCES, ylabel="Test Target $-$ Test Other")
+    ax.set_title(title, pad=14 if stars else 5)
     return ax
 
 
-def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame | None = None, title: str = "") -> Axes:
-    """One panel of Figures 8, 9 and 11: accuracy on Test Target (filled) and Test Other (open), not clamped.
+def accuracies(
+    ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame | None = None, title: str = "", *, network: str
+) -> Axes:
+    """One panel of Figures 8 to 12: accuracy of subnetworks, or of ablated models, on Test Target (filled) and Test
+    Other (open), not clamped.
 
-    effects: as in `differences`, with columns `target_accuracy` and `other_accuracy`. Dotted: chance, .25.
+    effects: as in `differences`, with columns `target_accuracy` and `other_accuracy`; network: which of both is shown.
+    Dotted: chance, .25.
     """
     ax.axhline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0)
-    for middle, subroutine, network, runs in _clusters(effects, {"subnetwork": -0.24, "ablated": 0.24}):
-        for x, value in zip((middle - 0.115, middle + 0.115), PROBES, strict=True):
-            color = CONDITIONS[network].color
-            _draw_runs(ax, x - 0.06, runs, value, color, width=0.03, filled=value == "target_accuracy")
-            _draw_mean(ax, x, runs, value, color, width=0.026)
-            _draw_paper(ax, x + 0.055, reference, subroutine, network, value)
+    color, limits = CONDITIONS[network].color, (0.0, 1.04)
+    for middle, subroutine, _, runs in _clusters(effects, {network: 0.0}):
+        for x, value in zip((middle - 0.23, middle + 0.23), PROBES, strict=True):
+            _draw_runs(ax, x - 0.11, runs, value, color, width=0.075, filled=value == "target_accuracy")
+            _draw_mean(ax, x + 0.02, runs, value, color, width=0.055, limits=limits)
+            _draw_paper(ax, x + 0.13, reference, subroutine, network, value)
     _name_subroutines(ax, effects)
-    ax.set(ylim=(0, 1.04), ylabel="accuracy")
+    ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
     ax.set_title(title)
     return ax
 
@@ -273,8 +295,8 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
     """Share of the masked weights that each subnetwork keeps, ours and the paper's, on a logarithmic axis.
 
     table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, `ours`, `ours_low`,
-    `ours_high`, `paper`, `paper_sd` as fractions. Whiskers that would reach 0 or below end at the axis. Where two
-    models would have the same label, a column `model` tells them apart.
+    `ours_high`, `paper`, `paper_sd` as fractions. Whiskers that leave the axis end in an arrowhead. Where two models
+    would have the same label, a column `model` tells them apart.
     """
     if "model" in table and table[list(by)].duplicated().any():
         by = ("model", *by)
@@ -287,6 +309,7 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
     for name, (low, high), shift in zip(bands, bands.values(), (-0.16, 0.16), strict=True):
         color, marker, label = CONDITIONS[name]
         ax.hlines(places + shift, low.clip(lower=floor), high.clip(lower=floor, upper=100), color=color, lw=1)
+        cut_marks(ax, places + shift, low, high, color, limits=(floor, 100), across=True)
         fill = "white" if name == "paper" else color
         ax.plot(percent[name], places + shift, marker, ms=4.5, mfc=fill, mec=color, label=label, ls="none")
     ax.set_yticks(places, [" · ".join(filter(None, map(str, row))) for row in table[list(by)].itertuples(index=False)])
@@ -313,14 +336,19 @@ def step_times(ax: Axes, times: pd.DataFrame) -> Axes:
     return ax
 
 
-def legend(figure: Figure, *, probes: bool = False) -> Figure:
-    """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure."""
+def legend(figure: Figure, *, probes: bool = False, stars: bool = False) -> Figure:
+    """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure.
+
+    stars: explain the marks of the paper's own test.
+    """
     handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, "below")]
     if probes:
         fills = zip(PROBES.values(), ("0.3", "white"), strict=True)
         handles += [_handle(Condition("0.3", None, name), marker="o", mec="0.3", mfc=fill) for name, fill in fills]
     handles.append(_handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5))
     handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
+    if stars:
+        handles.append(_handle(Condition("none", None, STARS), marker=""))
     columns = max(2, int(figure.get_figwidth() / 1.4))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handletextpad=0.3)
     return figure
@@ -360,13 +388,36 @@ def _draw_runs(
         ax.plot(place, run[value], run["shape"], ms=4, alpha=0.9, zorder=2, clip_on=False, **look)
 
 
-def _draw_mean(ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float) -> None:
+def _draw_mean(
+    ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float, limits: tuple[float, float]
+) -> None:
     learned = runs[runs["base_accuracy"] >= BASE_THRESHOLD]
     if learned.empty:
         return
     mean, low, high = t_interval(learned[value], learned["base_model"])
     ax.plot([x, x], [low, high], color=color, lw=1, zorder=3)
     ax.plot([x - width, x + width], [mean, mean], color=color, lw=2, solid_capstyle="butt", zorder=3)
+    cut_marks(ax, [x], [low], [high], color, limits=limits)
+
+
+def cut_marks(
+    ax: Axes,
+    places: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    color: str | Sequence[str],
+    *,
+    limits: tuple[float, float],
+    across: bool = False,
+) -> None:
+    """Arrowheads where intervals run off the axis, whose limits are given; across: intervals lie, and do not stand."""
+    colors = [color] * len(places) if isinstance(color, str) else color
+    ends = ((low, limits[0], np.less, "<" if across else "v"), (high, limits[1], np.greater, ">" if across else "^"))
+    for values, limit, beyond, marker in ends:
+        for place, value, own in zip(places, values, colors, strict=True):
+            if beyond(value, limit):
+                at = (limit, place) if across else (place, limit)
+                ax.plot(*at, marker, color=own, ms=3.5, mec="none", clip_on=False, zorder=3.5, label="_cut")
 
 
 def _draw_paper(ax: Axes, x: float, reference: pd.DataFrame | None, subroutine: str, network: str, value: str) -> None:

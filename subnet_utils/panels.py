@@ -1,17 +1,22 @@
 """Whole figures of several panels, one function each; the panels themselves are drawn by `figures`."""
 
 import math
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from subnet_utils import control_figures, figures, paper_tables
+from subnet_utils.break_it_down import split_task
 from subnet_utils.lab import LEARNED
 from subnet_utils.tasks import agreement, shapes
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, sets_of, subroutines_of
 
+TASKS = (*dict.fromkeys(split_task(task)[0] for task in LANGUAGE_TASKS), *VISION_TASKS)
+"""In the order of the panels of a figure."""
 SEED = 3
 """Of the examples shown; any other would do."""
 PANEL = (2.3, 2.3)
@@ -54,36 +59,45 @@ def learning_curves(history: pd.DataFrame) -> Figure:
 
     history: from `break_it_down.histories`.
     """
-    groups = list(history.groupby(["model", "task", "number"], sort=False))
+    groups = _groups(history, ["model", "task", "number"])
     columns = min(4, len(groups))
     rows = math.ceil(len(groups) / columns)
-    figure, axes = plt.subplots(2 * rows, columns, figsize=(max(4.6, 2.1 * columns), 3.4 * rows), squeeze=False)
+    size = (max(4.6, 2.1 * columns), 3.4 * rows)
+    figure, axes = plt.subplots(2 * rows, columns, figsize=size, squeeze=False, sharey="row")
     for ax in axes.flat:
         ax.set_axis_off()
-    for i, ((_, task, number), runs) in enumerate(groups):
+    for i, ((model, task, number), runs) in enumerate(groups):
         row, column = divmod(i, columns)
         pair = axes[2 * row : 2 * row + 2, column]
         for ax in pair:
             ax.set_axis_on()
         figures.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
-        pair[0].set(title=f"{task} {number}".strip(), xlabel="")
+        pair[0].set(title=f"{model}\n{_title(task, number)}", xlabel="")
         if column:
             pair[0].set_ylabel("")
             pair[1].set_ylabel("")
     return figures.learning_legend(figure)
 
 
-def heatmaps(search: pd.DataFrame) -> Figure:
-    """The mask search of one base model per task, a panel for each subroutine: scores on validation data."""
-    groups = list(search.groupby(["model", "task", "number", "subroutine"], sort=False))
+def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
+    """The mask search of one base model per task, the first that has learned it, a panel for each subroutine: scores on
+    validation data.
+
+    search, bases: from `break_it_down.search_masks` and `train_bases`.
+    """
+    keys = ["model", "task", "number", "base_model"]
+    search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
+    groups = _groups(search, ["model", "task", "number", "subroutine"])
     figure, axes = _grid(len(groups), width=2.6, height=2.4)
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
-        base = group["base_model"].iloc[0]
+        learned = group[group["base_accuracy"] >= LEARNED]
+        base = (group if learned.empty else learned)["base_model"].iloc[0]
         figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
-        shared = search[(search["task"] == task) & (search["number"] == number)]["model"].nunique() > 1
-        name = f"{model}\n" if shared else ""  # needed only where two models have the task
-        ax.set_title(f"{name}{task} {number}\n{subroutine}, base {base.rsplit('-')[-1]}".replace(" \n", "\n"))
-    return figures.search_legend(figure)
+        below = " (below 90%)" if learned.empty else ""
+        ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{below}")
+        if not ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("")
+    return figures.search_legend(figure, axes)
 
 
 def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
@@ -92,12 +106,46 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
 
     effects: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
     """
-    return _panels(effects, stars)
+    groups = _groups(effects, ["paper_model", "task", "number"])
+    figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
+    for ax, ((_, task, number), runs) in zip(axes, groups, strict=True):
+        _differences(ax, runs, stars, _title(task, number))
+    return figures.legend(figure, stars=True)
+
+
+def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
+    """Figures 5 and 7: differences by what the networks started from, a row of panels each, a column for every task.
+
+    starts: name of a start -> effects and stars as in `differences`, all with the same tasks.
+    """
+    every = pd.concat([effects for effects, _ in starts.values()], ignore_index=True)
+    tasks = [name for name, _ in _groups(every, ["task", "number"])]
+    size = (max(4.6, PANEL[0] * len(tasks)), PANEL[1] * len(starts) + 0.5)
+    figure, axes = plt.subplots(len(starts), len(tasks), figsize=size, squeeze=False, sharey=True)
+    for i, (row, (start, (effects, stars))) in enumerate(zip(axes, starts.items(), strict=True)):
+        for ax, (task, number) in zip(row, tasks, strict=True):
+            runs = effects[(effects["task"] == task) & (effects["number"] == number)]
+            if len(runs):
+                _differences(ax, runs, stars, "" if i else _title(task, number))
+        row[0].set_ylabel(f"{start}\n{row[0].get_ylabel()}")
+        for ax in row[1:]:
+            ax.set_ylabel("")
+    return figures.legend(figure, stars=True)
 
 
 def accuracies(effects: pd.DataFrame) -> Figure:
-    """Figures 8 to 12, and the lower rows of 16 and 17: absolute accuracies on both probe sets for every task."""
-    return _panels(effects, None)
+    """Figures 8 to 12, and the lower rows of 16 and 17: absolute accuracies on both probe sets, a column for every
+    task, subnetworks above ablated models."""
+    groups = _groups(effects, ["paper_model", "task", "number"])
+    size = (max(4.6, PANEL[0] * len(groups)), 2 * PANEL[1])
+    figure, axes = plt.subplots(2, len(groups), figsize=size, squeeze=False, sharey=True)
+    for column, ((_, task, number), runs) in zip(axes.T, groups, strict=True):
+        for ax, network in zip(column, figures.NETWORKS, strict=True):
+            title = _title(task, number) if network == figures.NETWORKS[0] else ""
+            figures.accuracies(ax, runs, _printed(runs), title=title, network=network)
+    for ax in axes[:, 1:].flat:
+        ax.set_ylabel("")
+    return figures.legend(figure, probes=True)
 
 
 def step_times(times: pd.DataFrame) -> Figure:
@@ -121,25 +169,28 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     draws, tests: from `random_controls.null_draws` and `grouped_tests`.
     """
     draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
-    groups = list(tests.groupby(["paper_model", "task", "subroutine"], sort=False))
+    groups = _groups(tests, ["model", "task", "subroutine"])
     figure, axes = _grid(len(groups), width=3.0, height=2.5, across=3)
-    for ax, ((paper_model, task, subroutine), rows) in zip(axes, groups, strict=True):
-        own = draws[(draws["paper_model"] == paper_model) & (draws["task"] == task)]
+    for ax, ((model, task, subroutine), rows) in zip(axes, groups, strict=True):
+        own = draws[(draws["model"] == model) & (draws["task"] == task)]
         own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"])["difference"].mean().reset_index()
         p = dict(zip(rows["kind"], rows["p"], strict=True))
         control_figures.null_distribution(ax, own, float(rows["observed"].iloc[0]), p=p)
-        ax.set_title(f"{paper_model} · {task}\n{subroutine}", pad=38)
+        ax.set_title(f"{_title(task, '', model)}\n{subroutine}", pad=38)
+    limits = np.array([ax.get_xlim() for ax in axes])
+    for ax in axes:  # so that a small effect looks small
+        ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
     return figure
 
 
 def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
-    groups = list(table.groupby(["paper_model", "task", "number"], sort=False))
+    groups = _groups(table, ["model", "task", "number"])
     figure, axes = _grid(len(groups), width=2.7, height=2.3, across=3)
     legends = []
-    for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
+    for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         control_figures.alternatives(ax, rows)
-        ax.set_title(f"{paper_model} · {task} {number}".strip())
+        ax.set_title(_title(task, number, model))
         legends.append(ax.get_legend())
         legends[-1].remove()
     fullest = max(legends, key=lambda one: len(one.get_texts()))  # gray is explained only where there is some
@@ -149,24 +200,31 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 
 def overlaps(layers: pd.DataFrame) -> Figure:
-    """Figure 19: overlap by layer, the mean over base models that learned their task, a panel for each model and task.
+    """Figure 19: overlap by layer, the mean over base models that learned their task and each of them, a panel for each
+    model and task. If no base model has learned, all of them.
 
     layers: from `subnetwork_overlap.by_layer`.
     """
     learned = layers[layers["base_accuracy"] >= LEARNED]
-    groups = list((layers if learned.empty else learned).groupby(["paper_model", "task", "number"], sort=False))
+    shown, note = (layers, " (below 90%)") if learned.empty else (learned, "")
+    shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
+    groups = _groups(shown, ["model", "task", "number"])
     figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
-    for ax, ((paper_model, task, number), rows) in zip(axes, groups, strict=True):
-        mean = rows.groupby(["layer", "comparison"], sort=False)[["iou", "expected"]].mean().reset_index()
-        control_figures.overlap(ax, mean)
-        ax.set_title(f"{paper_model} · {task} {number}".strip(), pad=40)
+    for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
+        means = rows.groupby(["layer", "comparison"], sort=False)
+        mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
+        several = rows if rows["base_model"].nunique() > 1 else None
+        control_figures.overlap(ax, mean, several)
+        ax.set_title(_title(task, number, model) + note, pad=40)
+        if not ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("")
     return figure
 
 
-def forest(compared: pd.DataFrame) -> Figure:
-    """All effects with intervals, the paper's and ours. compared: from `paper_tables.effects`."""
+def forest(compared: pd.DataFrame, effects: pd.DataFrame) -> Figure:
+    """All effects with intervals, the paper's and ours. compared: from `paper_tables.effects`, of these effects."""
     figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.17 * len(compared)))
-    control_figures.forest(ax, compared)
+    control_figures.forest(ax, compared.assign(model=compared["model"].map(_both_names(effects))))
     return figure
 
 
@@ -179,21 +237,36 @@ def needed(power: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panels(effects: pd.DataFrame, stars: pd.DataFrame | None) -> Figure:
-    (condition,) = effects["condition"].unique()  # the authors' runs of which ours are shown
+def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) -> None:
+    """A panel of one model and task. The stars are of singular and plural together, as the paper's test is."""
+    marks = stars[(stars["model"] == runs["paper_model"].iloc[0]) & (stars["task"] == runs["task"].iloc[0])]
+    keyed = {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
+    figures.differences(ax, runs, _printed(runs), keyed, title=title)
+
+
+def _printed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The authors' effects of the condition, model, task and number that some runs are of."""
+    about = runs[["condition", "paper_model", "task", "number"]].drop_duplicates()
+    ((condition, paper_model, task, number),) = about.itertuples(index=False)
     paper = paper_tables.printed_effects(condition)
-    groups = list(effects.groupby(["paper_model", "task", "number"], sort=False))
-    figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
-    for ax, ((paper_model, task, number), runs) in zip(axes, groups, strict=True):
-        wanted = (paper["model"] == paper_model) & (paper["task"] == task) & (paper["number"] == number)
-        title = f"{task} {number}".strip()
-        if stars is None:
-            figures.accuracies(ax, runs, paper[wanted], title=title)
-        else:
-            marks = stars[(stars["model"] == paper_model) & (stars["task"] == task)]
-            keyed = {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
-            figures.differences(ax, runs, paper[wanted], keyed, title=title)
-    return figures.legend(figure, probes=stars is None)
+    return paper[(paper["model"] == paper_model) & (paper["task"] == task) & (paper["number"] == number)]
+
+
+def _groups(table: pd.DataFrame, by: list[str]) -> list[tuple[tuple, pd.DataFrame]]:
+    """Rows by task and more, tasks in the same order in every figure, all else as it comes."""
+    groups = list(table.groupby(by, sort=False))
+    return sorted(groups, key=lambda group: TASKS.index(group[0][by.index("task")]))
+
+
+def _title(task: str, number: str, model: str = "") -> str:
+    """What a panel shows; model: ours, not the paper's that it stands for."""
+    return " ".join(filter(None, (f"{model} ·" if model else "", task, number)))
+
+
+def _both_names(effects: pd.DataFrame) -> dict[str, str]:
+    """The paper's model -> our model that stands for it, and that name if it is another."""
+    pairs = effects[["paper_model", "model"]].drop_duplicates().itertuples(index=False)
+    return {paper: own if own == paper else f"{own} (paper: {paper})" for paper, own in pairs}
 
 
 def _grid(panels: int, *, width: float, height: float, across: int = 4) -> tuple[Figure, list]:

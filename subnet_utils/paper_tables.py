@@ -109,12 +109,24 @@ def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
     return table.dropna(subset=["ours_scratch", "ours_pretrained"]).reset_index()
 
 
+STARTS = {"resnet50_simclr": "resnet50", "bert_small_lm": "bert_small"}
+"""The paper's pretrained models -> the same trained from scratch."""
+
+
+def starts_of(family: str, scratch: pd.DataFrame, pretrained: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Effects by what the networks of a family, the paper's model trained from scratch, started from: `from scratch`
+    and `pretrained`, those that there are; from scratch only tasks that both have."""
+    own = pretrained[pretrained["paper_model"].map(STARTS) == family]
+    tasks = own[["task", "number"]].drop_duplicates()
+    twins = scratch[scratch["paper_model"] == family].merge(tasks, on=["task", "number"])
+    return {name: rows for name, rows in (("from scratch", twins), ("pretrained", own)) if len(rows)}
+
+
 def _by_family(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows with `family`, the paper's model trained from scratch, and `start`; other models are left out."""
-    starts = {"resnet50_simclr": "resnet50", "bert_small_lm": "bert_small"}
-    family = frame["model"].replace(starts)
-    start = frame["model"].isin(starts).map({True: "pretrained", False: "scratch"})
-    return frame.assign(family=family, start=start)[family.isin(starts.values())]
+    family = frame["model"].replace(STARTS)
+    start = frame["model"].isin(STARTS).map({True: "pretrained", False: "scratch"})
+    return frame.assign(family=family, start=start)[family.isin(STARTS.values())]
 
 
 def power(effects: pd.DataFrame) -> pd.DataFrame:

@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
 from subnet_utils import control_figures
-from subnet_utils.control_figures import CONTROLS, LIMITS
-from subnet_utils.figures import BASE_MARKERS, CONDITIONS
+from subnet_utils.control_figures import CONTROLS
+from subnet_utils.figures import BASE_MARKERS, CONDITIONS, DIFFERENCES
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.models import build
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn
@@ -102,6 +102,20 @@ def test_overlap_of_few_and_many_layers_is_readable(layers):
     assert_readable(control_figures.overlap(ax, overlaps([*names, OVERALL])).figure)
 
 
+def test_a_mean_over_other_base_models_is_on_another_line():
+    table = overlaps([*sorted(maskable("resnet", -2)), OVERALL], ["between"])
+    layers = [*maskable("resnet", -2), OVERALL]
+    table["bases"] = table["layer"].map({layer: 1 if i < 3 else 2 for i, layer in enumerate(layers)})
+    each = pd.concat([table.assign(base_model=base) for base in "01"])
+    _, ax = plt.subplots()
+    control_figures.overlap(ax, table, each)
+    own = [line for line in ax.lines if line.get_marker() == CONTROLS["between"].marker]
+    assert [len(line.get_xdata()) for line in own] == [3, len(layers) - 4, 1]
+    assert [line.get_label() for line in own] == ["between", "_", "_"]
+    thin = [line for line in ax.lines if line.get_alpha() == 0.4]
+    assert [len(line.get_xdata()) for line in thin] == [len(layers) - 1] * 2
+
+
 def test_a_layer_without_overlap_is_a_gap():
     table = overlaps(["stages.head.hidden.weight", "stages.head.embedding.weight"], ["between subroutines"])
     table.loc[0, ["iou", "expected"]] = np.nan
@@ -174,9 +188,9 @@ def test_forest_draws_every_effect_twice():
     assert len(named) == 14
     assert named["resnet50 · inside-contact"] == 1.5 and named["vit · inside-number"] == 53.5
     assert any(list(line.get_xdata()) == [0, 0] for line in ax.lines)
-    assert (ax.get_xlabel(), ax.get_xlim()) == ("Test Target $-$ Test Other", LIMITS)
+    assert (ax.get_xlabel(), ax.get_xlim()) == ("Test Target $-$ Test Other", DIFFERENCES)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["subnetwork", "ablated model", "paper, mean ± sd"]
+    assert legend == ["subnetwork, 95% interval", "ablated model, 95% interval", "paper, mean ± sd"]
     assert_readable(figure)
 
 
@@ -204,7 +218,16 @@ def test_forest_marks_the_rows_that_differ():
     labels = ax.get_yticklabels()
     assert [label.get_text().startswith("≠ ") for label in labels] == [False, True, False, True]
     assert [label.get_fontweight() for label in labels] == ["normal", "bold", "normal", "bold"]
+    assert "≠ differs from the paper" in [text.get_text() for text in ax.get_legend().get_texts()]
     assert_readable(figure)
+
+
+def test_intervals_that_run_off_end_in_arrowheads():
+    table = effects(1).assign(ours_low=[-2.0, 0.0, 0.1, 0.2], ours_high=[0.0, 0.1, 1.5, 0.3], paper_sd=0.01)
+    _, ax = plt.subplots()
+    control_figures.forest(ax, table)
+    cut = [(line.get_marker(), *line.get_xydata()[0].round(2)) for line in ax.lines if line.get_label() == "_cut"]
+    assert cut == [("<", -0.8, -0.16), (">", 0.8, 1.84)]
 
 
 # -- random subnetworks ------------------------------------------------------------------------------------------------
@@ -239,9 +262,9 @@ def test_null_distribution_counts_every_random_subnetwork():
 @pytest.mark.parametrize(
     ("p", "ends"),
     [
-        (None, ["random", "random, without its weights", "the subnetwork"]),
-        (0.0123, ["random", "random, without its weights", "the subnetwork, p = .012"]),
-        ({"random": 1.0, "complement": 0.0004}, ["random, p = 1.000", "weights, p < .001", "the subnetwork"]),
+        (None, ["random", "random, without its weights", "without the subnetwork"]),
+        (0.0123, ["random", "random, without its weights", "without the subnetwork, p = .012"]),
+        ({"random": 1.0, "complement": 0.0004}, ["random, p = 1.000", "weights, p < .001", "without the subnetwork"]),
     ],
 )
 def test_p_values_are_in_the_legend(p, ends):
@@ -305,7 +328,7 @@ def test_alternatives_draw_every_run_and_the_mean_of_each_ablation():
         assert np.allclose([b for b in bars if len(b) == 2], expected)
         clear = min(tick.get_xdata()[0] for tick in ticks) - max(run.get_xdata()[0] for run in runs[:9])
         assert clear > 0
-    assert tick_labels(ax.xaxis) == ["inside", "number"] and ax.get_ylim() == LIMITS
+    assert tick_labels(ax.xaxis) == ["inside", "number"] and ax.get_ylim() == DIFFERENCES
     places = sorted(
         (line.get_xdata()[0], line.get_markerfacecolor()) for line in ax.lines if len(line.get_xdata()) == 1
     )

@@ -1,6 +1,7 @@
 """The figures: what is drawn is what the numbers say, it is the same every time, and it can be read."""
 
 import io
+from functools import partial
 from unittest import mock
 
 import matplotlib
@@ -61,7 +62,8 @@ def drawn(figure) -> bytes:
 
 def markers(ax, shapes: tuple[str, ...] = BASE_MARKERS) -> list:
     """The single-point lines drawn with one of the shapes: the runs of a panel."""
-    return [line for line in ax.lines if line.get_marker() in shapes and len(line.get_xdata()) == 1]
+    points = [line for line in ax.lines if line.get_marker() in shapes and len(line.get_xdata()) == 1]
+    return [line for line in points if line.get_label() != "_cut"]
 
 
 def means(ax) -> dict[str, list[float]]:
@@ -141,7 +143,8 @@ def test_a_panel_without_a_base_that_learned_is_all_gray_and_has_no_mean(effects
 def test_the_papers_values_are_black_open_diamonds_in_every_panel(effects, paper):
     _, (left, right) = plt.subplots(1, 2)
     figures.differences(left, effects, paper)
-    figures.accuracies(right, effects, paper)
+    for network in figures.NETWORKS:
+        figures.accuracies(right, effects, paper, network=network)
     for ax, values in ((left, ["difference"]), (right, ["target_accuracy", "other_accuracy"])):
         diamonds = [line for line in ax.lines if line.get_marker() == "D"]
         heights = sorted(float(line.get_ydata()[0]) for line in diamonds)
@@ -160,14 +163,17 @@ def test_stars_stand_above_their_own_cluster(effects):
     places = {text.get_text(): text.get_position()[0] for text in ax.texts if text.get_text()}
     assert set(places) == {"***", "*"}
     assert -0.5 < places["***"] < 0 < 1 < places["*"] < 1.5
+    _, ax = plt.subplots()
+    figures.differences(ax, effects, stars={("inside", "subnetwork"): "."})  # a point is not seen above a line
+    assert [text.get_text() for text in ax.texts if text.get_text()] == ["\N{DAGGER}"]
 
 
 def test_accuracies_are_not_clamped_and_test_other_is_open(effects):
     below_chance = effects.assign(other_accuracy=0.1)
     _, ax = plt.subplots()
-    figures.accuracies(ax, below_chance)
+    figures.accuracies(ax, below_chance, network="ablated")
     runs = markers(ax)
-    assert len(runs) == 2 * len(effects)
+    assert len(runs) == 2 * (effects["network"] == "ablated").sum()
     open_runs = [m for m in runs if m.get_markerfacecolor() == "none"]
     assert {m.get_ydata()[0] for m in open_runs} == {0.1}
     assert any(np.array_equal(line.get_ydata(), [0.25, 0.25]) for line in ax.lines)
@@ -217,7 +223,7 @@ def test_gallery_refuses_other_cells(cells):
 def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     grid = [(rate, init, start) for rate in (0.01, 0.0001) for init in (0.1, -0.05) for start in ("stem", "stage_4")]
     search = pd.DataFrame(grid, columns=["learning_rate", "mask_init", "start"])
-    search["score"] = [0.1, 0.0, 0.3, 0.6, 0.0, 0.6, 0.2, 0.1]
+    search["score"] = [0.1, 0.0, 0.3, 0.6, 0.0, 0.6, -0.2, 0.1]
     search["own_task_accuracy"] = [0.95, 0.89, 0.95, 0.95, 0.3, 0.95, 0.95, 0.95]
     figure, ax = plt.subplots(figsize=(3.4, 2.6))
     figures.search_heatmap(ax, search)
@@ -230,8 +236,11 @@ def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["stem", "stage 4"]
     hatched = [patch.get_xy() for patch in ax.patches if patch.get_hatch()]
     assert [(int(x), int(y)) for x, y in hatched] == [(1, 0), (0, 2)]
-    assert [patch.get_xy() for patch in ax.patches if not patch.get_fill()] == [(1, 1)]
-    assert sorted(text.get_text() for text in ax.texts) == ["0.10", "0.10", "0.20", "0.30", "0.60", "0.60"]
+    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
+    assert frame.get_xy() == (1, 1) and frame.get_linestyle() in ("-", "solid")
+    assert sorted(text.get_text() for text in ax.texts) == ["0.10", "0.10", "0.30", "0.60", "0.60", "−0.20"]
+    positive, negative = (ax.collections[0].cmap(ax.collections[0].norm(score)) for score in (0.2, -0.2))
+    assert positive[2] > positive[0] and negative[0] > negative[2], "blue where ablation does what it should, else red"
     assert_readable(figure)
     with pytest.raises(ValueError, match="several rows for one setting"):
         figures.search_heatmap(ax, pd.concat([search, search]))
@@ -245,6 +254,8 @@ def test_search_heatmap_of_a_search_without_success():
     figures.search_heatmap(ax, search)
     assert [text.get_text() for text in ax.texts] == []
     assert sum(bool(patch.get_hatch()) for patch in ax.patches) == 1
+    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
+    assert frame.get_linestyle() not in ("-", "solid"), "selected, but no success"
 
 
 def hardening(epochs: int = 12, bins: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -303,6 +314,9 @@ def test_learning_curves_have_one_color_a_run():
     assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
     assert abs(figures.MINIMUM_LOSS - 0.0535) < 1e-4
     assert_readable(figure)
+    _, axes = plt.subplots(1, 2)
+    figures.learning_curves(axes, history[history["epoch"] == 0])  # as in the profile check
+    assert {line.get_marker() for line in axes[1].lines[:2]} == {"o"} and axes[1].get_xlim() == (0.5, 1.5)
 
 
 def test_sparsity_shows_ours_and_the_papers_in_percent():
@@ -317,7 +331,9 @@ def test_sparsity_shows_ours_and_the_papers_in_percent():
         "sv-agreement · singular · verb",
         "inside-number · inside",
     ]
-    ours, theirs = ax.lines
+    ours, theirs = (line for line in ax.lines if line.get_label() != "_cut")
+    (cut,) = (line for line in ax.lines if line.get_label() == "_cut")
+    assert cut.get_marker() == "<", "an interval that reaches 0 has no end on a logarithmic axis"
     assert np.allclose(ours.get_xdata(), [20, 0.4])
     assert np.allclose(theirs.get_xdata(), [18, np.nan], equal_nan=True)
     assert (ours.get_marker(), theirs.get_marker()) == ("o", "D")
@@ -334,10 +350,29 @@ def test_a_page_of_panels_is_readable(effects, paper):
 
 
 def test_a_single_column_is_readable(effects, paper):
-    for draw in (figures.differences, figures.accuracies):
+    for draw in (figures.differences, partial(figures.accuracies, network="subnetwork")):
         figure, ax = plt.subplots(figsize=(3.4, 2.8))
         draw(ax, effects, paper, title="inside-contact")
-        assert_readable(figures.legend(figure, probes=draw is figures.accuracies))
+        assert_readable(figures.legend(figure, probes=draw is not figures.differences))
+
+
+def test_intervals_that_run_off_the_axis_end_in_arrowheads(effects):
+    """With two bases that differ much a t interval is wider than the axis: a bar that ends there would be a lie."""
+    two = effects[(effects["base_model"] != "2") & (effects["subroutine"] == "inside")]
+    apart = two.assign(difference=two["difference"] * two["base_model"].map({"0": 0.2, "1": 1.0}))
+    _, ax = plt.subplots()
+    figures.differences(ax, apart)
+    cut = [(line.get_marker(), float(line.get_ydata()[0])) for line in ax.lines if line.get_label() == "_cut"]
+    assert sorted(cut) == [("^", 0.8), ("^", 0.8), ("v", -0.8), ("v", -0.8)]
+    _, ax = plt.subplots()
+    figures.differences(ax, two.assign(difference=0.1 + 0.01 * two["base_model"].astype(int)))
+    assert not [line for line in ax.lines if line.get_label() == "_cut"]
+
+
+def test_the_legend_explains_the_stars():
+    figure = figures.legend(plt.figure(figsize=(7, 2)), stars=True)
+    assert figures.STARS in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert figures.STARS not in [text.get_text() for text in figures.legend(plt.figure()).legends[0].get_texts()]
 
 
 @pytest.mark.parametrize("deficiency", [None, *MACHADO])

@@ -1,0 +1,94 @@
+"""Whole figures: which panels there are, in which order, under which names."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from subnet_utils import panels, paper_tables
+from subnet_utils.figures import CONDITIONS
+from tests.test_figures import markers
+
+pytestmark = pytest.mark.usefixtures("paper_style")
+STARS = pd.DataFrame({"model": ["resnet50"], "task": ["number-contact"], "subroutine": ["number"],
+                      "network": ["ablated"], "stars": ["*"]})  # fmt: skip
+
+
+def effects(*tasks: tuple[str, str], model: str = "resnet_4x16", paper_model: str = "resnet50") -> pd.DataFrame:
+    """Two bases, two networks, one subroutine of each task; task and number."""
+    rows = [
+        {"model": model, "paper_model": paper_model, "condition": "trained", "task": task, "number": number,
+         "subroutine": "subject" if number else task.split("-")[0], "network": network, "base_model": str(base),
+         "base_accuracy": 0.95, "mask_seed": 0, "difference": sign * (0.3 + 0.1 * base), "target_accuracy": 0.6,
+         "other_accuracy": 0.4}
+        for task, number in tasks for base in range(2) for network, sign in (("subnetwork", 1), ("ablated", -1))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def titles(figure: plt.Figure) -> list[str]:
+    return [ax.get_title() for ax in figure.axes if ax.get_title()]
+
+
+def test_tasks_are_in_the_same_order_in_every_figure_whatever_that_of_the_profile():
+    tasks = [("number-contact", ""), ("inside-contact", ""), ("inside-number", "")]
+    ordered = ["inside-contact", "inside-number", "number-contact"]
+    table = effects(*tasks)
+    assert titles(panels.differences(table, STARS)) == titles(panels.accuracies(table)) == ordered
+    language = effects(("sv-agreement", "singular"), ("sv-agreement", "plural"), paper_model="bert_small")
+    both = titles(panels.differences(pd.concat([table, language]), STARS))
+    assert both == ["sv-agreement singular", "sv-agreement plural", *ordered]
+
+
+def test_accuracies_have_subnetworks_above_ablated_models():
+    figure = panels.accuracies(effects(("inside-number", ""), ("number-contact", "")))
+    above, below = np.reshape([ax for ax in figure.axes if ax.get_title() or ax.lines], (2, 2))
+    for row, network in ((above, "subnetwork"), (below, "ablated")):
+        for ax in row:
+            assert {line.get_markerfacecolor() for line in markers(ax)} == {CONDITIONS[network].color, "none"}
+    assert above[0].get_ylabel() == "subnetwork: accuracy" and above[1].get_ylabel() == ""
+
+
+def test_networks_from_scratch_stand_above_those_that_were_pretrained():
+    scratch = effects(("number-contact", ""), ("inside-number", ""))
+    own = effects(("number-contact", ""), model="resnet_4x16_simclr", paper_model="resnet50_simclr")
+    chosen = paper_tables.starts_of("resnet50", scratch, own)
+    assert {start: list(rows["task"].unique()) for start, rows in chosen.items()} == {
+        "from scratch": ["number-contact"], "pretrained": ["number-contact"],
+    }  # fmt: skip
+    figure = panels.by_start({start: (rows, STARS) for start, rows in chosen.items()})
+    assert titles(figure) == ["number-contact"]
+    above, below = figure.axes
+    assert above.get_ylabel().startswith("from scratch\n") and below.get_ylabel().startswith("pretrained\n")
+    assert [text.get_text() for text in above.texts if text.get_text()] == ["*"]
+    assert not [text.get_text() for text in below.texts if text.get_text()], "the stars are of the other networks"
+    assert set(paper_tables.starts_of("bert_small", scratch, own)) == set()
+    assert set(paper_tables.starts_of("resnet50", scratch.iloc[:0], own)) == {"pretrained"}
+
+
+def test_our_networks_have_their_own_names():
+    """Nothing of ours is called ResNet50 that is none."""
+    draws = pd.DataFrame({"model": "resnet_4x16", "paper_model": "resnet50", "task": "number-contact",
+                          "subroutine": "number", "kind": "random", "draw": range(9), "base_accuracy": 0.95,
+                          "difference": np.linspace(-0.1, 0.1, 9)})  # fmt: skip
+    tests = draws.iloc[:1].assign(observed=-0.3, p=0.1)
+    more = [frame.assign(subroutine="contact") for frame in (draws, tests.assign(observed=-0.6))]
+    figure = panels.null_distributions(pd.concat([draws, more[0]]), pd.concat([tests, more[1]]))
+    assert titles(figure) == ["resnet_4x16 · number-contact\nnumber", "resnet_4x16 · number-contact\ncontact"]
+    limits = {ax.get_xlim() for ax in figure.axes if ax.get_title()}
+    assert len(limits) == 1, "a small effect looks small beside a large one"
+    names = panels._both_names(pd.DataFrame({"paper_model": ["resnet50", "vit"], "model": ["resnet_4x16", "vit"]}))
+    assert names == {"resnet50": "resnet_4x16 (paper: resnet50)", "vit": "vit"}
+
+
+def test_the_search_that_is_shown_is_of_a_base_that_has_learned():
+    search = pd.DataFrame([
+        {"model": "m", "task": "inside-number", "number": "", "subroutine": "inside", "base_model": str(base),
+         "learning_rate": 0.01, "mask_init": init, "start": "stem", "score": 0.1 * base, "own_task_accuracy": 0.95}
+        for base in range(2) for init in (0.0, 0.05)
+    ])  # fmt: skip
+    bases = search[["model", "task", "number", "base_model"]].drop_duplicates()
+    shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.7, 0.95]))
+    assert titles(shown) == ["m\ninside-number\ninside, base 1"]
+    none = panels.heatmaps(search, bases.assign(test_accuracy=[0.7, 0.8]))
+    assert titles(none) == ["m\ninside-number\ninside, base 0 (below 90%)"]
