@@ -158,7 +158,7 @@ class ImageModel(Section):
     linear: ImageTraining = ImageTraining()
     """Of a new classifier on the base network's features."""
     seeds: Seeds = (0, 1, 2)
-    conditions: Distinct[str] = tuple(IMAGE_CONDITIONS)
+    conditions: Distinct[str] = IMAGE_CONDITIONS
 
     @model_validator(mode="after")
     def _fits_together(self):

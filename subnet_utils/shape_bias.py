@@ -28,7 +28,6 @@ from subnet_utils.image_steps import (
 )
 from subnet_utils.jobs import run_jobs
 from subnet_utils.lab import Lab, make_all
-from subnet_utils.masks.conditions import IMAGE_CONDITIONS
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
 from subnet_utils.store import Artefact
 from subnet_utils.subtask_induction import interval
@@ -41,8 +40,6 @@ of answers that are not the texture's, and shape bias."""
 BASE, MASK = "base", "mask"
 """Names of the base network and of its subnetwork, beside those of the conditions."""
 PHOTOGRAPH_SCALE = Folders.model_fields["segment_scale"].default
-NAMES = {BASE: "base network", MASK: "subnetwork alone", **IMAGE_CONDITIONS}
-"""What figures call the networks, top to bottom."""
 ABOUT = ["model", "seed", "network"]
 
 

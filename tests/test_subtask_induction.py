@@ -2,6 +2,7 @@
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ from subnet_utils.settings import Induction
 from subnet_utils.study import Study, StudyError
 from subnet_utils.training import TrainingDiverged
 from tests import micro
+from tests.test_figures import assert_readable
 
 ARITHMETIC = {
     "max": 12, "layers": [1, 2], "width": 16, "heads": 2, "mlp_width": 32, "seeds": [0, 1], "validation": 20,
@@ -105,6 +107,30 @@ def test_ablations_are_tested_against_random_ones(lab):
     assert row["ablated"] == pytest.approx(own["source_accuracy"].mean())
 
 
+@pytest.mark.usefixtures("paper_style")
+def test_ablations_are_drawn_with_every_seed():
+    about = {"source": "a^2+b^2", "subtask": "a^2", "layers": 4}
+    values = {("whole network", None): (1.0, 0.98), ("subnetwork", None): (0.2, 0.1), ("ablated", None): (0.3, 0.5),
+              ("random ablated", 0): (0.9, 0.8), ("random ablated", 1): (0.9, 0.6)}  # fmt: skip
+    runs = pd.DataFrame(about | {"network": network, "draw": -1 if draw is None else draw, "seed": seed,
+                                 "source_accuracy": accuracy}
+                        for (network, draw), accuracies in values.items()
+                        for seed, accuracy in enumerate(accuracies))  # fmt: skip
+    figure, ax = plt.subplots(figsize=(3.4, 2.9))
+    induction_figures.ablations(ax, subtask_induction.ablation_tests(runs), runs)
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.99, 0.8, 0.4])
+    *seeds, lowest, _ = ax.lines
+    assert [list(dots.get_ydata()) for dots in seeds] == [[1.0, 0.98], pytest.approx([0.9, 0.7]), [0.3, 0.5]]
+    assert lowest.get_ydata() == pytest.approx([0.75])  # its second draw
+    numbers = {text.get_text(): text.get_position()[1] for text in ax.texts}
+    assert numbers["0.80"] > 0.9  # above the dots
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "whole network", "without random weights", "without the subtask's weights", "lowest mean of a draw", "a seed",
+    ]  # fmt: skip
+    assert ax.get_xticklabels()[0].get_text() == "$a^2$ in $a^2+b^2$\n4 layers"
+    assert_readable(figure)
+
+
 def made_up() -> pd.DataFrame:
     """Two seeds, three numbers of rows; the control never gets there, the subnetwork does in one seed."""
     values = {("subnetwork", 0): (0.5, 0.99, 1.0), ("subnetwork", 1): (0.4, 0.7, 0.9),
@@ -156,10 +182,39 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     figure = induction_figures.variants(main[main["layers"] == 2])
     assert len(figure.axes) == len(VARIANTS)
     assert set(induction_figures.LINES) == set(CONDITIONS)
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "most common answer"
     shown = subtask_induction.further(curves)
     assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
         8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_few_numbers_of_rows_have_points_side_by_side():
+    curves = subtask_induction.curves(pd.concat([made_up(), made_up().assign(seed=lambda table: table["seed"] + 2)]))
+    figure = induction_figures.panels([("ab for a^2+ab", curves)], ("random", "subnetwork"))
+    ax = figure.axes[0]
+    random, subnetwork, _ = ax.lines
+    assert random.get_linestyle() == subnetwork.get_linestyle() == "None"
+    assert (random.get_xdata() < [0, 1, 2]).all() and (subnetwork.get_xdata() > [0, 1, 2]).all()
+    assert list(subnetwork.get_ydata()) == pytest.approx([0.45, 0.845, 0.95])
+    ends = np.array([segment[:, 1] for segment in ax.collections[1].get_segments()])
+    expected = curves[curves["condition"] == "subnetwork"][["low", "high"]].clip(0, 1)
+    assert np.allclose(ends, expected)
+    assert ax.get_title() == "$ab$ for $a^2+ab$"
+    assert_readable(figure)
+    between = induction_figures.variants(curves).axes[0].patches
+    assert [bar.get_height() for bar in between] == pytest.approx([0.25, 0.595, 0.65])
+    more = pd.concat([curves, curves[curves["samples"] == 10].assign(samples=0)])
+    joined = induction_figures.panels([("four", more)]).axes[0]
+    assert joined.lines[0].get_linestyle() == "-"
+    assert list(joined.lines[0].get_xdata()) == pytest.approx([0, 1, 2, 3])  # 0 is a step before 10
+
+
+def test_computations_are_set_as_formulas_and_words_are_not():
+    for text, expected in (("a^2 for a^2+ab+b^2", "$a^2$ for $a^2+ab+b^2$"), ("a^2-b^2", "$a^2-b^2$"),
+                           ("mean of all depths", "mean of all depths"), ("a seed", "a seed")):  # fmt: skip
+        assert induction_figures.with_formulas(text) == expected
 
 
 @pytest.mark.parametrize(

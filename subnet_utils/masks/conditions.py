@@ -38,18 +38,10 @@ and biases, which come along although it does not say so. `as_released`, its cod
 where the sampled weights are those drawn anew and all others are inherited and frozen. `strict` draws everything
 outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
 
-IMAGE_CONDITIONS = {
-    "subnetwork": "Subtask Induction",
-    "random": "random subnetwork of its size",
-    "embed_only": "classifier, norms and biases only",
-    "strict": "subnetwork, all else drawn anew",
-    "scratch": "from scratch",
-    "mixture": "pretrained, with pooled images",
-    "linear": "pretrained, new classifier",
-}
-"""What is compared with images (Table 1), and how the tables call it. `mixture` trains the whole base network on with
-mean-pooled images among the others; `linear` trains a new classifier on its features; the rest as in `CONDITIONS`. The
-paper has no random subnetworks here and none of the next two."""
+IMAGE_CONDITIONS = ("subnetwork", "random", "embed_only", "strict", "scratch", "mixture", "linear")
+"""What is compared with images (Table 1). `mixture` trains the whole base network on with mean-pooled images among the
+others; `linear` trains a new classifier on its features; the rest as in `CONDITIONS`, where no embeddings but the
+classifier comes along. The paper has no random subnetworks here and none of the next two."""
 
 VARIANTS = {
     "text": ("subnetwork", "random"),
