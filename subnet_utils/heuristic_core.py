@@ -102,11 +102,15 @@ def faithful_sizes(full: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_sizes(sizes: pd.DataFrame) -> pd.DataFrame:
-    """Mean effective size over seeds of every checkpoint and domain. sizes: from `faithful_sizes`."""
+    """Mean, smallest and largest effective size over seeds of every checkpoint and domain.
+
+    sizes: from `faithful_sizes`. Columns step, domain, accuracy and smallest_possible as there, effective_size (the
+    mean), size_min, size_max, n_runs.
+    """
     groups = sizes.groupby(["step", "domain"], sort=False)
     kept = groups[["accuracy", "smallest_possible"]].first()
-    kept["effective_size"] = groups["effective_size"].mean()
-    return kept.assign(n_runs=groups.size()).reset_index()
+    spread = groups["effective_size"].agg(effective_size="mean", size_min="min", size_max="max")
+    return kept.join(spread).assign(n_runs=groups.size()).reset_index()
 
 
 def onset(accuracies: pd.Series) -> int | None:

@@ -1,6 +1,11 @@
-"""Figures of *The Heuristic Core*, from its published numbers and from networks of our own."""
+"""Figures of *The Heuristic Core*, from its published numbers and from networks of our own.
 
-from collections.abc import Sequence
+Functions draw into the Axes that they are given and return it; those that lay out a grid of panels return its Figure.
+Dots and bars of range are shifted sideways a little where several lines share a place, so that all of them are seen.
+"""
+
+import re
+from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,57 +15,204 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-COLORS = {"MNLI": "#111111", "QQP": "#111111", "in domain": "#111111", "SO-Swap": "#0069a8", "Prep": "#56a0d3",
-          "PP-Subj": "#2f7d32", "Rel-Subj": "#85bb65", "Embed-If": "#c8321e", "After-If": "#8c1d40",
-          "Embed-Verb": "#e08a6d", "Adverb": "#e8b08c", "PAWS (adv.)": "#c8321e", "entailed": "#9a9a9a"}  # fmt: skip
-"""Black in domain, blue lexical overlap, green subsequence, red constituent, gray entailed."""
+from subnet_utils.tasks.sentence_pairs import ENTAILED, is_entailed
+from subnet_utils.unit_pruning import SHORT
+
+LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "o"), "in domain": ("#111111", "o"),
+         "SO-Swap": ("#0069a8", "s"), "Prep": ("#7ebcf0", "^"), "PP-Subj": ("#2f8a2a", "D"),
+         "Rel-Subj": ("#b0d250", "v"), "Embed-If": ("#d4301a", "P"), "After-If": ("#661732", "X"),
+         "Embed-Verb": ("#f59420", "<"), "Adverb": ("#deae9a", ">"),
+         "PAWS (adv.)": ("#d4301a", "P"), "PAWS (equivalent)": ("#c8c8c8", "p"),
+         "Rel-Clause": ("#c8c8c8", "p"), "Embed-Since": ("#555555", "h"), "entailed": ("#9a9a9a", "d")}  # fmt: skip
+"""Color and marker of every set: black in domain, blue lexical overlap, green subsequence, red constituent, gray
+entailed. In lightness, too, they differ enough to be told apart in all common kinds of color blindness."""
+UNKNOWN = ("#7a5195", "*")
 IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
+SETS = {short: name for name, short in SHORT.items()}
+SUBCASE = re.compile("(?P<heuristic>lexical_overlap|subsequence|constituent)_[lsc][en]_(?P<kind>.+)")
+"""HANS's name of a subcase, such as `lexical_overlap_ln_preposition`."""
+ANSWERS = {
+    "": "",
+    "entailed": "entailed: the heuristic is right",
+    "not entailed": "not entailed: the heuristic is wrong",
+}
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
+FEW = 5
+"""As many sparsities stand on the axis, each by itself."""
+LINEAR = 0.01
+"""Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
 CORE, REST = "#c8321e", "#8a8a8a"
 PATTERN_COLORS = {"repeated": "#0069a8", "previous": "#85bb65", "next": "#2f7d32", "separator": "#e0a030"}
-DOMAINS = {"in domain": "#111111", "out of domain": "#c8321e", "mixed": "#7a5195", "balanced": "#2f7d32"}
+DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
+           "balanced": ("#2f7d32", "D")}  # fmt: skip
+
+
+# -- what the figures share --------------------------------------------------------------------------------------------
+
+
+def legend(figure: Figure) -> Figure:
+    """The legend of all panels, once, below the figure: every label that occurs, as it first occurs."""
+    found = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    columns = len(found) if len(found) <= 6 else -(-len(found) // 2)
+    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, columnspacing=1.4)
+    return figure
+
+
+def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], table: pd.DataFrame) -> Figure:
+    """A panel for the sets of each heuristic and one for entailed ones, the set in domain in all; one legend below.
+
+    draw: `over_sparsity` or `learning`; table: what it takes, with a column name.
+    """
+    panels: dict[str, list[str]] = {}
+    for name in _in_order(table):
+        if name not in IN_DOMAIN_NAMES:
+            panels.setdefault(_panel(name), []).append(name)
+    figure, axes = plt.subplots(1, len(panels), figsize=(7.2, 2.5), sharey=True, squeeze=False)
+    for ax, (title, names) in zip(axes.flat, panels.items(), strict=True):
+        draw(ax, table[table["name"].isin([*IN_DOMAIN_NAMES, *names])])
+        ax.set_title(title)
+        ax.label_outer()
+    return legend(figure)
 
 
 def _in_order(table: pd.DataFrame) -> list[str]:
-    """Names of the sets: those that have a color of their own, then others."""
+    """Names of the sets: those that have a look of their own, then others."""
     found = list(dict.fromkeys(table["name"]))
-    return [name for name in COLORS if name in found] + [name for name in found if name not in COLORS]
+    return [name for name in LOOKS if name in found] + [name for name in found if name not in LOOKS]
 
 
-def _color(name: str) -> str:
-    return COLORS.get(name, "#0069a8")
+def _look(name: str) -> tuple[str, str]:
+    return LOOKS.get(name, UNKNOWN)
+
+
+def _answer(name: str) -> str:
+    """What follows in all pairs of a set: `entailed`, `not entailed`, or nothing that would hold for all of them."""
+    try:
+        return "entailed" if is_entailed(name) == ENTAILED else "not entailed"
+    except ValueError:  # the set in domain has both
+        return ""
+
+
+def _panel(name: str) -> str:
+    """The heuristic that a set defies, or that it is entailed. name: short or HANS's."""
+    own = SETS.get(name, name)
+    if name == "entailed" or _answer(own) == "entailed":
+        return "entailed"
+    found = SUBCASE.fullmatch(own)
+    return _readable(found["heuristic"]) if found else name
+
+
+def _readable(text: str) -> str:
+    return re.sub(r"\bobj\b", "object", text.replace("_", " "))
+
+
+def _dodge(places: pd.Series, count: int) -> np.ndarray:
+    """A small shift along the axis for each of `count` lines: less than half a gap between neighboring places."""
+    values = np.unique(places)
+    gap, whole = (np.diff(values).min(), np.ptp(values)) if len(values) > 1 else (1.0, 1.0)
+    return (np.arange(count) - (count - 1) / 2) / max(count - 1, 1) * min(0.5 * gap, 0.06 * whole)
+
+
+def _with_range(ax: Axes, x: pd.Series, table: pd.DataFrame, look: tuple[str, str], label: str) -> None:
+    """Means, joined by a thin line, with bars from the smallest to the largest. table: columns mean, min, max."""
+    color, marker = look
+    ax.vlines(x, table["min"], table["max"], color=color, lw=0.9, alpha=0.7)
+    ax.plot(x, table["mean"], marker=marker, ms=3.6, mew=0, lw=0.7, color=color, label=label)
+
+
+def _bars(ax: Axes, x: np.ndarray, values: pd.Series, width: float, color: str, label: str) -> None:
+    """Bars, with a 0 in the place of those too low to be seen."""
+    ax.bar(x, values, width * 0.92, color=color, lw=0, label=label)
+    for place in x[values.round(2).to_numpy() == 0]:
+        ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
+
+
+# -- networks and sets -------------------------------------------------------------------------------------------------
 
 
 def dots(ax: Axes, table: pd.DataFrame) -> Axes:
-    """A column of dots, one a pruned network, for every evaluation set; the line is the full network (Figure 2)."""
+    """A column of dots, one a pruned network, for every evaluation set; the line is the full network (Figure 2).
+
+    table: a row for each network and set with columns name, seed, accuracy, full. Only the first panel of a row has a
+    label at its left; `legend` names dots and lines once.
+    """
     names = list(dict.fromkeys(table["name"]))
     for place, name in enumerate(names):
         rows = table[table["name"] == name].sort_values("seed")
         shift = np.linspace(-0.2, 0.2, len(rows))
-        ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=_color(name))
-        ax.plot([place - 0.36, place + 0.36], [rows["full"].iloc[0]] * 2, color="#111111", lw=1.2)
+        ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=_look(name)[0],
+                label="pruned networks")  # fmt: skip
+        full = [rows["full"].iloc[0]] * 2
+        ax.plot([place - 0.36, place + 0.36], full, color="#111111", lw=1.2, label="full network")
     ax.set_xticks(range(len(names)), names)
     ax.set(xlim=(-0.6, len(names) - 0.4), ylim=(-0.03, 1.03))
+    place = ax.get_subplotspec()
+    if place is None or place.is_first_col():
+        ax.set_ylabel("accuracy")
     return ax
 
 
 def every_subcase(table: pd.DataFrame) -> Figure:
-    """All evaluation sets, one a row, a panel for each sparsity (Figure 12). Line: the full network."""
-    names = sorted(dict.fromkeys(table["name"]), key=lambda name: name not in IN_DOMAIN_NAMES)
-    sparsities = list(dict.fromkeys(table["target_sparsity"]))
-    figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.6 + 0.17 * len(names)), sharey=True, squeeze=False)
+    """All evaluation sets, one a row, a panel for each sparsity (Figure 12). Line: the full network.
+
+    table: as in `dots`, with columns set (HANS's names) and target_sparsity. In domain above, then the entailed sets,
+    then the others, each by heuristic.
+    """
+    rows, sparsities = _subcase_rows(table["set"].unique()), sorted(table["target_sparsity"].unique())
+    figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.9 + 0.16 * len(rows)), sharey=True, squeeze=False)
     for ax, sparsity in zip(axes.flat, sparsities, strict=True):
         own = table[table["target_sparsity"] == sparsity]
-        for place, name in enumerate(names):
-            rows = own[own["name"] == name]
-            ax.plot(rows["accuracy"], [place] * len(rows), "o", ms=3, mew=0, alpha=0.5, color="#0069a8")
-            ax.plot([rows["full"].iloc[0]] * 2, [place - 0.36, place + 0.36], color="#111111", lw=1.2)
-        ax.set(title=f"{sparsity:.0%} sparsity", xlabel="accuracy", xlim=(-0.02, 1.02))
-    labels = [name.replace("_", " ").replace("lexical overlap", "LO").replace("subsequence", "SUB") for name in names]
-    axes[0, 0].set_yticks(range(len(names)), [label.replace("constituent", "CON") for label in labels], fontsize=6.5)
-    axes[0, 0].invert_yaxis()
-    return figure
+        for place, (name, _) in enumerate(rows):
+            found = own[own["set"] == name]
+            if found.empty:  # a heading
+                continue
+            ax.axhline(place, color="0.92", lw=0.6, zorder=0)
+            ax.plot(found["accuracy"], [place] * len(found), "o", ms=3, mew=0, alpha=0.6, color=_shade(name),
+                    label="pruned networks")  # fmt: skip
+            full = [found["full"].iloc[0]] * 2
+            ax.plot(full, [place - 0.36, place + 0.36], color="#111111", lw=1.2, label="full network")
+        ax.set(title=f"{sparsity:.0%} sparsity", xlabel="accuracy", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
+        ax.tick_params(axis="y", length=0)
+    axes[0, 0].set_yticks(range(len(rows)), [label for _, label in rows], fontsize=6.5)
+    for tick, (name, _) in zip(axes[0, 0].get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("normal" if name else "bold")
+    return legend(figure)
+
+
+def _subcase_rows(names: Sequence[str]) -> list[tuple[str, str]]:
+    """(set, label) of each row of `every_subcase` from above; a heading has the label alone."""
+    labels = {name: _subcase_label(name) for name in names}
+    rows = []
+    for answer, heading in ANSWERS.items():
+        own = sorted((name for name in names if _answer(name) == answer), key=lambda name: _by_heuristic(labels[name]))
+        rows += [("", heading)] * bool(own and heading) + [(name, labels[name]) for name in own]
+    return rows
+
+
+def _by_heuristic(label: str) -> tuple[int, str]:
+    """Heuristics in the order of HANS's paper, then by the alphabet."""
+    order = ("lexical overlap", "subsequence", "constituent")
+    return next((i for i, heuristic in enumerate(order) if label.startswith(heuristic)), len(order)), label
+
+
+def _subcase_label(name: str) -> str:
+    """`lexical overlap: subject-object swap (SO-Swap)`."""
+    found = SUBCASE.fullmatch(name)
+    if not found:
+        return SHORT.get(name, name.replace("mnli-", "MNLI "))
+    short = f" ({SHORT[name]})" if name in SHORT else ""
+    return f"{_readable(found['heuristic'])}: {_readable(found['kind'])}{short}"
+
+
+def _shade(name: str) -> str:
+    """The color of a heuristic."""
+    found = SUBCASE.fullmatch(name)
+    like = {"lexical_overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
+    return _look(like[found["heuristic"]] if found else "in domain")[0]
 
 
 def bars(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -71,7 +223,7 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     for i, name in enumerate(names):
         rows = table[table["name"] == name].set_index("seed")["accuracy"].reindex(seeds)
         x = np.arange(len(seeds)) + (i - (len(names) - 1) / 2) * width
-        ax.bar(x, rows, width * 0.92, color=_color(name), label=name)
+        _bars(ax, x, rows, width, _look(name)[0], name)
     ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
     ax.set(ylabel="accuracy", ylim=(0, 1.03))
     columns = len(names) if len(names) < 6 else -(-len(names) // 2)
@@ -79,73 +231,99 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     return ax
 
 
+# -- sparsity and training ---------------------------------------------------------------------------------------------
+
+
 def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Mean accuracy over sparsity with the range of the seeds (Figure 4)."""
-    for name in _in_order(table):
-        rows, color = table[table["name"] == name].sort_values("sparsity"), _color(name)
-        ax.plot(rows["sparsity"] * 100, rows["mean"], "o-", ms=2.5, lw=1.2, color=color, label=name)
-        ax.fill_between(rows["sparsity"] * 100, rows["min"], rows["max"], color=color, alpha=0.13, lw=0)
+    """Mean accuracy over sparsity with the range of the seeds (Figure 4). The whole network, at 0%, has no range.
+
+    table: a row for each sparsity and set with columns name, sparsity, mean, min, max. More than five sets are easier
+    to read in panels (`by_heuristic`).
+    """
+    names = _in_order(table)
+    for name, shift in zip(names, _dodge(100 * table["sparsity"], len(names)), strict=True):
+        rows = table[table["name"] == name].sort_values("sparsity")
+        _with_range(ax, 100 * rows["sparsity"] + shift, rows, _look(name), name)
     ax.set(xlabel="sparsity (%)", ylabel="accuracy", ylim=(-0.03, 1.03))
-    ax.legend(ncols=1)
+    if table["sparsity"].nunique() <= FEW:
+        ax.set_xticks(100 * table["sparsity"].unique())
     return ax
 
 
 def training(axes: Sequence[Axes], sizes: pd.DataFrame) -> Sequence[Axes]:
     """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
 
-    Dotted: the smallest size that the grid of sparsities can show.
+    sizes: from `heuristic_core.mean_sizes`. Bars: the range of the seeds; the full network has none. Dotted: the
+    smallest size that the grid of sparsities can show.
     """
     unit = 1000 if sizes["step"].max() > UNTIL_THOUSANDS else 1
-    for domain, color in DOMAINS.items():
+    domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
+    for domain, shift in zip(domains, _dodge(sizes["step"] / unit, len(domains)), strict=True):
         rows = sizes[sizes["domain"] == domain].sort_values("step")
-        if rows.empty:
-            continue
-        for ax, column in zip(axes, ("accuracy", "effective_size"), strict=True):
-            ax.plot(rows["step"] / unit, rows[column], "o-", ms=2.5, lw=1.2, color=color, label=domain)
-    axes[1].axhline(sizes["smallest_possible"].min(), color="0.45", ls=":", lw=0.9, zorder=0)
+        for ax, columns in zip(axes, (["accuracy"] * 3, ["effective_size", "size_min", "size_max"]), strict=True):
+            values = pd.DataFrame(dict(zip(("mean", "min", "max"), rows[columns].to_numpy().T, strict=True)))
+            _with_range(ax, rows["step"] / unit + shift, values, DOMAINS[domain], domain)
+    smallest = sizes["smallest_possible"].min()
+    axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size that can show")
     for ax, label in zip(axes, ("accuracy", "effective size"), strict=True):
         ax.set(xlabel=f"{'thousand ' if unit > 1 else ''}steps of fine-tuning", ylabel=label, ylim=(-0.03, 1.06))
-    axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1)
     return axes
 
 
 def learning(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Accuracy on every set while the network is fine-tuned (Figure 10)."""
-    for name in [name for name in COLORS if name in set(table["name"])]:
-        rows = table[table["name"] == name]
-        ax.plot(rows["step"], rows["accuracy"], lw=1.8 if name == "in domain" else 1, color=COLORS[name], label=name)
+    """Accuracy on every set while the network is fine-tuned (Figure 10). table: columns name, step, accuracy.
+
+    Not smoothed. More than a few sets hide each other and are easier to read in panels (`by_heuristic`). Every line is
+    thinner than those below it, so that lines which coincide are all seen; in domain lies on top.
+    """
+    names = _in_order(table)
+    for name, above in zip(names, (0, *range(len(names) - 1, 0, -1)), strict=True):
+        rows, look = table[table["name"] == name].sort_values("step"), {"lw": 0.9 + 0.45 * above, "zorder": 3 - above}
+        ax.plot(rows["step"], rows["accuracy"], color=_look(name)[0], label=name, **look)
     ax.set(xlabel="steps of fine-tuning", ylabel="accuracy", ylim=(-0.03, 1.03))
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     return ax
 
 
-def shared_heads(ax: Axes, table: pd.DataFrame) -> Axes:
-    """How many heads are in i networks of the lower and j of the higher sparsity (Figure 5). table: `frequencies`."""
+# -- heads -------------------------------------------------------------------------------------------------------------
+
+
+def shared_heads(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> Axes:
+    """How many heads are in i networks of the lower and j of the higher sparsity (Figure 5).
+
+    table: `unit_pruning.frequencies`; sparsities: the lower and the higher one.
+    """
     rows, columns = int(table["n_lower"].iloc[0]), int(table["n_higher"].iloc[0])
     counts = np.zeros((rows + 1, columns + 1), dtype=int)
     np.add.at(counts, (table["lower"].to_numpy(), table["higher"].to_numpy()), 1)
-    ax.imshow(np.log1p(counts), cmap="Blues", origin="lower", aspect="auto")
+    x, y = np.arange(columns + 1), np.arange(rows + 1)
+    ax.pcolormesh(x, y, np.log1p(counts), cmap="Blues", shading="nearest", edgecolors="white", lw=0.8)
     for (i, j), number in np.ndenumerate(counts):
         if number:
             ax.text(j, i, str(number), ha="center", va="center", fontsize=7,
                     color="white" if number > counts.max() / 3 else "#222222")  # fmt: skip
-    ax.set(xlabel="networks of the higher sparsity", ylabel="networks of the lower sparsity")
+    low, high = sparsities
+    ax.set(xlabel=f"networks of {high:.0%} sparsity with a head", ylabel=f"networks of {low:.0%} sparsity with a head")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     return ax
 
 
-def head_frequencies(ax: Axes, table: pd.DataFrame, columns: Sequence[str] = ("lower", "higher")) -> Axes:
-    """In how many networks every head is, the most frequent first (Figure 13). Red names: the core."""
-    rows = table.assign(total=table[list(columns)].sum(axis=1)).sort_values("total", ascending=False, kind="stable")
+def head_frequencies(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> Axes:
+    """In how many networks every head is, the most frequent first (Figure 13). Red names: the core.
+
+    table: `unit_pruning.frequencies`; sparsities: the lower and the higher one.
+    """
+    rows = table.assign(total=table["lower"] + table["higher"]).sort_values("total", ascending=False, kind="stable")
     x = np.arange(len(rows))
-    for shift, column, color in ((-0.2, columns[0], "#56a0d3"), (0.2, columns[1], "#0b3c5d")):
-        ax.bar(x + shift, rows[column], 0.4, color=color, label=f"{column} sparsity")
+    looks = ((-0.21, "lower", "#7ebcf0"), (0.21, "higher", "#0b3c5d"))
+    for (shift, column, color), sparsity in zip(looks, sparsities, strict=True):
+        _bars(ax, x + shift, rows[column], 0.42, color, f"{sparsity:.0%} sparsity")
     ax.set_xticks(x, rows["head_name"], rotation=90, fontsize=5.5 if len(rows) > 40 else 6.5)
     for label, inside in zip(ax.get_xticklabels(), rows["in_core"], strict=True):
         label.set_color(CORE if inside else "#222222")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(ylabel="networks with this head", xlim=(-0.7, len(rows) - 0.3))
+    ax.set(ylabel="networks with this head", xlim=(-0.7, len(rows) - 0.3), ylim=(0, None))
     ax.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
     return ax
 
@@ -161,30 +339,61 @@ def core_by_number(ax: Axes, table: pd.DataFrame) -> Axes:
     return ax
 
 
-def without_heads(ax: Axes, lost: pd.DataFrame) -> Axes:
-    """What ablating a head costs in domain and out of it; crosses: all of the core at once, and as many others."""
-    single = lost.dropna(subset=["layer"])
-    for inside, color, label in ((False, REST, "other heads"), (True, CORE, "heads of the core")):
-        rows = single[single["in_core"] == inside]
-        ax.plot(rows["in_domain"], rows["out_of_domain"], "o", ms=4, mew=0, alpha=0.8, color=color, label=label)
-    for group, color, label in (("others", REST, "as many others at once"), ("core", CORE, "the core at once")):
-        rows = lost[lost["ablated"] == group]
-        ax.plot(rows["in_domain"], rows["out_of_domain"], "X", ms=6, mec="white", mew=0.5, color=color, label=label)
+def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
+    """What ablating a head costs in domain and out of it; crosses: all of the core at once, and as many others.
+
+    lost: `unit_findings.drops`. The `named` heads that cost (or bring) most have their names. A single head may cost a
+    hundred times what others do, so the axes are linear up to a loss of `LINEAR` and logarithmic beyond.
+    """
+    single, groups = lost[lost["layer"].notna()], lost[lost["layer"].isna()]
+    inside = single["in_core"].astype(bool)
+    kinds = {"as many others at once": (groups[groups["ablated"] == "others"], REST, "x"),
+             "the core at once": (groups[groups["ablated"] == "core"], CORE, "x"),
+             "other heads": (single[~inside], REST, "o"), "heads of the core": (single[inside], CORE, "o")}  # fmt: skip
+    ax.set_xscale("symlog", linthresh=LINEAR)
+    ax.set_yscale("symlog", linthresh=LINEAR)
+    for label, (rows, color, marker) in kinds.items():
+        if len(rows):
+            look = {"ms": 5, "mew": 1.1} if marker == "x" else {"ms": 4, "mew": 0, "alpha": 0.8}
+            ax.plot(rows["in_domain"], rows["out_of_domain"], marker, color=color, label=label, **look)
     ax.axhline(0, color="0.8", lw=0.8, zorder=0)
     ax.axvline(0, color="0.8", lw=0.8, zorder=0)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter("{x:g}")
+    _name_extremes(ax, single, named)
     ax.set(xlabel="accuracy lost in domain", ylabel="accuracy lost out of domain")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return ax
 
 
+def _name_extremes(ax: Axes, single: pd.DataFrame, count: int) -> None:
+    """Write the names of the heads whose ablation changes most, in or out of domain, beside their dots.
+
+    A name that would be written over another one is left out.
+    """
+    order = single[["in_domain", "out_of_domain"]].abs().max(axis=1).sort_values(ascending=False, kind="stable").index
+    written: list[np.ndarray] = []
+    for _, row in single.loc[order[:count]].iterrows():
+        place = row[["in_domain", "out_of_domain"]].to_numpy(dtype=float)
+        at = ax.transData.transform(place) * 72 / ax.figure.dpi  # in points, of which a name takes about 25 by 8
+        if all((np.abs(at - other) > (28, 9)).any() for other in written):
+            ax.annotate(row["ablated"], place, xytext=(4, 2), textcoords="offset points", fontsize=6.5,
+                        color=CORE if row["in_core"] else "#222222")  # fmt: skip
+            written.append(at)
+
+
 def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Where heads look: shares of attention on a repeated word, neighbors and separators (Figure 9)."""
+    """Where heads look: shares of attention on a repeated word, neighbors and separators (Figure 9).
+
+    table: `unit_pruning.attention`. Dotted: the half from which on a head counts as of that category.
+    """
     patterns = list(PATTERN_COLORS)
     x, width = np.arange(len(table)), 0.8 / len(patterns)
     for i, pattern in enumerate(patterns):
         shift = (i - (len(patterns) - 1) / 2) * width
-        ax.bar(x + shift, table[pattern], width, color=PATTERN_COLORS[pattern], label=pattern)
+        _bars(ax, x + shift, table[pattern], width, PATTERN_COLORS[pattern], pattern)
     ax.axhline(0.5, color="0.4", ls=":", lw=0.8)
+    ax.text(1.01, 0.5, "half:\nits category", transform=ax.get_yaxis_transform(), va="center", fontsize=6.5)
     ax.set_xticks(x, table["head_name"], rotation=90 if len(table) > 8 else 0)
     ax.set(ylabel="share of attention", ylim=(0, 1.02))
     ax.legend(ncols=len(patterns), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
@@ -192,17 +401,25 @@ def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def attention_map(ax: Axes, attention: Tensor, tokens: Sequence[str]) -> Axes:
-    """One head on one pair: rows look at columns (Figure 7)."""
+    """One head on one pair: rows look at columns (Figure 7). The scale is that of all maps, 0 to 1."""
     ax.imshow(attention.numpy(), cmap="Blues", vmin=0, vmax=1)
     ax.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6.5)
     ax.set_yticks(range(len(tokens)), tokens, fontsize=6.5)
+    ax.set(xlabel="to", ylabel="from")
     return ax
 
 
 def core_over_training(ax: Axes, table: pd.DataFrame) -> Axes:
-    """How often the core's heads, and others, are in sparse pruned networks of earlier checkpoints."""
-    for column, color, label in (("core", CORE, "heads of the core"), ("others", REST, "other heads")):
-        ax.plot(table["step"], table[column], "o-", ms=3, lw=1.2, color=color, label=label)
-    ax.set(xlabel="steps of fine-tuning", ylabel="share of networks with them", ylim=(-0.03, 1.03))
+    """How often the core's heads, and others, are in sparse pruned networks of earlier checkpoints.
+
+    table: `unit_pruning.checkpoint_heads`. Several rows of a step are seeds: their mean, with bars from the smallest to
+    the largest. Without a core there are only other heads.
+    """
+    looks = {"core": ((CORE, "o"), "heads of the core"), "others": ((REST, "s"), "other heads")}
+    for (column, (look, label)), shift in zip(looks.items(), _dodge(table["step"], 2), strict=True):
+        rows = table.dropna(subset=[column]).groupby("step")[column].agg(["mean", "min", "max"])
+        if len(rows):
+            _with_range(ax, rows.index + shift, rows, look, label)
+    ax.set(xlabel="steps of fine-tuning", ylabel="share of these heads kept", ylim=(-0.03, 1.03))
     ax.legend()
     return ax

@@ -256,26 +256,26 @@ def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[s
 
 
 def checkpoint_heads(lab: Lab, core: Core) -> pd.DataFrame:
-    """How often the core's heads are in pruned networks of every checkpoint, beside the other heads.
+    """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads.
 
-    Of the sparsest networks of the grid. Columns step, core, others (mean shares of networks), sparsity.
+    Of the sparsest networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads).
     """
     settings = settings_of(lab)
     sparsity = max(settings.pruning.grid_sparsities)
     grid(lab)
     rows = []
     for step in (*sorted(settings.finetuning.checkpoints), last_step(lab)):
-        made = [prune_units(lab, PrunedUnits(step, sparsity, seed)) for seed in settings.pruning.grid_seeds]
-        masks = [load_units(artefact).masks["heads"] for artefact in made if "fault" not in artefact.json("result")]
-        if not masks:
-            continue
-        share = torch.stack(masks).double().mean(dim=0)
-        inside = torch.zeros_like(share, dtype=torch.bool)
-        for layer, head in core.heads:
-            inside[layer, head] = True
-        found = float(share[inside].mean()) if core.heads else math.nan
-        rows.append({"step": step, "sparsity": sparsity, "core": found,
-                     "others": float(share[~inside].mean()), "n_runs": len(masks)})  # fmt: skip
+        for seed in settings.pruning.grid_seeds:
+            artefact = prune_units(lab, PrunedUnits(step, sparsity, seed))
+            if "fault" in artefact.json("result"):
+                continue
+            kept = load_units(artefact).masks["heads"].double()
+            inside = torch.zeros_like(kept, dtype=torch.bool)
+            for layer, head in core.heads:
+                inside[layer, head] = True
+            found = float(kept[inside].mean()) if core.heads else math.nan
+            rows.append({"step": step, "sparsity": sparsity, "seed": seed, "core": found,
+                         "others": float(kept[~inside].mean())})  # fmt: skip
     return pd.DataFrame(rows)
 
 

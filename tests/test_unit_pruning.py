@@ -136,7 +136,7 @@ def test_tables_of_the_grid_fit_together(lab):
     table = unit_pruning.by_sparsity(lab)
     assert sorted(table["sparsity"].unique()) == [0.0, 0.2, 0.5]
     core = unit_pruning.core_of(unit_pruning.frequencies(lab))
-    assert unit_pruning.checkpoint_heads(lab, core)["step"].tolist() == [4, 10]
+    assert unit_pruning.checkpoint_heads(lab, core)["step"].tolist() == [4, 4, 10, 10]
     assert len(unit_pruning.attention(lab, core)) == 4
     attention, tokens = unit_pruning.attention_map(lab, 1, 0)
     assert attention.shape == (len(tokens), len(tokens)) and tokens[0] == "[CLS]" and tokens[-1] == "[SEP]"
