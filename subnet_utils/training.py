@@ -186,7 +186,7 @@ def autocast(compute: Compute, device: torch.device):
 def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable[[Mapping[str, float]], None]]:
     """A tqdm bar on a terminal; elsewhere a plain line every half minute, so that logs stay readable.
 
-    Silent in a worker process: its parent counts the jobs.
+    Silent about a single part, and in a worker process: its parent counts the jobs.
     """
     worker = multiprocessing.parent_process() is not None
     bar = tqdm(total=total, initial=start, desc=label, disable=worker or not sys.stderr.isatty(), leave=False)
@@ -198,7 +198,8 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         done += 1
         bar.update()
         late = time.monotonic() - last > 30
-        if bar.disable and not worker and (late or told and done == total):  # who was told of a part hears of the end
+        of_many = total > 1 and not worker and bar.disable
+        if of_many and (late or told and done == total):  # who was told of a part hears of the end
             last, told = time.monotonic(), True
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
             numbers = ", ".join(f"{name} {np.mean(row[name]):.4g}" for name in shown if name in row)

@@ -298,9 +298,9 @@ def test_slurm_profile_asks_for_a_gpu_a_part(checkout: Path):
 
 def test_papermill_waits_neither_for_a_grammar_nor_for_a_kernel_that_has_nothing_to_do():
     code = "from subnet_utils.headless import PapermillNotebookClient as Client; import jsonschema, sys"
-    code += "; print(sys.modules['rfc3987_syntax'], Client.shutdown_kernel)"
+    code += "; print(sys.modules['rfc3987_syntax'], Client.shutdown_kernel, *Client.extra_arguments)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "None immediate"
+    assert done.stdout.strip() == "None immediate --log-level=ERROR"
 
 
 def test_a_failing_cell_stops_the_run_and_keeps_its_notebook(checkout: Path):

@@ -451,6 +451,14 @@ def test_a_long_run_says_a_plain_line_every_half_minute_and_at_its_end(monkeypat
     ]
 
 
+def test_a_single_part_is_no_news(monkeypatch, capsys):
+    clock = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    with progress_bar(1, "race") as advance:
+        advance({"train_loss": 1.0})
+    assert capsys.readouterr() == ("", "")
+
+
 def test_device_and_precision(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cpu = torch.device("cpu")
