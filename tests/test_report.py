@@ -26,7 +26,7 @@ from scipy import stats
 from subnet_utils import figures, reference
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
-from subnet_utils.report.pages import formula, is_done
+from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.places import OTHERS, PLACES, brief, place_rows, significant
 from subnet_utils.report.site import build_site, missing_places, summary
 
@@ -634,6 +634,18 @@ def test_provenance_and_formulas_are_shown(index):
     assert "m = \\sigma(\\beta s)" in page.all("img", "alt")
     assert "three < four" in page.text
     assert "https://example.org/a" in page.all("a", "href")
+
+
+def test_long_cells_of_a_notebooks_tables_may_be_broken_into_lines(tmp_path):
+    html = pd.DataFrame(
+        {"short": ["sv-agreement"], "long": ["the same, and t tests, a wild cluster bootstrap"]}
+    ).to_html()
+    output = nbformat.v4.new_output("display_data", {"text/html": html})
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("table", outputs=[output])])
+    nbformat.write(notebook, tmp_path / "nb.ipynb")
+    body = notebook_body(tmp_path / "nb.ipynb")
+    assert '<td class="long">the same, and t tests, a wild cluster bootstrap</td>' in body
+    assert "<td>sv-agreement</td>" in body
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):

@@ -7,6 +7,7 @@ is the notebook's content alone, inside our own page; formulas are drawn by matp
 import base64
 import io
 import json
+import re
 from pathlib import Path
 
 from jinja2 import pass_context
@@ -23,6 +24,11 @@ from pygments.formatters import HtmlFormatter
 FORMULA_POINTS = 12
 POINTS_PER_EM = 11
 """A little fewer than the formula's own points: its letters are smaller than the sans serif text around it."""
+
+
+LONG = 24
+"""Cells of tables with more characters than this may take several lines."""
+LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
 
 
 class FormulaRenderer(IPythonRenderer):
@@ -51,7 +57,7 @@ def notebook_body(path: Path) -> str:
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_filename(str(path))
-    return body
+    return LONG_CELL.sub(r'<td class="long">\1</td>', body)
 
 
 def code_styles() -> str:

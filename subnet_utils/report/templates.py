@@ -50,7 +50,7 @@ h2 { border-top: 0; margin-top: 1.8rem; }
 .input { margin: 1rem 0 .4rem; } .prompt { display: none; }
 .highlight { background: #f6f8fa; border: 1px solid var(--line); border-radius: 6px; }
 .highlight pre { margin: 0; padding: .6rem .8rem; overflow-x: auto; }
-.output_area { margin: .4rem 0; overflow-x: auto; } .output_area td { white-space: normal; }
+.output_area { margin: .4rem 0; overflow-x: auto; }
 .output_area pre { margin: 0; padding: .2rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .output_stderr { background: #fdf3f1; } .output_area img { max-width: 100%; height: auto; }
 div.formula { text-align: center; margin: .8rem 0; }
