@@ -171,7 +171,7 @@ ENTRIES = (
     Entry(
         "03_ablations", "lambda", "1e-8 (appendix B)", "1e-8, times a sum over all masked weights",
         "1e-8 at the profile paper; 1e-6 for networks with a thirtieth to a hundredth of the weights, but 1e-8 for "
-        "their untrained controls in language, whose masks come out empty otherwise",
+        "their untrained controls in language, whose masks come out empty otherwise (some do even so)",
     ),
     Entry(
         "03_ablations", "contact in inside-number", "two subroutines, inside and number",
