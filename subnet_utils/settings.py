@@ -4,9 +4,17 @@ Frozen, strictly typed, without unknown keys. Names follow the paper's symbols w
 descriptions. `study` puts them together.
 """
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+    model_validator,
+)
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
 from subnet_utils.faults import auto_or_positive, distinct, fault, not_empty
@@ -65,8 +73,25 @@ class Bert(Section):
     mlp_width: PositiveInt = 2048
     pretrained: str | None = None
     """Folder (or hub name) to take weights and tokenizer from."""
+    deviation: PositiveFloat | None = None
+    """Of the weights as they are drawn; None: transformers' .02, whatever the width. What a layer passes on grows with
+    the deviation times the root of the width, so .02 at BERT-small's width of 512 is .04 at 128."""
 
     _widths = model_validator(mode="after")(heads_divide_width)
+
+    @model_validator(mode="after")
+    def _drawn_or_taken(self):
+        if self.deviation is not None and self.pretrained is not None:
+            raise fault("deviation", "pretrained weights are not drawn; remove deviation or pretrained")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a deviation that is not given: artefacts that were made before there was one are still found."""
+        fields = dump(self)
+        if self.deviation is None:
+            fields.pop("deviation", None)
+        return fields
 
     @property
     def stages(self) -> tuple[str, ...]:

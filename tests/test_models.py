@@ -102,6 +102,16 @@ def test_bert_small_has_the_printed_masked_totals(start, total):
     assert masked_total(model, start) == total
 
 
+def test_a_bert_is_drawn_as_wide_as_one_says():
+    name = "stages.layer_2.attention.self.query.weight"
+    usual, same, wide = (small("bert", **more).get_parameter(name)
+                         for more in ({}, {"deviation": 0.02}, {"deviation": 0.08}))  # fmt: skip
+    assert torch.equal(usual, same), "as transformers draws it"
+    torch.testing.assert_close(wide, 4 * usual)
+    with pytest.raises(ValueError, match="deviation must be above 0, got -0.1"):
+        small("bert", deviation=-0.1)
+
+
 def test_vision_transformer_total_by_hand():
     with torch.device("meta"):
         model = vit(layers=6, width=768, heads=12, mlp_width=3072, patch=16, resolution=128)

@@ -282,6 +282,18 @@ def test_wrong_value_is_one_line_that_names_the_key_and_the_remedy(path, value, 
     assert line == f"{path}: {what}"
 
 
+def test_weights_are_drawn_or_taken_and_what_is_not_given_changes_no_key():
+    where = "experiments.0.architecture"
+    wide = changed(f"{where}.deviation", 0.04)
+    architecture = Study.load(wide).experiments[0].architecture
+    assert architecture.model_dump()["deviation"] == 0.04
+    assert "deviation" not in Study.load(VALUES).experiments[0].architecture.model_dump()
+    wide["experiments"][0]["architecture"]["pretrained"] = "somewhere"
+    (line,) = faults(wide)
+    assert line == f"{where}.deviation: pretrained weights are not drawn; remove deviation or pretrained"
+    assert faults(changed(f"{where}.deviation", 0.0)) == [f"{where}.deviation: 0.0 is not valid; give more than 0"]
+
+
 def test_unknown_family():
     where = "experiments.0.architecture.family"
     valid = "valid: bert, resnet, vit"

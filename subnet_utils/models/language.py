@@ -23,6 +23,8 @@ from .packing import Spread, Take, packed
 from .staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
+DEVIATION = 0.02
+"""Of the weights that transformers draws, whatever the width."""
 NEEDED = "give a folder with config.json and model.safetensors, or a name on the model hub"
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -132,19 +134,22 @@ def bert(
     vocabulary: int,
     max_length: int = 512,
     pretrained: str | None = None,
+    deviation: float = DEVIATION,
 ) -> StagedModel:
     """A BERT encoder without dropout, with stages `embeddings`, `layer_1` to `layer_n` and `pooler`.
 
     vocabulary: number of token ids; max_length: positions; pretrained: a folder, or a name on the model hub,
-    to take the weights from; its sizes must be the ones asked for. BERT-small is (4, 512, 8, 2048) with
-    vocabulary 30522. Raises ValueError for sizes that make no network, and for pretrained weights that are
-    missing or do not fit.
+    to take the weights from; its sizes must be the ones asked for; deviation: of weights that are drawn.
+    BERT-small is (4, 512, 8, 2048) with vocabulary 30522. Raises ValueError for sizes that make no network, and
+    for pretrained weights that are missing or do not fit.
     """
     sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
     require_positive(**sizes, vocabulary=vocabulary, max_length=max_length)
+    if not deviation > 0:
+        raise ValueError(f"deviation must be above 0, got {deviation!r}")
     require_multiple(width, heads)
     if pretrained is None:
-        network = BertModel(_config(**sizes, vocabulary=vocabulary, max_length=max_length))
+        network = BertModel(_config(**sizes, vocabulary=vocabulary, max_length=max_length, deviation=deviation))
     else:
         network = _load(pretrained)
         _require_fit(network.config, pretrained, vocabulary=vocabulary, max_length=max_length, **sizes)
@@ -163,7 +168,16 @@ def trim_padding(state: State) -> State:
     return tuple(tensor[:, :length] for tensor in state)
 
 
-def _config(*, layers: int, width: int, heads: int, mlp_width: int, vocabulary: int, max_length: int) -> BertConfig:
+def _config(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    mlp_width: int,
+    vocabulary: int,
+    max_length: int,
+    deviation: float = DEVIATION,
+) -> BertConfig:
     return BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,
@@ -172,6 +186,7 @@ def _config(*, layers: int, width: int, heads: int, mlp_width: int, vocabulary: 
         vocab_size=vocabulary,
         max_position_embeddings=max_length,
         pad_token_id=PADDING,
+        initializer_range=deviation,
         **NO_DROPOUT,
     )
 
