@@ -1,6 +1,5 @@
 """The training loop: against Adam in numpy, early stopping, bit-exact resume, damaged checkpoints, what stops a run."""
 
-import multiprocessing
 import random
 import signal
 import time
@@ -14,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from subnet_utils import training
+from subnet_utils import training, workers
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.settings import Compute
 from subnet_utils.store import Store, load_tensors, save_tensors
@@ -301,8 +300,7 @@ def test_sigkill_at_a_random_moment(every_epoch, tmp_path):
     """Killed three times from outside, the run ends with the bits of one that was left alone."""
     path, expected = tmp_path / "checkpoint", fresh()
     history = regression(expected, recipe=LONG)
-    context = multiprocessing.get_context("forkserver")  # imports torch once, not for every process
-    context.set_forkserver_preload(["subnet_utils.training"])
+    context = workers.context()  # the package's: one server serves all tests that a process runs, whichever is first
     started_at = []
     for _ in range(3):
         receiver, sender = context.Pipe(duplex=False)
