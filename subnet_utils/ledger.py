@@ -19,7 +19,7 @@ from subnet_utils.steps import Mask, find_mask, load_subnetwork, measure_effect
 from subnet_utils.tasks import agreement
 
 COLLAPSED = 0.1
-"""Median logit margin below which a right answer rides on little; the largest possible one is nearly 4."""
+"""Median logit margin below which a right answer rides on little; the largest possible one is 4."""
 
 
 @dataclass(frozen=True)
