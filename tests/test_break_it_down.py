@@ -198,12 +198,13 @@ def test_cached_outputs_go_on_from_those_of_an_earlier_start(lab, monkeypatch):
         assert torch.equal(found, expected)
 
 
-def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path):
+def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path, capfd):
     study = micro.study(precision="float32")
     experiment = study["experiments"][0] | {"masks": study["experiments"][0]["masks"] | {"search": "halving"}}
     halving = Lab.open(study | {"experiments": [experiment], "vit_search": None}, tmp_path)
     search = break_it_down.search_masks(halving)
     assert (search.groupby(break_it_down.SEARCHED).size() == 2).all()  # of four settings
+    assert "checkpoint not used" not in capfd.readouterr().err, "what goes on does not begin again"
     masks = _masks_on_disk(halving)
     assert len(masks) == 8 and masks.items() <= _masks_on_disk(lab).items()
     for network in break_it_down.networks(halving.study):
