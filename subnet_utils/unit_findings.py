@@ -132,16 +132,18 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
     """Whether the heads that pruning finds are those whose ablation costs most out of domain.
 
     shared: of as many heads with the largest costs as the core has, how many are in the core; p: of at least as many by
-    chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads.
+    chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads, NaN where all of them are alike.
     """
     single = _single(lost).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
     size, heads = int(single["in_core"].sum()), len(single)
     top = single.nlargest(size, "out_of_domain", keep="first")
     shared = int(top["in_core"].sum())
-    found = stats.spearmanr(single["out_of_domain"], single["lower"] + single["higher"])
+    ranked = single["out_of_domain"], single["lower"] + single["higher"]
+    told = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
+    rho, rho_p = stats.spearmanr(*ranked) if told else (math.nan, math.nan)
     p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
     return pd.DataFrame([{"core": size, "shared": shared, "expected": size * size / heads, "p": p,
-                          "rho": float(found.statistic), "rho_p": float(found.pvalue)}])  # fmt: skip
+                          "rho": float(rho), "rho_p": float(rho_p)}])  # fmt: skip
 
 
 def findings(

@@ -1,6 +1,7 @@
 """Statistics of shared heads, spread and ablations agree with counts made by hand, and tell effects from none."""
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -288,6 +289,9 @@ def test_two_cores_count_the_heads_that_both_ways_find():
     assert (row["core"], row["shared"]) == (3, 2) and row["expected"] == pytest.approx(1.5)
     # of 20 ways to choose three of six heads, 1 shares all three and 9 share two
     assert row["p"] == pytest.approx(10 / 20)
+    assert row["rho"] > 0.5
+    alike = unit_findings.two_cores(lost, frequencies.assign(lower=6)).iloc[0]
+    assert math.isnan(alike["rho"]) and math.isnan(alike["rho_p"]), "without ranks nothing is correlated"
 
 
 def test_effective_size_is_that_of_the_sparsest_faithful_network_of_each_seed():
