@@ -64,6 +64,14 @@ def base_of(lab, model="cnn", seed=0) -> ImageBase:
     return ImageBase(next(one for one in lab.study.images.models if one.model == model), seed)
 
 
+def test_a_network_does_not_tell_how_often_its_training_was_interrupted(lab, table):
+    """No checkpoint has the number of batches that normalization has seen, and a fingerprint would."""
+    weights = image_steps.train_image_base(lab, base_of(lab, "batch")).tensors("weights")
+    counted = [tensor for name, tensor in weights.items() if name.endswith("num_batches_tracked")]
+    assert counted and not any(tensor.any() for tensor in counted)
+    assert any(tensor.any() for name, tensor in weights.items() if name.endswith("running_mean")), "it was trained"
+
+
 def test_every_network_is_measured_for_every_model_and_seed(lab, table):
     expected = {(model, seed, network) for model, seed in (("cnn", 0), ("cnn", 1), ("vit", 0), ("batch", 0))
                 for network in ("base", "mask", *IMAGE_CONDITIONS)}  # fmt: skip

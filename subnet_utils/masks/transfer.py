@@ -151,10 +151,7 @@ def train_on(
         history = fit(
             new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), checkpoint=checkpoint, label=label
         )
-    model.eval()
-    for name, buffer in model.named_buffers():
-        if name.endswith("num_batches_tracked"):  # which no checkpoint has, and nothing reads
-            buffer.zero_()
+    _forget_batches(model.eval())
     return whole(), history
 
 
@@ -186,6 +183,14 @@ def measure_all(
     found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
     model.train(training)
     return torch.cat(found, dim=1)
+
+
+def _forget_batches(model: StagedModel) -> None:
+    """Let a network be the same whether or not its training was interrupted: batch normalization counts its batches,
+    which no checkpoint has and nothing reads."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("num_batches_tracked"):
+            buffer.zero_()
 
 
 def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:
