@@ -102,11 +102,40 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     assert f"in {agree['decisive'].sum()} of them the interval is narrow enough" in text
     open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
     assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
-    for row in open_none.itertuples():
-        assert short(row.paper) in text and short(row.ours) in text and row.ours_low < 0 < row.ours_high
+    others = scratch[scratch["verdict"] == "differs"]
+    assert len(others) == 4 and "Four differ." in text
+    for row in (*open_none.itertuples(), *others.itertuples()):
+        assert short(row.paper) in text and short(row.ours) in text
     agree = pretrained[pretrained["verdict"] == "agrees"]
     counted = f"{len(agree)} agree with the paper's by the same rule, {agree['decisive'].sum()} of them decisively"
-    assert f"Of the {len(pretrained)} effects after pretraining {counted}" in readme("Does pretraining")
+    text = readme("Does pretraining")
+    assert f"Of the {len(pretrained)} effects after pretraining {counted}" in text
+    others = pretrained[pretrained["verdict"] == "differs"]
+    assert f"the other {len(others)} are those of anaphora" in text and set(others["task"]) == {"anaphora"}
+
+
+def test_effects_that_grow_by_pretraining_are_counted_as_the_table_has_them():
+    table = pd.read_csv(LAPTOP / "by_start.csv")
+    for start in ("scratch", "pretrained"):  # larger: further in the direction that the paper claims
+        for who in ("ours", "paper"):
+            table[f"{who}_{start}"] *= table["network"].map({"subnetwork": 1, "ablated": -1})
+    ours, paper = (table[f"{who}_pretrained"] > table[f"{who}_scratch"] for who in ("ours", "paper"))
+    text = readme("Does pretraining")
+    agreement, anaphora = (table["task"] == task for task in ("sv-agreement", "anaphora"))
+    vision = table["family"] == "resnet50"
+    assert f"In subject-verb agreement {ours[agreement].sum()} of {agreement.sum()} effects are larger" in text
+    assert f"in the paper {paper[agreement].sum()} of 8. In anaphora {ours[anaphora].sum()} of 8 are" in text
+    assert f"(paper {paper[anaphora].sum()} of 8)" in text
+    assert f"After SimCLR {ours[vision].sum()} of {vision.sum()} effects in vision are larger" in text
+    assert f"(paper {paper[vision].sum()} of 12)" in text
+
+
+def test_the_controls_are_judged_as_their_table_says():
+    table = pd.read_csv(LAPTOP / "table_12.csv")
+    verdicts = pd.concat([table["coefficient_verdict"], table["chi2_verdict"]]).value_counts()
+    judged = f"of the {verdicts['agrees'] + verdicts['differs']} tests of Table 12 that can be judged"
+    text = readme("Masks over untrained networks")
+    assert f"{judged} {verdicts['agrees']} have the paper's outcome, {verdicts['differs']} have not" in text
 
 
 def test_permutation_tests_are_those_of_the_tables():
@@ -115,8 +144,15 @@ def test_permutation_tests_are_those_of_the_tables():
     lowest = tests[tests["p"] <= 1 / 40 + 1e-9]
     text = readme("Masks over untrained networks")
     assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (p = .025" in text
-    (other,) = tests.drop(lowest.index).itertuples()
-    assert (other.task, other.subroutine) == ("inside-number", "inside") and f"(p = {short(other.p)})" in text
+    others = tests.drop(lowest.index).set_index(["task", "subroutine"])["p"]
+    assert set(others.index) == {
+        ("inside-contact", "contact"),
+        ("inside-number", "inside"),
+        ("inside-number", "number"),
+    }
+    contact, inside, number = (short(others[key]) for key in sorted(others.index))
+    assert f"not for contact in inside-contact (p = {contact})" in text
+    assert f"nor for inside and number in inside-number (p = {inside} and p = {number})" in text
     corrected = f"{short(lowest['p_bh'].max(), 3)} after Benjamini and Hochberg and {short(lowest['p_holm'].max())}"
     assert corrected in text
     assert f"of the {len(masks)} masks by themselves {(masks['p'] <= 0.05).sum()} stand out" in text
