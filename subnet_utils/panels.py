@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils import control_figures, figures, paper_tables
+from subnet_utils import control_figures, discovery_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
 from subnet_utils.lab import LEARNED
 from subnet_utils.tasks import agreement, shapes
@@ -30,7 +30,7 @@ def four_kinds(task: str) -> Figure:
     figure, axes = plt.subplots(1, 4, figsize=(7, 2.0))
     for kind, (ax, signs) in enumerate(zip(axes, ("++", "−+", "+−", "−−"), strict=True)):
         row = int((shown.kinds == kind).nonzero()[0])
-        figures.cell(ax, shown.items[row].numpy(), framed=kind > 0)
+        discovery_figures.cell(ax, shown.items[row].numpy(), framed=kind > 0)
         ax.set_title(f"{signs[0]}{a}, {signs[1]}{b}")
     return figure
 
@@ -41,7 +41,7 @@ def sets(task: str, *, names: tuple[str, ...] | None = None) -> Figure:
     for name in names or sets_of(task):
         example = shapes.generate(task, name, 1, seed=SEED, split="test").odd_one_out()
         rows[name] = example.items.numpy()
-    return figures.gallery(plt.figure(figsize=(5.2, 1.1 * len(rows))), rows)
+    return discovery_figures.gallery(plt.figure(figsize=(5.2, 1.1 * len(rows))), rows)
 
 
 def sentences() -> pd.DataFrame:
@@ -71,12 +71,12 @@ def learning_curves(history: pd.DataFrame) -> Figure:
         pair = axes[2 * row : 2 * row + 2, column]
         for ax in pair:
             ax.set_axis_on()
-        figures.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
+        discovery_figures.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
         pair[0].set(title=f"{model}\n{_title(task, number)}", xlabel="")
         if column:
             pair[0].set_ylabel("")
             pair[1].set_ylabel("")
-    return figures.learning_legend(figure)
+    return discovery_figures.learning_legend(figure)
 
 
 def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
@@ -92,12 +92,12 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
         learned = group[group["base_accuracy"] >= LEARNED]
         base = (group if learned.empty else learned)["base_model"].iloc[0]
-        figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
+        discovery_figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
         below = " (below 90%)" if learned.empty else ""
         ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{below}")
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
-    return figures.search_legend(figure, axes)
+    return discovery_figures.search_legend(figure, axes)
 
 
 def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
@@ -156,7 +156,7 @@ def step_times(times: pd.DataFrame) -> Figure:
     models = list(times.groupby("model", sort=False))
     figure, axes = _grid(len(models), width=3.0, height=2.2, across=3)
     for ax, (model, rows) in zip(axes, models, strict=True):
-        figures.step_times(ax, rows)
+        discovery_figures.step_times(ax, rows)
         ax.set_title(model)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

@@ -1,0 +1,154 @@
+"""Examples, learning curves, mask search, annealing and sizes: what is drawn is what the numbers say."""
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
+
+from subnet_utils import discovery_figures
+from tests.test_figures import RED, assert_readable
+
+pytestmark = pytest.mark.usefixtures("paper_style")
+
+
+def test_gallery_shows_the_cells_and_frames_the_odd_one():
+    cells = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 32), dtype=np.uint8)
+    figure = discovery_figures.gallery(plt.figure(figsize=(3.4, 2)), {"base": cells, "mask inside": cells[::-1]})
+    axes = np.array(figure.axes).reshape(2, 4)
+    assert [row[0].get_ylabel() for row in axes] == ["base", "mask inside"]
+    assert np.array_equal(axes[0, 2].images[0].get_array(), cells[2].transpose(1, 2, 0))
+    framed = [[to_hex(ax.spines["left"].get_edgecolor()) == RED for ax in row] for row in axes]
+    assert framed == [[False, False, False, True]] * 2
+    assert_readable(figure)
+
+
+@pytest.mark.parametrize("cells", [np.zeros((4, 32, 32, 3), np.uint8), np.zeros((4, 3, 32, 32))])
+def test_gallery_refuses_other_cells(cells):
+    with pytest.raises(ValueError, match="row 'base' is .*give uint8"):
+        discovery_figures.gallery(plt.figure(), {"base": cells})
+
+
+def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
+    grid = [(rate, init, start) for rate in (0.01, 0.0001) for init in (0.1, -0.05) for start in ("stem", "stage_4")]
+    search = pd.DataFrame(grid, columns=["learning_rate", "mask_init", "start"])
+    search["score"] = [0.1, 0.0, 0.3, 0.6, 0.0, 0.6, -0.2, 0.1]
+    search["own_task_accuracy"] = [0.95, 0.89, 0.95, 0.95, 0.3, 0.95, 0.95, 0.95]
+    figure, ax = plt.subplots(figsize=(3.4, 2.6))
+    discovery_figures.search_heatmap(ax, search)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "0.01, 0.1",
+        "0.01, −0.05",
+        "0.0001, 0.1",
+        "0.0001, −0.05",
+    ]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["stem", "stage 4"]
+    hatched = [patch.get_xy() for patch in ax.patches if patch.get_hatch()]
+    assert [(int(x), int(y)) for x, y in hatched] == [(1, 0), (0, 2)]
+    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
+    assert frame.get_xy() == (1, 1) and frame.get_linestyle() in ("-", "solid")
+    assert sorted(text.get_text() for text in ax.texts) == ["0.10", "0.10", "0.30", "0.60", "0.60", "−0.20"]
+    positive, negative = (ax.collections[0].cmap(ax.collections[0].norm(score)) for score in (0.2, -0.2))
+    assert positive[2] > positive[0] and negative[0] > negative[2], "blue where ablation does what it should, else red"
+    assert_readable(figure)
+    with pytest.raises(ValueError, match="several rows for one setting"):
+        discovery_figures.search_heatmap(ax, pd.concat([search, search]))
+
+
+def test_search_heatmap_of_a_search_without_success():
+    search = pd.DataFrame(
+        {"learning_rate": [0.01], "mask_init": [0.0], "start": ["stem"], "score": [0.0], "own_task_accuracy": [0.5]}
+    )
+    _, ax = plt.subplots()
+    discovery_figures.search_heatmap(ax, search)
+    assert [text.get_text() for text in ax.texts] == []
+    assert sum(bool(patch.get_hatch()) for patch in ax.patches) == 1
+    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
+    assert frame.get_linestyle() not in ("-", "solid"), "selected, but no success"
+
+
+def hardening(epochs: int = 12, bins: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    beta = 200 ** ((np.arange(epochs) + 1) / epochs)
+    logits = 0.05 + np.linspace(0, 0.05, epochs)[:, None] * rng.normal(-0.5, 1, 5000)
+    soft = 1 / (1 + np.exp(-beta[:, None] * logits))
+    shares = np.stack([np.histogram(row, bins, (0, 1))[0] / 5000 for row in soft])
+    trace = pd.DataFrame({"epoch": range(epochs), "beta": beta, "density": (logits > 0).mean(axis=1)})
+    histograms = pd.DataFrame(shares, columns=[f"bin_{i:02d}" for i in range(bins)])
+    return trace, histograms.assign(epoch=range(epochs))
+
+
+def test_annealing_draws_temperature_density_and_histograms():
+    trace, histograms = hardening()
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    discovery_figures.annealing(axes, trace, histograms)
+    beta, twin = axes[0], figure.axes[2]
+    assert beta.get_yscale() == "log"
+    assert np.allclose(beta.lines[0].get_ydata(), trace["beta"])
+    assert np.allclose(twin.lines[0].get_ydata(), 100 * trace["density"])
+    steps = axes[1].patches
+    assert [step.get_label() for step in steps] == ["1", "4", "7", "9", "12"]
+    values, edges, _ = steps[-1].get_data()
+    assert np.allclose(values, histograms.filter(like="bin_").iloc[-1], atol=1e-11)
+    assert np.allclose(edges, np.linspace(0, 1, 51))
+    assert_readable(figure)
+
+
+def test_annealing_of_chosen_epochs():
+    trace, histograms = hardening()
+    figure, axes = plt.subplots(1, 2)
+    discovery_figures.annealing(axes, trace, histograms, epochs=[0, 11])
+    assert [step.get_label() for step in axes[1].patches] == ["1", "12"]
+    with pytest.raises(ValueError, match="no epoch 12; they have 0-11"):
+        discovery_figures.annealing(axes, trace, histograms, epochs=[12])
+
+
+def test_learning_curves_have_one_color_a_run():
+    epochs = np.arange(5)
+    history = pd.concat(
+        pd.DataFrame({
+            "run": run, "epoch": epochs, "train_loss": np.exp(-epochs * speed),
+            "validation_loss": 1.1 * np.exp(-epochs * speed), "validation_accuracy": 1 - 0.75 * np.exp(-epochs * speed),
+        })
+        for run, speed in (("sv-agreement singular 0", 0.5), ("number-contact 0", 0.3))
+    )  # fmt: skip
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    discovery_figures.learning_curves(axes, history)
+    colors = [line.get_color() for line in axes[1].lines[:2]]
+    assert colors[0] != colors[1]
+    assert [line.get_color() for line in axes[0].lines[:4]] == [colors[0], colors[0], colors[1], colors[1]]
+    assert np.allclose(
+        axes[1].lines[1].get_ydata(), history.loc[history["run"] == "number-contact 0", "validation_accuracy"]
+    )
+    assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
+    assert abs(discovery_figures.MINIMUM_LOSS - 0.0535) < 1e-4
+    assert_readable(figure)
+    _, axes = plt.subplots(1, 2)
+    discovery_figures.learning_curves(axes, history[history["epoch"] == 0])  # as in the profile check
+    assert {line.get_marker() for line in axes[1].lines[:2]} == {"o"} and axes[1].get_xlim() == (0.5, 1.5)
+
+
+def test_sparsity_shows_ours_and_the_papers_in_percent():
+    table = pd.DataFrame({
+        "task": ["sv-agreement", "inside-number"], "number": ["singular", ""], "subroutine": ["verb", "inside"],
+        "ours": [0.2, 0.004], "ours_low": [0.1, -0.01], "ours_high": [0.3, 0.02],
+        "paper": [0.18, np.nan], "paper_sd": [0.09, np.nan],
+    })  # fmt: skip
+    figure, ax = plt.subplots(figsize=(4.5, 2))
+    discovery_figures.sparsity(ax, table)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "sv-agreement · singular · verb",
+        "inside-number · inside",
+    ]
+    ours, theirs = (line for line in ax.lines if line.get_label() != "_cut")
+    (cut,) = (line for line in ax.lines if line.get_label() == "_cut")
+    assert cut.get_marker() == "<", "an interval that reaches 0 has no end on a logarithmic axis"
+    assert np.allclose(ours.get_xdata(), [20, 0.4])
+    assert np.allclose(theirs.get_xdata(), [18, np.nan], equal_nan=True)
+    assert (ours.get_marker(), theirs.get_marker()) == ("o", "D")
+    assert ax.get_xlim()[0] > 0
+    assert_readable(figure)

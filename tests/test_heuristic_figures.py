@@ -1,0 +1,157 @@
+"""Accuracies of pruned networks: every set is seen, named and told apart from the others."""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+
+from subnet_utils import heuristic_core, heuristic_figures
+from subnet_utils.core_figures import PATTERN_COLORS
+from subnet_utils.heuristic_figures import DOMAINS, LOOKS
+from tests.test_figures import MACHADO, _lab, _linear, assert_readable
+
+OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",
+       "entailed", "Rel-Clause", "Embed-Since")  # fmt: skip
+TOGETHER = {
+    "our network": [LOOKS[name][0] for name in OWN],
+    "questions": [LOOKS[name][0] for name in ("QQP", "PAWS (adv.)", "PAWS (equivalent)", "entailed")],
+    "domains": [color for color, _ in DOMAINS.values()],
+    "attention": [*PATTERN_COLORS.values()],
+}
+"""Colors of one figure."""
+
+
+@pytest.mark.parametrize("deficiency", [None, *MACHADO])
+@pytest.mark.parametrize("colors", TOGETHER.values(), ids=TOGETHER)
+def test_colors_of_one_figure_differ_for_every_eye(colors, deficiency):
+    matrix = np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
+    seen = {color: _lab(np.clip(matrix @ _linear(to_rgb(color)), 0, 1)) for color in colors}
+    assert len(seen) == len(colors)
+    for one, other in itertools.combinations(seen, 2):
+        assert np.linalg.norm(seen[one] - seen[other]) > 10, (one, other)  # CIE76; 2.3 is a just noticeable difference
+
+
+def test_every_set_of_one_figure_has_a_marker_of_its_own():
+    for looks in ([LOOKS[name] for name in OWN], list(DOMAINS.values())):
+        assert len({marker for _, marker in looks}) == len(looks)
+
+
+def accuracies(names, seeds: int = 3) -> pd.DataFrame:
+    """Of networks pruned to 0.2 and 0.5."""
+    return pd.DataFrame({"name": name, "set": name, "target_sparsity": sparsity, "seed": seed, "full": 0.9,
+                         "accuracy": 0.9 - sparsity - seed / 50}
+                        for name in names for sparsity in (0.2, 0.5) for seed in range(seeds))  # fmt: skip
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_figures_are_drawn():
+    table = heuristic_core.subnetworks("mnli")
+    figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.8))
+    heuristic_figures.dots(axes[0, 0], table[table["target_sparsity"] == 0.5])
+    assert [tick.get_text() for tick in axes[0, 0].get_xticklabels()][:2] == ["MNLI", "SO-Swap"]
+    heuristic_figures.bars(axes[0, 1], heuristic_core.differing())
+    assert [tick.get_text() for tick in axes[0, 1].get_xticklabels()] == ["seed 43", "seed 46", "seed 49"]
+    heuristic_figures.over_sparsity(axes[1, 0], heuristic_core.by_sparsity("qqp"))
+    figure.canvas.draw()
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
+    heuristic_figures.training(axes, heuristic_core.effective_sizes("qqp"))
+    assert_readable(heuristic_figures.legend(figure))
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_dots_and_lines_are_named_once_and_only_outer_panels_have_a_label():
+    figure, axes = plt.subplots(2, 2, figsize=(7, 4), sharey=True)
+    for ax in axes.flat:
+        heuristic_figures.dots(ax, accuracies(["in domain", "Prep"]))
+    assert_readable(heuristic_figures.legend(figure))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pruned networks", "full network"]
+    assert [ax.get_ylabel() for ax in axes.flat] == ["accuracy", "", "accuracy", ""]
+
+
+KINDS = ("constituent_cn_adverb", "subsequence_se_PP_on_obj", "in domain", "lexical_overlap_ln_subject-object_swap",
+         "constituent_ce_adverb", "lexical_overlap_le_passive", "lexical_overlap_ln_passive")  # fmt: skip
+
+
+@pytest.mark.usefixtures("paper_style")
+@pytest.mark.parametrize("names", [KINDS, KINDS[::-1]])
+def test_subcases_stand_in_one_order_and_have_names_that_can_be_read(names):
+    figure = heuristic_figures.every_subcase(accuracies(names))
+    found = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert found == ["in domain", "entailed: the heuristic is right", "lexical overlap: passive",
+                     "subsequence: PP on object", "constituent: adverb", "not entailed: the heuristic is wrong",
+                     "lexical overlap: passive", "lexical overlap: subject-object swap (SO-Swap)",
+                     "constituent: adverb (Adverb)"]  # fmt: skip
+    assert_readable(figure)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_all_30_subcases_of_the_paper_are_drawn():
+    published = heuristic_core.subnetworks("mnli", every_subcase=True).rename(columns={"evaluation_set": "set"})
+    figure = heuristic_figures.every_subcase(published)
+    found = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert len(found) == 34 and found[:2] == ["MNLI matched", "MNLI mismatched"]
+    assert found.index("not entailed: the heuristic is wrong") == 18
+    assert_readable(figure)
+
+
+def by_sparsity(names) -> pd.DataFrame:
+    """The whole network, then means of two sparsities with a range, the same for all sets."""
+    return pd.DataFrame({"name": name, "sparsity": sparsity, "mean": mean, "min": low, "max": high} for name in names
+                        for sparsity, mean, low, high in ((0, 0.9, 0.9, 0.9), (0.2, 0.8, 0.5, 0.9),
+                                                          (0.5, 0.4, 0.1, 0.6)))  # fmt: skip
+
+
+def ranges(ax) -> list[list[float]]:
+    """[x, low, high] of every bar of range."""
+    return [[bar[0][0], bar[0][1], bar[1][1]] for lines in ax.collections for bar in lines.get_segments()]
+
+
+def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
+    _, ax = plt.subplots()
+    heuristic_figures.over_sparsity(ax, by_sparsity(["in domain", "SO-Swap", "Prep"]))
+    places = np.array([line.get_xdata() for line in ax.lines])
+    assert (np.diff(places, axis=0) > 0).all() and np.abs(places - [0, 20, 50]).max() < 5
+    assert [line.get_marker() for line in ax.lines] == ["o", "s", "^"]
+    found = np.array(ranges(ax)).reshape(3, 3, 3)
+    assert (found[:, :, 0] == places).all() and (found[:, 0, 1] == found[:, 0, 2]).all()  # the whole one has no range
+    assert (found[:, 1, 1:] == [0.5, 0.9]).all()
+    plt.close("all")
+
+
+@pytest.mark.usefixtures("paper_style")
+@pytest.mark.parametrize("names", [OWN[:10], ("in domain", "Prep", "constituent_cn_disjunction", "entailed")])
+def test_a_panel_for_every_heuristic_and_one_legend(names):
+    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, by_sparsity(names))
+    own = ["lexical overlap", "subsequence", "constituent", "entailed"]
+    assert {ax.get_title() for ax in figure.axes} == (set(own) if len(names) == 10 else set(own) - {"subsequence"})
+    assert all("in domain" in ax.get_legend_handles_labels()[1] for ax in figure.axes)
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == sorted(names)
+    assert_readable(figure)
+    questions = ["in domain", "PAWS (adv.)", "entailed"]
+    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, by_sparsity(questions))
+    assert [ax.get_title() for ax in figure.axes] == ["PAWS (adv.)", "entailed"]
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_what_is_learned_at_the_same_time_is_seen_in_lines_of_different_width():
+    table = pd.DataFrame({"name": name, "step": step, "accuracy": 1.0} for name in OWN[:10] for step in range(3))
+    figure = heuristic_figures.by_heuristic(heuristic_figures.learning, table)
+    assert_readable(figure)
+    for ax in figure.axes:
+        lines = sorted(ax.lines, key=lambda line: line.get_zorder())
+        assert (np.diff([line.get_linewidth() for line in lines]) < 0).all() and lines[-1].get_label() == "in domain"
+
+
+def test_effective_sizes_have_their_range_and_accuracies_none():
+    sizes = pd.DataFrame({"step": step, "domain": domain, "accuracy": 0.8, "effective_size": 0.7, "size_min": 0.5,
+                          "size_max": 0.9, "smallest_possible": 0.5}
+                         for step in (100, 200, 900) for domain in DOMAINS)  # fmt: skip
+    _, axes = plt.subplots(1, 2)
+    heuristic_figures.training(axes, sizes)
+    assert {(low, high) for _, low, high in ranges(axes[1])} == {(0.5, 0.9)}
+    assert {(low, high) for _, low, high in ranges(axes[0])} == {(0.8, 0.8)}
+    assert len({x for x, _, _ in ranges(axes[1])}) == 3 * len(DOMAINS)
+    plt.close("all")
