@@ -8,8 +8,6 @@ Several runs of one recipe can be stacked and trained at once. Their loss is the
 parameter has the runs as its first dimension; nothing flows from one run to another.
 """
 
-import hashlib
-import json
 import math
 import multiprocessing
 import sys
@@ -27,11 +25,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.settings import Compute
-from subnet_utils.store import StoreError, load_tensors, note, save_tensors
+from subnet_utils.store import note
 
-CHECKPOINT_SECONDS = 10.0
-"""A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
 REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
@@ -84,7 +81,7 @@ class Recipe:
 
 @dataclass
 class Progress:
-    """Where a run stands: all that, with the tensors, a checkpoint must hold."""
+    """Where a run stands: all that, with the tensors, its `Checkpoint` must hold."""
 
     epoch: int = 0
     best_loss: float | list[float] = math.inf
@@ -122,8 +119,9 @@ def fit(
     some epochs among it. checkpoint: a file to resume from and write to; one that is damaged or was written by another
     run is not used, and a line says so. about: what tells this run from others besides its recipe and its parameters'
     shapes, as JSON. stop_after: epochs after which to pause, with a checkpoint from which a call without it goes on as
-    if there had been no pause. Raises TrainingDiverged when a loss
-    or a parameter is not finite, ValueError for a patience without `validate`.
+    if there had been no pause.
+
+    Raises TrainingDiverged when a loss or a parameter is not finite, ValueError for a patience without `validate`.
     """
     if (rehearsal := REHEARSAL.get()) is not None:
         parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after}
@@ -132,9 +130,8 @@ def fit(
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     optimizer = _optimizer(parameters, recipe)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
-    run = _run(parameters, recipe, about)
-    state = _resume(checkpoint, parameters, best, optimizer, run, label) or Progress()
-    saved, pause = time.monotonic(), CHECKPOINT_SECONDS
+    saved = Checkpoint(checkpoint, parameters, best, optimizer, {"recipe": asdict(recipe), "about": about})
+    state = Progress(**saved.resume(label))
     last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
@@ -145,15 +142,10 @@ def fit(
             row.update(observe(state.epoch) if observe else {})
             _require_finite("the validation loss", row.get(recipe.judged_by, 0.0), state, optimizer, label)
             _note(state, row, parameters, best, recipe)
-            if checkpoint is not None and time.monotonic() - saved >= pause:
-                before = time.monotonic()
-                _save(checkpoint, state, parameters, best, optimizer, run)
-                saved = time.monotonic()
-                # saving takes a twentieth of the time at most
-                pause = CHECKPOINT_SECONDS * max(1.0, 2 * (saved - before))
+            saved.save_if_due(state)
             advance(row)
-    if stop_after is not None and checkpoint is not None:
-        _save(checkpoint, state, parameters, best, optimizer, run)
+    if stop_after is not None:
+        saved.save(state)
     if recipe.patience is not None:
         _copy(best, parameters)
     note(epochs=state.epoch)
@@ -281,64 +273,3 @@ def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor], runs: Tens
             tensor.copy_(source[name])
         else:
             tensor[runs.to(tensor.device)] = source[name]
-
-
-def _save(path: Path, state: Progress, parameters, best, optimizer: torch.optim.Optimizer, run: dict[str, Any]) -> None:
-    """Write the full state to one file, with a digest of all that it holds in the header."""
-    tensors = {f"now/{name}": tensor for name, tensor in parameters.items()}
-    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
-    for name, parameter in parameters.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"adam/{name}/{key}"] = torch.as_tensor(value)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = json.dumps({"run": run, "progress": asdict(state)})
-    save_tensors(path, tensors, {"header": header, "digest": _digest(tensors, header)})
-
-
-def _resume(
-    path: Path | None, parameters, best, optimizer: torch.optim.Optimizer, run: dict[str, Any], label: str
-) -> Progress | None:
-    """Load a checkpoint if there is an intact one of this run; None to start from the beginning."""
-    if path is None or not path.exists():
-        return None
-    try:
-        tensors, progress = _read(path, run)
-    except StoreError as error:
-        print(f"{label}: checkpoint not used, starting over: {error}", file=sys.stderr, flush=True)
-        return None
-    for target, prefix in ((parameters, "now"), (best, "best")):
-        _copy({name: tensors[f"{prefix}/{name}"] for name in target}, target)
-    for name, parameter in parameters.items():
-        found = {k.rsplit("/", 1)[1]: v for k, v in tensors.items() if k.startswith(f"adam/{name}/")}
-        if found:  # a parameter that never had a gradient has no Adam state
-            optimizer.state[parameter] = {key: value.to(parameter.device, copy=True) for key, value in found.items()}
-    return progress
-
-
-def _read(path: Path, run: dict[str, Any]) -> tuple[dict[str, Tensor], Progress]:
-    """A checkpoint's tensors and progress. Raises StoreError if it is damaged or belongs to another run."""
-    tensors, metadata = load_tensors(path)
-    if metadata.get("digest") != _digest(tensors, metadata.get("header", "")):
-        raise StoreError(f"{path} does not match its digest")
-    header = json.loads(metadata["header"])
-    if header["run"] != run:
-        raise StoreError(f"{path} was written by another run: its recipe, its parameters or its subject differ")
-    return tensors, Progress(**header["progress"])
-
-
-def _run(parameters: Mapping[str, Tensor], recipe: Recipe, about: Any) -> dict[str, Any]:
-    """What tells a run from another one: two that differ here must not share a checkpoint.
-
-    As it will be read again: JSON has no tuples, and the seeds of several runs are one.
-    """
-    shapes = {name: list(tensor.shape) for name, tensor in parameters.items()}
-    return json.loads(json.dumps({"recipe": asdict(recipe), "shapes": shapes, "about": about}))
-
-
-def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
-    """SHA-256 of the header and of names, types, shapes and bytes of the tensors: all that a flipped bit can change."""
-    digest = hashlib.sha256(header.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -27,10 +27,10 @@ from tests import micro
 
 RUN = """
 import sys
-from subnet_utils import break_it_down, training
+from subnet_utils import break_it_down, checkpoints
 from subnet_utils.lab import Lab
 from tests import micro
-training.CHECKPOINT_SECONDS = 0.0
+checkpoints.SECONDS = 0.0
 study = micro.study(precision="float32")
 lab = Lab.open(study | {"experiments": study["experiments"][:1], "vit_search": None}, sys.argv[1])
 break_it_down.effects(lab)

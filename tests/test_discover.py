@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from subnet_utils import training
+from subnet_utils import checkpoints
 from subnet_utils.evaluation import score_model
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
@@ -120,7 +120,7 @@ def family(request) -> str:
 
 @pytest.fixture
 def every_epoch(monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
 
 
 # -- what it finds -----------------------------------------------------------------------------------------------------

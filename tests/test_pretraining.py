@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from torchvision.transforms.v2 import functional as theirs
 from transformers import BertConfig, BertForMaskedLM
 
-from subnet_utils import stimuli, training
+from subnet_utils import checkpoints, stimuli, training
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.language import PADDING
 from subnet_utils.pretraining import pretrain, spec, start_from
@@ -315,7 +315,7 @@ def test_simclr_learns_to_tell_images_apart(images):
 
 
 def test_simclr_depends_on_the_seed_alone_and_resumes_to_the_same_bits(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
     torch.manual_seed(77)
     before = torch.get_rng_state()
     model, history = contrast(images)
@@ -468,7 +468,7 @@ def test_masked_language_model_learns_and_leaves_the_pooler_alone(filled):
 
 
 def test_masked_language_model_depends_on_the_seed_alone_and_resumes_to_the_same_bits(filled, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
     torch.manual_seed(77)
     before = torch.get_rng_state()
     with pytest.raises(Stopped):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from subnet_utils import training, workers
+from subnet_utils import checkpoints, training, workers
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.settings import Compute
 from subnet_utils.store import Store, load_tensors, save_tensors
@@ -74,7 +74,7 @@ def scalar(start: float = 0.0) -> dict[str, Tensor]:
 
 @pytest.fixture
 def every_epoch(monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ LONG = Recipe(0.01, 150, seed=1, patience=150)
 
 def train_and_report(path: Path, epochs: Connection) -> None:
     """In a process of its own: train with checkpoints after every epoch, and send the number of each."""
-    training.CHECKPOINT_SECONDS = 0.0
+    checkpoints.SECONDS = 0.0
 
     def observe(epoch: int) -> dict[str, float]:
         epochs.send(epoch)

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from subnet_utils import training
+from subnet_utils import checkpoints
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
@@ -195,7 +195,7 @@ def test_training_ends_when_nothing_can_be_better(donor):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(donor, found, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
     made = [transplant(donor, network(1), found, carried=True, frozen=True), untransferred(network(2))]
     errors = [[0.5, 0.5], [0.2, 0.6], [0.3, 0.4], [0.2, 0.5]]
     whole, history, _ = train(made, patience=4, errors=errors, dropout=0.2)

@@ -261,7 +261,7 @@ def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs
     whole, again, other = (prune(make("bert"), inputs, seed=seed, schedule=schedule) for seed in (0, 0, 1))
     assert all(torch.equal(whole.scores[name], again.scores[name]) for name in whole.scores)
     assert not torch.equal(whole.scores["heads"], other.scores["heads"])
-    monkeypatch.setattr("subnet_utils.training.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("subnet_utils.checkpoints.SECONDS", 0.0)
     taken = []
 
     def die(*args):
