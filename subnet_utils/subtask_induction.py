@@ -282,7 +282,8 @@ def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
 def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
     """What a figure of Figures 8 to 10 shows: the subnetworks, where they were found, and their new tasks."""
     moves = (rows.iloc[0] for _, rows in panels)
-    return "; ".join(f"{one.subtask}, found in {one.source}, moved to {one.target}" for one in moves) + "."
+    text = "; ".join(f"{one.subtask}, found in {one.source}, moved to {one.target}" for one in moves)
+    return text.replace("^2", "²").replace("^3", "³") + "."
 
 
 def chance(lab: Lab, computation: str) -> float:

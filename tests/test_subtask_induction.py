@@ -187,6 +187,7 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
         8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
     }  # fmt: skip
+    assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab."
 
 
 @pytest.mark.usefixtures("paper_style")
