@@ -27,6 +27,12 @@ def short(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".replace("0.", ".", 1)
 
 
+def with_interval(row: pd.Series) -> str:
+    """.08 [.05, .12]."""
+    mean = row["advantage"] if "advantage" in row else row["ahead"]
+    return f"{short(mean)} [{short(row['low'])}, {short(row['high'])}]"
+
+
 def finding(beginning: str, folder: Path = LAPTOP, *, row: int = 0) -> pd.Series:
     """A row, the first one, whose statistic begins so."""
     table = pd.read_csv(folder / "core_own_findings.csv")
@@ -94,6 +100,48 @@ def test_real_pairs_are_those_of_their_tables():
     assert f"costs {100 * at_once:.0f} points in domain and eight others {short(100 * others, 1)}" in paragraph
 
 
+def answer(question: str) -> tuple[str, str]:
+    """The paper's answer and ours in the table of the README's results."""
+    return tuple(cell.strip() for cell in readme(f"| {question}").strip("| ").split(" | ")[1:])
+
+
+def test_answers_at_a_glance_are_those_of_the_tables():
+    effects = pd.read_csv(LAPTOP / "figure_4_values.csv").set_index("network")
+    alone, without = effects.loc["subnetwork"], effects.loc["ablated"]
+    assert answer("Do subnetworks solve") == (
+        f"{(alone['paper'] > 0.05).sum()} of {len(alone)}",
+        f"{(alone['ours'] > 0.05).sum()} of {len(alone)}, {alone['decisive'].sum()} of them beyond doubt",
+    )
+    paper, ours = without["paper"] < -0.05, without["ours"] < -0.05
+    assert answer("Does the network lose") == (
+        f"{paper.sum()} of {len(without)} by more than .05",
+        f"{ours.sum()} of {len(without)}, among them {(paper & ours).sum()} of the paper's {paper.sum()}",
+    )
+    starts = pd.read_csv(LAPTOP / "by_start.csv")
+    side = starts["network"].map({"subnetwork": 1, "ablated": -1})
+    for who, text in zip(("paper", "ours"), answer("Are the effects larger"), strict=True):
+        larger = side * starts[f"{who}_pretrained"] > side * starts[f"{who}_scratch"]
+        count = larger.groupby(starts["family"]).agg(["sum", "size"])
+        language, vision = (f"{row['sum']} of {row['size']}" for _, row in count.iterrows())
+        assert text == f"language {language}, vision {vision}"
+    overlap = pd.read_csv(LAPTOP / "overlap_claim.csv")
+    assert (overlap["lower"] == overlap["layers"]).all()
+    assert f"in all {len(overlap)} networks and tasks, and in every layer" in answer("Is overlap larger")
+    gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
+    assert f"by {with_interval(gaps.loc['text'])} more than a random one" in answer("Does a subnetwork teach")[1]
+    ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"])
+    row = ahead.loc["resnet_4x16", "shape_bias", "random"]
+    assert f"shape bias +{with_interval(row)} over a random one" in answer("And does it teach")[1]
+    wide = finding("20% sparsity: spread over seeds, out of domain")
+    assert answer("Do pruned networks") == (
+        f"spread over seeds {wide['paper_value']:.0f} times that in domain",
+        f"{wide['our_value']:.0f} times (p = {short(wide['p'], 4)})",
+    )
+    core = finding("heads in all")
+    ours = f"{core['our_value']:.0f} of 32 (by chance {by_chance(core)})"
+    assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", ours)
+
+
 def test_verdicts_are_counted_as_the_tables_have_them():
     scratch, pretrained = (pd.read_csv(LAPTOP / f"{name}_values.csv") for name in ("figure_4", "pretrained"))
     agree = scratch[scratch["verdict"] == "agrees"]
@@ -156,3 +204,43 @@ def test_permutation_tests_are_those_of_the_tables():
     corrected = f"{short(lowest['p_bh'].max(), 3)} after Benjamini and Hochberg and {short(lowest['p_holm'].max())}"
     assert corrected in text
     assert f"of the {len(masks)} masks by themselves {(masks['p'] <= 0.05).sum()} stand out" in text
+
+
+def test_the_arithmetic_is_that_of_the_tables():
+    text = readme("Can a subnetwork teach another network?")
+    accuracies = pd.read_csv(LAPTOP / "induction_accuracies.csv")
+    main = accuracies[(accuracies["source"] == "a+ab") & (accuracies["target"] == "a^2+ab")]
+    mean = main.groupby("condition")["mean"].mean().map(short)
+    assert f"with a mean test accuracy of {mean['subnetwork']} over 50 to 1600 rows" in text
+    assert f"one trained from scratch {mean['scratch']}." in text and set(main["samples"]) >= {50, 1600}
+    assert f"alone they reach {mean['embed_only']} already, a random subnetwork {mean['random']}:" in text
+    gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
+    assert "+" + with_interval(gaps.loc["text"]).replace("[", "(95% interval [") in text
+    assert f"({with_interval(gaps.loc['strict'])})" in text
+    sizes = pd.read_csv(LAPTOP / "induction_table_3.csv").query("subtask == 'ab'")["ours"]
+    assert f"{100 * sizes.min():.0f} to {100 * sizes.max():.0f}% of the attention and MLP matrices" in text
+    ablations = pd.read_csv(LAPTOP / "induction_ablations.csv").query("subtask == 'ab'")
+    two, four = (ablations["whole_network"] - ablations["ablated"]) / ablations["whole_network"]
+    assert f"costs {two:.0%} and {four:.0%} of the accuracy" in text
+    for column in ("ablated", "random_ablated"):
+        assert " and ".join(ablations[column].map(short)) in text
+
+
+def test_the_shape_bias_is_that_of_the_tables():
+    text = readme("Can it teach a network to see shape?")
+    table = pd.read_csv(LAPTOP / "shape_table_1.csv").query("model == 'resnet_4x16'")
+    values = table.set_index(["network", "measure"])["ours"]
+    bias = values.xs("shape_bias", level="measure").map(short)
+    assert f"(shape bias {bias['base']})" in text and f"it raises the shape bias to {bias['subnetwork']}." in text
+    controls = f"give {bias['embed_only']}, a random subnetwork {bias['random']} and training from scratch"
+    assert f"{controls} {bias['scratch']}," in text
+    pooled = values.xs("pooled", level="measure")
+    assert (
+        f"gets {pooled['mask']:.0%} of mean-pooled images right, where the whole network gets {pooled['base']:.0%}"
+        in text
+    )
+    assert f"({short(pooled['mixture'])} against {short(pooled['subnetwork'])})" in text
+    ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"]).loc["resnet_4x16"]
+    assert f"(+{with_interval(ahead.loc['shape_bias', 'random'])} over the random one, " in text
+    assert f"{with_interval(ahead.loc['shape_bias', 'embed_only'])} over what comes along" in text
+    assert f"(+{with_interval(ahead.loc['pooled', 'random'])})" in text
