@@ -126,7 +126,8 @@ def legend(figure: Figure, *, probes: bool = False, stars: bool = False) -> Figu
         handles += [_handle(Condition("0.3", None, name), marker="o", mec="0.3", mfc=fill) for name, fill in fills]
     handles.append(_handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5))
     handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
-    columns = max(2, int(figure.get_figwidth() / 1.4))
+    rows = -(-len(handles) // max(2, int(figure.get_figwidth() / 1.4)))
+    columns = -(-len(handles) // rows)  # no row of one name below a full one
     look = {"columnspacing": 1.2, "handletextpad": 0.3, "title": STARS if stars else None}
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
     return figure
