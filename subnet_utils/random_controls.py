@@ -70,6 +70,22 @@ def ablations(lab: Lab) -> pd.DataFrame:
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 
+def mean_ablations(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of `ablations` over the base models that learned their task, of each its masks' mean: a row per ablation.
+
+    Columns: what identifies the subroutine, ablation, n_bases, target_accuracy, other_accuracy, difference. A task
+    that no base model learned has no row.
+    """
+    of = [*GROUP[:3], "number", GROUP[3], "ablation"]
+    values = ["target_accuracy", "other_accuracy", "difference"]
+    learned = table[table["base_accuracy"] >= LEARNED]
+    bases = learned.groupby([*of, "base_model"], sort=False, dropna=False)[values].mean()
+    groups = bases.groupby(level=of, sort=False, dropna=False)
+    means = groups.mean()
+    means.insert(0, "n_bases", groups.size())
+    return means.reset_index()
+
+
 def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     """How unusual each ablation is among those of random subnetworks of its size: a row per mask and kind.
 

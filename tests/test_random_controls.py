@@ -275,6 +275,22 @@ def test_ablation_by_zeros_is_the_ablated_model(lab):
     assert table.groupby("ablation").size().to_dict() == {name: len(zeros) for name in ("zeros", "replaced", "mean")}
 
 
+def test_means_of_ablations_are_over_the_bases_that_learned():
+    about = {"model": "tiny", "paper_model": "resnet50", "task": "inside-number", "number": "", "subroutine": "inside"}
+    runs = pd.DataFrame([
+        about | {"ablation": kind, "base_model": base, "base_accuracy": accuracy, "target_accuracy": target,
+                 "other_accuracy": 0.9, "difference": max(target, 0.25) - 0.9}
+        for kind, shift in (("zeros", 0.0), ("mean", 0.1))
+        for base, accuracy, target in (("0", 0.95, 0.2 + shift), ("0", 0.95, 0.4 + shift), ("1", 1.0, 0.5 + shift),
+                                       ("2", 0.8, 0.9))
+    ])  # fmt: skip
+    means = random_controls.mean_ablations(runs).set_index("ablation")
+    assert list(means.index) == ["zeros", "mean"] and means["n_bases"].tolist() == [2, 2]
+    assert means["target_accuracy"].tolist() == pytest.approx([0.4, 0.5])
+    assert means.loc["zeros", "difference"] == pytest.approx(((0.25 + 0.4) / 2 + 0.5) / 2 - 0.9)
+    assert random_controls.mean_ablations(runs.assign(base_accuracy=0.5)).empty
+
+
 @pytest.mark.parametrize(
     ("stars", "p", "ours", "paper", "verdict"),
     [

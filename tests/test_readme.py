@@ -109,13 +109,15 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     effects = pd.read_csv(LAPTOP / "figure_4_values.csv").set_index("network")
     alone, without = effects.loc["subnetwork"], effects.loc["ablated"]
     assert answer("Do subnetworks solve") == (
-        f"{(alone['paper'] > 0.05).sum()} of {len(alone)}",
-        f"{(alone['ours'] > 0.05).sum()} of {len(alone)}, {alone['decisive'].sum()} of them beyond doubt",
+        f"{(alone['paper'] > 0.05).sum()} of {len(alone)} (of the 20 that we cover)",
+        f"{(alone['ours'] > 0.05).sum()} of {len(alone)} by their means; "
+        f"in {(alone['ours_low'] > 0).sum()} the interval over base models excludes 0",
     )
     paper, ours = without["paper"] < -0.05, without["ours"] < -0.05
     assert answer("Does the network lose") == (
         f"{paper.sum()} of {len(without)} by more than .05",
-        f"{ours.sum()} of {len(without)}, among them {(paper & ours).sum()} of the paper's {paper.sum()}",
+        f"{ours.sum()} of {len(without)} by more than .05, among them {(paper & ours).sum()} of the paper's "
+        f"{paper.sum()}; in {(ours & (without['ours_high'] < 0)).sum()} the interval excludes 0",
     )
     starts = pd.read_csv(LAPTOP / "by_start.csv")
     side = starts["network"].map({"subnetwork": 1, "ablated": -1})
@@ -123,19 +125,22 @@ def test_answers_at_a_glance_are_those_of_the_tables():
         larger = side * starts[f"{who}_pretrained"] > side * starts[f"{who}_scratch"]
         count = larger.groupby(starts["family"]).agg(["sum", "size"])
         language, vision = (f"{row['sum']} of {row['size']}" for _, row in count.iterrows())
-        assert text == f"language {language}, vision {vision}"
+        assert f"language {language}, vision {vision}" in text
     overlap = pd.read_csv(LAPTOP / "overlap_claim.csv")
     assert (overlap["lower"] == overlap["layers"]).all()
-    assert f"in all {len(overlap)} networks and tasks, and in every layer" in answer("Is overlap larger")
+    lower, layers = overlap[["lower_by_chance", "layers_by_chance"]].sum()
+    text = f"in every layer of all {len(overlap)} models and tasks; relative to chance in {lower} of {layers} layers"
+    assert text in answer("Is overlap larger")[1]
     gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
     assert f"by {with_interval(gaps.loc['text'])} more than a random one" in answer("Does a subnetwork teach")[1]
     ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"])
     row = ahead.loc["resnet_4x16", "shape_bias", "random"]
     assert f"shape bias +{with_interval(row)} over a random one" in answer("And does it teach")[1]
-    wide = finding("20% sparsity: spread over seeds, out of domain")
+    wide, sparser = (finding(f"{share}% sparsity: spread over seeds, out of domain") for share in (20, 50))
+    paper, ours = ([row[f"{who}_value"] for row in (wide, sparser)] for who in ("paper", "our"))
     assert answer("Do pruned networks") == (
-        f"spread over seeds {wide['paper_value']:.0f} times that in domain",
-        f"{wide['our_value']:.0f} times (p = {short(wide['p'], 4)})",
+        f"spread over seeds {paper[0]:.0f} times that in domain, at 70% sparsity {paper[1]:.1f} times",
+        f"{ours[0]:.0f} times (p = {short(wide['p'], 4)}), at higher sparsity {ours[1]:.0f} times",
     )
     core = finding("heads in all")
     ours = f"{core['our_value']:.0f} of 32 (by chance {by_chance(core)})"
@@ -146,7 +151,7 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     scratch, pretrained = (pd.read_csv(LAPTOP / f"{name}_values.csv") for name in ("figure_4", "pretrained"))
     agree = scratch[scratch["verdict"] == "agrees"]
     text = readme("At laptop scale")
-    assert f"{len(agree)} of the {len(scratch)} effects of Figures 4 and 6 agree with the paper" in text
+    assert f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with it" in text
     assert f"in {agree['decisive'].sum()} of them the interval is narrow enough" in text
     open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
     assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
@@ -181,16 +186,32 @@ def test_effects_that_grow_by_pretraining_are_counted_as_the_table_has_them():
 def test_the_controls_are_judged_as_their_table_says():
     table = pd.read_csv(LAPTOP / "table_12.csv")
     verdicts = pd.concat([table["coefficient_verdict"], table["chi2_verdict"]]).value_counts()
-    judged = f"of the {verdicts['agrees'] + verdicts['differs']} tests of Table 12 that can be judged"
+    judged = (
+        f"Of the {verdicts['agrees'] + verdicts['differs']} tests of Table 12 that can be judged, language and vision"
+    )
     text = readme("Masks over untrained networks")
-    assert f"{judged} {verdicts['agrees']} have the paper's outcome, {verdicts['differs']} have not" in text
+    assert f"{judged} together, {verdicts['agrees']} have the paper's outcome, {verdicts['differs']} have not" in text
+    values = pd.read_csv(LAPTOP / "random_values.csv").query("task == 'number-contact' and network == 'subnetwork'")
+    contact = values[values["subroutine"] == "contact"]
+    ours, paper = (" and ".join(contact[column].map(short)) for column in ("ours", "paper"))
+    assert f"but for contact in number-contact ({ours}, in the paper {paper})" in text
+
+
+def test_means_in_place_of_zeros_cost_what_their_table_says():
+    table = pd.read_csv(LAPTOP / "other_ablations_values.csv").query("ablation == 'mean'")
+    text = readme("The paper has no random subnetworks")
+    language = table[table["model"].str.startswith("bert")]["difference"]
+    assert f"next to nothing is lost in language ({short(language.min())} to {short(language.max())})" in text
+    vision = table[table["task"] == "number-contact"]["difference"].sort_values()
+    assert f"contact of the smaller ResNet ({short(vision.iloc[0])}; the others" in text
+    assert f"the others {short(vision.iloc[-1])} to {short(vision.iloc[1])})" in text
 
 
 def test_permutation_tests_are_those_of_the_tables():
     tests, masks = (pd.read_csv(LAPTOP / f"permutation_tests{of}.csv") for of in ("", "_of_masks"))
     tests, masks = tests[tests["kind"] == "random"], masks[masks["kind"] == "random"]
     lowest = tests[tests["p"] <= 1 / 40 + 1e-9]
-    text = readme("Masks over untrained networks")
+    text = readme("The paper has no random subnetworks")
     assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (p = .025" in text
     others = tests.drop(lowest.index).set_index(["task", "subroutine"])["p"]
     assert set(others.index) == {
