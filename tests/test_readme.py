@@ -111,7 +111,7 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     effects = pd.read_csv(LAPTOP / "figure_4_values.csv").set_index("network")
     alone, without = effects.loc["subnetwork"], effects.loc["ablated"]
     assert answer("Do subnetworks solve") == (
-        f"{(alone['paper'] > 0.05).sum()} of {len(alone)} (of the 20 that we cover)",
+        f"{(alone['paper'] > 0.05).sum()} of {len(alone)} (it has 20, of which we cover these)",
         f"{(alone['ours'] > 0.05).sum()} of {len(alone)} by their means; "
         f"in {(alone['ours_low'] > 0).sum()} the interval over base models excludes 0",
     )
