@@ -253,8 +253,7 @@ def _train(
     """
     sets = [image_set(lab, name) for name in ("train", *more)]
     labels = torch.cat([one.shapes for one in sets])
-    counts = labels.bincount(minlength=len(list(settings_of(lab).data.classes)))
-    weights = (len(labels) / (len(counts) * counts.clamp(min=1))).float().to(lab.device)  # by class, as in the paper
+    weights = _class_weights(labels, len(list(settings_of(lab).data.classes))).to(lab.device)
     held = {"validation": image_set(lab, "validation"), "pooled": image_set(lab, "pooled_validation")}
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -285,12 +284,21 @@ def _train(
         label=f"{label}, seed {seed}",
     )  # fmt: skip
     model.load_state_dict({name: tensor[0] for name, tensor in found.items()}, strict=False)
+    _save_history(history, folder, list(held))
+
+
+def _class_weights(labels: Tensor, classes: int) -> Tensor:
+    """Weights of the loss that make all classes count alike, as in the paper; float32 [classes]."""
+    counts = labels.bincount(minlength=classes)
+    return (len(labels) / (len(counts) * counts.clamp(min=1))).float()
+
+
+def _save_history(history: pd.DataFrame, folder: Path, names: Sequence[str]) -> None:
+    """The history of the one network, with accuracies on the sets of these names in place of errors."""
     flat = history.map(lambda value: value[0] if isinstance(value, list) else value)
-    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in held}
-    save_table(
-        folder / "history.parquet",
-        pd.DataFrame({"epoch": flat["epoch"], "train_loss": flat["train_loss"], **accuracies}),
-    )
+    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in names}
+    table = pd.DataFrame({"epoch": flat["epoch"], "train_loss": flat["train_loss"], **accuracies})
+    save_table(folder / "history.parquet", table)
 
 
 def _rows(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
