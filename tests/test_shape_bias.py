@@ -177,6 +177,8 @@ def train(lab, induced, monkeypatch, folder):
 
 
 def test_the_data_mixture_sees_pooled_images(lab, monkeypatch, tmp_path):
+    # what it needs is made first: the base network and its mask, which ask for sets of their own
+    train(lab, Induced(base_of(lab), "scratch"), monkeypatch, tmp_path / "before")
     asked = []
     whole = image_steps.image_set
     monkeypatch.setattr(image_steps, "image_set", lambda lab, name: asked.append(name) or whole(lab, name))
