@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import cache
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,7 +14,7 @@ from subnet_utils import control_figures, discovery_figures, figures, paper_tabl
 from subnet_utils.break_it_down import split_task
 from subnet_utils.lab import LEARNED
 from subnet_utils.tasks import agreement, shapes
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, sets_of, subroutines_of
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, OddOneOut, sets_of, subroutines_of
 
 TASKS = (*dict.fromkeys(split_task(task)[0] for task in LANGUAGE_TASKS), *VISION_TASKS)
 """In the order of the panels of a figure."""
@@ -26,7 +27,7 @@ PANEL = (2.3, 2.3)
 def four_kinds(task: str) -> Figure:
     """One image of each kind, from (+A, +B) to (-A, -B), as in Figure 1. Those that break the rule are framed."""
     a, b = (name.capitalize() for name in subroutines_of(task))
-    shown = shapes.generate(task, "base", 24, seed=SEED, split="test").odd_one_out()
+    shown = _shown(task, "base")
     figure, axes = plt.subplots(1, 4, figsize=(7, 2.0))
     for kind, (ax, signs) in enumerate(zip(axes, ("++", "−+", "+−", "−−"), strict=True)):
         row = int((shown.kinds == kind).nonzero()[0])
@@ -37,11 +38,14 @@ def four_kinds(task: str) -> Figure:
 
 def sets(task: str, *, names: tuple[str, ...] | None = None) -> Figure:
     """One example of each set of a vision task, the odd one last and framed (Figures 3 and 13 to 15)."""
-    rows = {}
-    for name in names or sets_of(task):
-        example = shapes.generate(task, name, 1, seed=SEED, split="test").odd_one_out()
-        rows[name] = example.items.numpy()
+    rows = {name: _shown(task, name).items[:4].numpy() for name in names or sets_of(task)}
     return discovery_figures.gallery(plt.figure(figsize=(5.2, 1.1 * len(rows))), rows)
+
+
+@cache
+def _shown(task: str, name: str) -> OddOneOut:
+    """Examples of a set, more than are shown: of so many some are of each kind, and drawing fewer takes as long."""
+    return shapes.generate(task, name, 24, seed=SEED, split="test").odd_one_out()
 
 
 def sentences() -> pd.DataFrame:
@@ -89,7 +93,11 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
     groups = _groups(search, ["model", "task", "number", "subroutine"])
     figure, axes = _grid(len(groups), width=2.6, height=2.4)
+    layout = figure.get_layout_engine()
+    figure.set_layout_engine("none")
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
+        for other in axes:
+            other.set_visible(other is ax)  # seaborn draws the whole figure whenever it has made a panel
         learned = group[group["base_accuracy"] >= LEARNED]
         base = (group if learned.empty else learned)["base_model"].iloc[0]
         discovery_figures.search_heatmap(ax, group[group["base_model"] == base], explain=False)
@@ -97,6 +105,9 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
         ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{below}")
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
+    for ax in axes:
+        ax.set_visible(True)
+    figure.set_layout_engine(layout)
     return discovery_figures.search_legend(figure, axes)
 
 

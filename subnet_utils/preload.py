@@ -1,6 +1,5 @@
 """What the server imports that worker processes are copied from: all steps, and all kinds of networks."""
 
-import gc
 from importlib import import_module
 
 from subnet_utils.workers import importing
@@ -11,4 +10,3 @@ with importing():
 
     for _family in models.FAMILIES.values():
         import_module(f"{models.__name__}.{_family}")
-gc.freeze()  # what has been imported is set aside: collections in the workers need not go through it

@@ -169,6 +169,7 @@ def train(lab, induced, monkeypatch, folder):
     """The weights that a condition's training ends with, which no artefact keeps."""
     found, folder = {}, folder / induced.condition
     folder.mkdir(parents=True)
+    induced.spec(lab)  # makes what it starts from, whose votes are to be real ones
     monkeypatch.setattr(
         image_steps, "votes", lambda lab, model: found.update(model.state_dict()) or {"none": torch.ones(1)}
     )

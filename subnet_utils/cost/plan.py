@@ -265,7 +265,7 @@ def _mask(
     first_half = max(1, settings.epochs // 2)
     epochs = first_half if kind == "half" else settings.epochs - first_half * resumed
     own = (data.mask.train, data.mask.validation)
-    others = (data.probe.validation, data.probe.validation, data.base.validation)
+    others = (data.probe.validation,) * len(PROBES)
     work = {"jobs": 1, "epochs": epochs, "steps": epochs * -(-data.mask.train // settings.batch_size)}
     work |= {"items": 2 * 4 * (sum(own) - own[0] + sum(others)), "passes": epochs * 4 * data.mask.train, "networks": 2}
     work |= _evaluated(pool, network, subroutine, start, own, others)

@@ -73,11 +73,7 @@ class Book:
         sources: keys of the artefacts that it shows. Raises ValueError for a name that this notebook already used.
         """
         self._reserve(name)
-        png = _drawn(figure, "png", {"Software": None})
-        layout = figure.get_layout_engine()
-        figure.set_layout_engine("none")  # leaves everything where it is
-        pdf = _drawn(figure, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
-        figure.set_layout_engine(layout)
+        png, pdf = _drawn(figure)
         files = [self._write(f"{name}.png", png), self._write(f"{name}.pdf", pdf)]
         self._add("figure", name, files, caption, paper, sources)
         if "inline" in matplotlib.get_backend():
@@ -172,10 +168,20 @@ def _checked(name: str) -> str:
     return name
 
 
-def _drawn(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, metadata=metadata, bbox_inches="tight")
-    return buffer.getvalue()
+def _drawn(figure: Figure) -> tuple[bytes, bytes]:
+    """The figure as png and as pdf, cut to what is in it. It is laid out once for both."""
+    layout = figure.get_layout_engine()
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # leaves everything where it is
+    box = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
+    unsigned = {"png": ("Software",), "pdf": ("CreationDate", "Creator", "Producer")}
+    files = []
+    for form, names in unsigned.items():
+        files.append(io.BytesIO())
+        figure.savefig(files[-1], format=form, metadata=dict.fromkeys(names), bbox_inches=box)
+    figure.set_layout_engine(layout)
+    png, pdf = (file.getvalue() for file in files)
+    return png, pdf
 
 
 def _show(figure: Figure, png: bytes) -> None:

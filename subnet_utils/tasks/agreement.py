@@ -15,9 +15,10 @@ each other and are singular or plural independently of the rest.
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, starmap
 from string import Formatter
 from typing import Protocol
 
@@ -102,11 +103,10 @@ class Template:
 
     def sentences(self, *, a_plural: bool, b_plural: bool) -> Iterator[str]:
         """All sentences with these numbers of A and B, and both numbers of the attractor if there is one."""
-        slots = self.slots
+        slots, by_place = self.slots, re.sub(r"{\w+}", "{}", self.form)  # twice as fast as by name
         for free_plural in (False, True) if "attractor" in slots else (False,):
             plural = {"A": a_plural, "B": b_plural, "free": free_plural}
-            for words in product(*(self._forms(slot, plural) for slot in slots)):
-                yield self.form.format(**dict(zip(slots, words, strict=True)))
+            yield from starmap(by_place.format, product(*(self._forms(slot, plural) for slot in slots)))
 
     def _forms(self, slot: str, plural: dict[str, bool]) -> list[str]:
         whose, inflect = NUMBERED_SLOTS.get(slot, (None, None))
