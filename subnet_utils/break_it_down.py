@@ -173,7 +173,8 @@ def effects(lab: Lab) -> pd.DataFrame:
 
 def effects_of(lab: Lab, masks: list[Mask]) -> pd.DataFrame:
     """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
-    made = make_all(lab, "effect", measure_effect, masks, "ablations", shared=attrgetter("base"))
+    options = {"shared": attrgetter("base"), "work": attrgetter("stages")}
+    made = make_all(lab, "effect", measure_effect, masks, "ablations", **options)
     return pd.DataFrame(
         about_mask(lab, mask, artefact) | row
         for mask, artefact in zip(masks, made, strict=True)
@@ -278,6 +279,7 @@ def find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ())
     the same ones must be together in a run that goes on after a kill."""
     before = set(found)
     groups = _groups(lab, [mask for mask in masks if mask not in before])
+    groups.sort(key=lambda group: group[0].stages, reverse=True)
     jobs = [(lab, group) for group in groups if _missing(lab, "mask", group)]
     common = {"shared": lambda lab, group: group[0].base}
     run_jobs(find_masks_at_once, jobs, compute=lab.study.compute, label=label, **common)

@@ -5,7 +5,7 @@ scoring above 90%, so accuracy can ride on tiny gaps between logits. The margin 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -61,10 +61,13 @@ def score_both(
     subnetwork: Subnetwork,
     start: str,
     sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]],
+    *,
+    alone: Collection[str] = (),
 ) -> dict[str, dict[str, Score]]:
     """Scores of the subnetwork and the ablated model on several sets: {network: {set: score}}.
 
-    sets: the outputs of the frozen prefix before `start`, and the set they belong to. The hard masks are applied once.
+    sets: the outputs of the frozen prefix before `start`, and the set they belong to; alone: names of those that only
+    the subnetwork is scored on. The hard masks are applied once.
     Raises WrongNetwork if the subnetwork was found in another model, ValueError if it masks weights before `start` or
     if the outputs are of another prefix.
     """
@@ -72,8 +75,11 @@ def score_both(
     early = sorted(subnetwork.masks.keys() - dict(suffix.named_parameters()).keys())
     if early:
         raise ValueError(f"the subnetwork masks '{early[0]}', before stage '{start}'; start where it does")
-    apply: dict[str, Callable] = {"subnetwork": subnetwork.apply, "ablated": subnetwork.ablate}
-    return {name: score_from(masked(model), start, sets) for name, masked in apply.items()}
+    both = {name: pair for name, pair in sets.items() if name not in alone}
+    return {
+        "subnetwork": score_from(subnetwork.apply(model), start, sets),
+        "ablated": score_from(subnetwork.ablate(model), start, both),
+    }
 
 
 def score_from(model: StagedModel, start: str, sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]]) -> dict[str, Score]:

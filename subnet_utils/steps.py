@@ -42,8 +42,6 @@ from subnet_utils.training import Recipe, TrainingDiverged
 HALF_STATE = "state.safetensors"
 ROLES = ("own_task", "target", "other", "compositional")
 """What the sets that a mask is measured on are to it: the task it was trained on, both probe sets, the base's task."""
-SEARCHED = ROLES[:3]
-"""The sets that a search looks at (appendix C): what the base's own task would say is of no use to it."""
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
@@ -57,6 +55,12 @@ class Mask:
     subroutine: str
     point: search.Point
     seed: int
+
+    @property
+    def stages(self) -> int:
+        """Stages of the base from the first masked one on, which are trained: the more, the longer it takes."""
+        stages = self.base.experiment.architecture.stages
+        return len(stages) - stages.index(self.point.start)
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the mask depends on; the base itself among it, so that a base rebuilt elsewhere has masks of its own."""
@@ -138,7 +142,7 @@ def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
     if isinstance(found, TrainingDiverged):
         save_json(folder / "result.json", {"fault": str(found)})
         return
-    rows = _rows(lab, mask, found.subnetwork, "validation", SEARCHED)
+    rows = _validated(lab, mask, found.subnetwork)
     own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
     save_json(folder / "result.json", {"score": _search_score(rows), "own_task_accuracy": own_task})
 
@@ -230,7 +234,7 @@ def _save_discovery(found: Discovery, folder: Path, suffix: str = "") -> None:
 
 def _mask_result(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> dict[str, Any]:
     """Scores on validation data, the search's score, and the mask's size."""
-    rows = _rows(lab, mask, subnetwork, "validation", SEARCHED)
+    rows = _validated(lab, mask, subnetwork)
     counts = {"active": subnetwork.active, "total": subnetwork.total}
     return {"validation": rows, "score": _search_score(rows), **counts}
 
@@ -270,11 +274,24 @@ def columns(scores: dict[str, Score]) -> dict[str, float]:
     return {"difference": float(difference), **accuracies, **margins}
 
 
+def _validated(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> list[dict[str, Any]]:
+    """What a search judges a mask by (appendix C): the subnetwork on the task that it was trained on, and both networks
+    on both probe sets."""
+    return _rows(lab, mask, subnetwork, "validation", ROLES[:3], alone=ROLES[:1])
+
+
 def _rows(
-    lab: Lab, mask: Mask, subnetwork: Subnetwork, split: str, roles: Sequence[str] = ROLES
+    lab: Lab,
+    mask: Mask,
+    subnetwork: Subnetwork,
+    split: str,
+    roles: Sequence[str] = ROLES,
+    *,
+    alone: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Scores of the subnetwork and the ablated model, one row each."""
-    scores = score_both(load_base(lab, mask.base), subnetwork, mask.point.start, sets_for(lab, mask, split, roles))
+    """Scores of the subnetwork and the ablated model, one row each; alone: roles for the subnetwork alone."""
+    sets = sets_for(lab, mask, split, roles)
+    scores = score_both(load_base(lab, mask.base), subnetwork, mask.point.start, sets, alone=alone)
     densities = {"subnetwork": subnetwork.density, "ablated": (~subnetwork).density}
     return [{"network": name, "density": densities[name], **columns(of_sets)} for name, of_sets in scores.items()]
 

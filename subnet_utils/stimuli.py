@@ -1,6 +1,6 @@
 """The data sets of a study, by name: rendered images from the store, sentences from the grammar."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -10,12 +10,14 @@ import torch
 
 from subnet_utils.jobs import run_jobs
 from subnet_utils.settings import Compute, Data
-from subnet_utils.store import Store, key_of, load_tensors, save_tensors
+from subnet_utils.store import Artefact, Store, key_of, save_tensors
 from subnet_utils.study import BaseSearch, Experiment
 from subnet_utils.tasks import agreement, shapes, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
 
 SPLITS = ("train", "validation", "test")
+PART = 500
+"""Examples that are drawn and filed together, so that many workers draw a large set, and a killed run goes on in it."""
 VERSIONS = {"language": 1, "vision": 1}
 """To be raised when a generator draws other stimuli for the same arguments: artefacts made from the old ones are then
 not found."""
@@ -47,20 +49,16 @@ def render(
     *,
     compute: Compute,
 ) -> None:
-    """Render the images that the following jobs will ask for, many sets at a time; language needs no preparation."""
+    """Render the images that the following jobs will ask for, many parts at a time; language needs no preparation."""
     jobs = {}
     for experiment, task in pairs:
         wanted = product(sets(task), SPLITS) if task not in LANGUAGE_TASKS else ()
         for set_name, split in wanted:
-            spec = image_spec(experiment.data, task, set_name, split)
-            if spec["n"] and store.find("stimuli", spec) is None:
-                jobs[key_of("stimuli", spec)] = (store, experiment, task, set_name, split)  # models may share a set
+            for part in image_parts(experiment.data, task, set_name, split):
+                if store.find("stimuli", part) is None:
+                    jobs[key_of("stimuli", part)] = (store, part)  # models may share a set
     if jobs:
-        run_jobs(_render, list(jobs.values()), compute=compute, label="stimuli")
-
-
-def _render(*job: Any) -> None:
-    load(*job)
+        run_jobs(rendered, list(jobs.values()), compute=compute, label="stimuli")
 
 
 @lru_cache(maxsize=64)
@@ -70,22 +68,32 @@ def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | N
     return sample.encode(tokenization.tokenizer(folder))
 
 
-def image_spec(data: Data, task: str, set_name: str, split: str) -> dict[str, Any]:
-    """What a set of images depends on; `n` examples of it."""
+def image_parts(data: Data, task: str, set_name: str, split: str) -> list[dict[str, Any]]:
+    """What each part of a set of images depends on: `n` examples, in parts other than the first one `first` and up."""
     n = size_of(data, set_name, split)
-    return {"task": task, "set": set_name, "split": split, "n": n, **sampling(task, data)}
+    spec = {"task": task, "set": set_name, "split": split, **sampling(task, data)}
+    return [spec | {"n": min(PART, n - first)} | ({"first": first} if first else {}) for first in range(0, n, PART)]
+
+
+def rendered(store: Store, part: Mapping[str, Any]) -> Artefact:
+    """One part of a set of images: drawings, palettes and kinds."""
+
+    def build(folder: Path) -> None:
+        options = {"seed": part["data_seed"], "split": part["split"], "resolution": part["resolution"]}
+        made = shapes.generate(part["task"], part["set"], part["n"], first=part.get("first", 0), **options)
+        tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
+        save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
+
+    return store.make("stimuli", part, build)
 
 
 @lru_cache(maxsize=6)  # a mask needs five sets; at the paper's size the largest of them takes 2 GB
 def _images(store: Store, data: Data, task: str, set_name: str, split: str) -> OddOneOut:
-    n = size_of(data, set_name, split)
-
-    def build(folder: Path) -> None:
-        made = shapes.generate(task, set_name, n, seed=data.seed, split=split, resolution=data.resolution)
-        tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
-        save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
-
-    artefact = store.make("stimuli", image_spec(data, task, set_name, split), build)
-    tensors, _ = load_tensors(artefact.path / "stimuli.safetensors")
-    items = torch.from_numpy(shapes.rgb(tensors["index"].numpy(), tensors["palette"].numpy()))
-    return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), tensors["kinds"])
+    n, kinds = size_of(data, set_name, split), []
+    items = torch.empty(4 * n, 3, data.resolution, data.resolution, dtype=torch.uint8)
+    for number, part in enumerate(image_parts(data, task, set_name, split)):
+        tensors = rendered(store, part).tensors("stimuli")
+        colored = items[4 * PART * number :][: len(tensors["index"])].numpy()
+        shapes.rgb(tensors["index"].numpy(), tensors["palette"].numpy(), out=colored)
+        kinds.append(tensors["kinds"])
+    return OddOneOut(items, torch.arange(4 * n).reshape(n, 4), torch.cat(kinds))

@@ -144,6 +144,9 @@ def test_both_parts_score_as_whole_networks_do(family, where):
             assert found.accuracy == expected.accuracy
             assert (found.loss, found.margin) == pytest.approx((expected.loss, expected.margin), abs=1e-5)
     assert scores["subnetwork"] != scores["ablated"]
+    outputs_of = {name: (outputs(model, data, start), data) for name, data in sets.items()}
+    fewer = score_both(model, subnetwork, start, outputs_of, alone=["1"])
+    assert fewer == {"subnetwork": scores["subnetwork"], "ablated": {"2": scores["ablated"]["2"]}}
     assert fingerprint(model) == before
 
 

@@ -13,7 +13,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.settings import Compute
 from subnet_utils.store import Store, save_json
 from subnet_utils.study import Study, StudyError
-from subnet_utils.tasks import tokenization
+from subnet_utils.tasks import shapes, tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 
@@ -60,7 +60,32 @@ def test_sets_that_models_share_are_rendered_once(tmp_path, monkeypatch):
     monkeypatch.setattr(stimuli, "run_jobs", lambda step, jobs, **_: rendered.extend(jobs))
     stimuli.render(Store(tmp_path), study.pairs(), lambda task: ("base",), compute=study.compute)
     models = {experiment.model for experiment, task in study.pairs() if task == "number-contact"}
-    assert len(models) > 1 and len(rendered) == 3  # train, validation, test
+    assert len(models) > 1 and len(rendered) == 9 + 1 + 1  # parts of 500 of train, validation, test
+
+
+def test_a_large_set_is_drawn_in_parts_of_which_none_is_drawn_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(stimuli, "PART", 50)
+    store, drawn = Store(tmp_path), []
+    experiment = Study.load(micro.study()).experiments[1]
+    sizes = experiment.data.base.model_copy(update={"train": 130})
+    experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"base": sizes})})
+    options = {"seed": experiment.data.seed, "resolution": experiment.data.resolution}
+    whole = shapes.generate("number-contact", "base", 130, split="train", **options).odd_one_out()
+
+    def generate(task, set_name, n, *, first, **options):
+        drawn.append((options["split"], first, n))
+        return original(task, set_name, n, first=first, **options)
+
+    original = shapes.generate
+    monkeypatch.setattr(shapes, "generate", generate)
+    parts = stimuli.image_parts(experiment.data, "number-contact", "base", "train")
+    stimuli.rendered(store, parts[1])
+    stimuli.render(store, [(experiment, "number-contact")], lambda task: ("base",), compute=Compute(workers=1))
+    assert [(first, n) for split, first, n in drawn if split == "train"] == [(50, 50), (0, 50), (100, 30)]
+    before = list(drawn)
+    data = stimuli.load(store, experiment, "number-contact", "base", "train")
+    assert torch.equal(data.items, whole.items) and torch.equal(data.kinds, whole.kinds)
+    assert torch.equal(data.examples, whole.examples) and drawn == before
 
 
 def test_pruning_zeroes_weights_and_changes_none(lab, pruned):

@@ -182,12 +182,11 @@ def _rendered(wanted: Iterable[Wanted], known: set[str]) -> Iterator[Job]:
 
 
 def _image_sets(wanted: Iterable[Wanted]) -> Iterator[tuple[str, Experiment | BaseSearch, str, int]]:
-    """Key, experiment, task and number of examples of every set of images."""
+    """Key, experiment, task and number of examples of every part of a set of images."""
     for experiment, task, names in wanted:
         for name, split in product(names, stimuli.SPLITS) if task not in LANGUAGE_TASKS else ():
-            spec = stimuli.image_spec(experiment.data, task, name, split)
-            if spec["n"]:
-                yield key_of("stimuli", spec), experiment, task, spec["n"]
+            for part in stimuli.image_parts(experiment.data, task, name, split):
+                yield key_of("stimuli", part), experiment, task, part["n"]
 
 
 def _images_from_scratch(study: Study) -> list[Wanted]:
@@ -267,7 +266,8 @@ def _mask(
     own = (data.mask.train, data.mask.validation)
     others = (data.probe.validation,) * len(PROBES)
     work = {"jobs": 1, "epochs": epochs, "steps": epochs * -(-data.mask.train // settings.batch_size)}
-    work |= {"items": 2 * 4 * (sum(own) - own[0] + sum(others)), "passes": epochs * 4 * data.mask.train, "networks": 2}
+    judged = data.mask.validation + 2 * sum(others)  # own task by the subnetwork, both probes by the ablated model, too
+    work |= {"items": 4 * judged, "passes": epochs * 4 * data.mask.train, "networks": 2}
     work |= _evaluated(pool, network, subroutine, start, own, others)
     return kind, Sort.of(network, start, exact=exact), work, 4 * data.mask.train
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -166,13 +165,11 @@ def _drawn(network: Network) -> Times:
     sizes = data.base.model_copy(update={"validation": CHUNK})  # fewer examples would take as long
     experiment = network.experiment.model_copy(update={"data": data.model_copy(update={"base": sizes})})
     with TemporaryDirectory() as folder:
-        drawing, reading = Path(folder, "drawn"), Path(folder, "read")
-        stimuli.load(Store(drawing), experiment, task, "base", "validation")
-        spec = stimuli.image_spec(experiment.data, task, "base", "validation")
-        noted = Store(drawing).find("stimuli", spec).json("provenance")
-        drawing.rename(reading)  # where this process has not read it yet
+        store = Store(folder)
+        (part,) = stimuli.image_parts(experiment.data, task, "base", "validation")
+        noted = stimuli.rendered(store, part).json("provenance")
         before = both_clocks()
-        stimuli.load(Store(reading), experiment, task, "base", "validation")
+        stimuli.load(store, experiment, task, "base", "validation")
         read = both_clocks() - before
     drawn = np.array([noted["seconds"], noted["cpu_seconds"]])
     return {"items": drawn / (4 * CHUNK), "read": read / (4 * CHUNK)}

@@ -6,12 +6,8 @@ rule and the odd one. What the cells of each rule show, and where that departs f
 `scenes`; which kinds of cells make up a set is in `odd_one_out`.
 """
 
-import multiprocessing
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -25,7 +21,7 @@ from subnet_utils.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
 SPLITS = ("train", "validation", "test")
 MIN_RESOLUTION = 32
 CHUNK = 50
-"""Examples drawn from one random stream; chunks are independent, so that any number of workers may share them."""
+"""Examples drawn from one random stream; chunks are independent, so that a set may be drawn in parts."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +76,24 @@ def _at_least(least: int, **numbers: int) -> None:
 
 
 def generate(
-    task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, workers: int = 1
+    task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, first: int = 0
 ) -> Stimuli:
-    """n examples of one of the 15 sets of vision stimuli.
+    """n examples of one of the 15 sets of vision stimuli, from the `first` one on.
 
-    A pure function of everything but `workers`, the number of processes; the first k of n examples are the same as
-    asking for k. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an unknown task, set
-    or split (naming the nearest one), a resolution below 32 pixels, or a count, seed or number of workers out of range.
+    A pure function of its arguments; the first k of n examples are the same as asking for k, and those from the k-th on
+    the same as with `first=k`. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an
+    unknown task, set or split (naming the nearest one), a resolution below 32 pixels, a number out of range, or a first
+    example that is no multiple of 50, as many as are drawn together.
     """
-    _at_least(1, n=n, workers=workers)
-    make = partial(_stimuli, _Request(task, set_name, seed, split, resolution))
+    _at_least(1, n=n)
+    _at_least(0, first=first)
+    if first % CHUNK:
+        raise ValueError(f"first is {first}; it must be a multiple of {CHUNK}")
+    request = _Request(task, set_name, seed, split, resolution)
     index = np.zeros((4 * n, resolution, resolution), dtype=np.uint8)
     palettes, kinds = [], []
-    for start, stimuli in zip(range(0, 4 * n, 4 * CHUNK), _chunks(make, n, workers), strict=True):
-        part = index[start : start + 4 * CHUNK]
+    for number, start in enumerate(range(0, 4 * n, 4 * CHUNK), first // CHUNK):
+        stimuli, part = _stimuli(request, number), index[start : start + 4 * CHUNK]
         part[:] = stimuli.index[: len(part)]
         palettes.append(stimuli.palette[: len(part)])
         kinds.append(stimuli.kinds[: len(part)])
@@ -107,33 +107,19 @@ def polygons(task: str, set_name: str, n: int, *, seed: int, split: str, resolut
     Raises ValueError as `generate` does.
     """
     _at_least(1, n=n)
-    chunks = _chunks(partial(_scenes, _Request(task, set_name, seed, split, resolution)), n, workers=1)
-    return [cell for scenes in chunks for cell in scenes.polygons()][: 4 * n]
+    request = _Request(task, set_name, seed, split, resolution)
+    return [cell for chunk in range(-(-n // CHUNK)) for cell in _scenes(request, chunk).polygons()][: 4 * n]
 
 
-def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor) -> NDArray:
+def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor, *, out: NDArray | None = None) -> NDArray:
     """Colored cells, uint8 array [m, 3, h, w], from drawings uint8 [m, h, w] and palettes uint8 [m, k, 3].
 
-    Both may be arrays or tensors.
+    Both may be arrays or tensors. out: where to color them.
     """
-    items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8)
+    items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8) if out is None else out
     for item, drawing, colors in zip(items, np.asarray(index), np.asarray(palette), strict=True):
         np.take(colors.T, drawing, axis=1, out=item, mode="clip")  # "raise" would go through a copy, six times slower
     return items
-
-
-def _chunks(make: Callable, n: int, workers: int) -> Iterator:
-    """make(0), make(1), ... in order, enough for n examples, on several processes where there is work for them.
-
-    Processes are spawned, which is safe beside running threads (torch, Jupyter) and the same on every platform.
-    """
-    numbers = range(-(-n // CHUNK))
-    workers = min(workers, len(numbers))
-    if workers == 1:
-        yield from map(make, numbers)
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(make, numbers)
 
 
 def _stimuli(request: _Request, chunk: int) -> Stimuli:
