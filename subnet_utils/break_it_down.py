@@ -332,7 +332,7 @@ def _mask_row(mask: Mask, artefact: Artefact) -> dict[str, Any]:
     return identity(mask.base) | about | (_found(result) if "fault" not in result else dict.fromkeys(FOUND)) | made
 
 
-FOUND = "own_task_accuracy", "subnetwork_difference", "ablated_difference", "score", "active", "total", "density"
+FOUND = "own_task_accuracy", "ablated_difference", "score", "active", "total", "density"
 """Columns that a mask whose training diverged does not have."""
 
 
@@ -340,7 +340,6 @@ def _found(result: dict[str, Any]) -> dict[str, float]:
     validation = {row["network"]: row for row in result["validation"]}
     numbers = (
         validation["subnetwork"]["own_task_accuracy"],
-        validation["subnetwork"]["difference"],
         validation["ablated"]["difference"],
         result["score"],
         result["active"],

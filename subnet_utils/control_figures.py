@@ -325,7 +325,8 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     ax.plot(table["n_bases"], places, "|", ms=8, mew=1.5, color="0.25", label="trained")
     reachable = np.where(beyond, np.nan, bases)
     ax.plot(reachable, places, "o", ms=5, color=color, label="needed for 80% power", clip_on=False)
-    ax.plot(ends[beyond], places[beyond], ">", ms=5.5, mfc="white", mec=color, clip_on=False)
+    if beyond.any():  # an empty line that is not clipped would count as a point in the figure's corner
+        ax.plot(ends[beyond], places[beyond], ">", ms=5.5, mfc="white", mec=color, clip_on=False)
     for place in places[beyond]:
         ax.text(1.03, place, f"> {MOST_BASES}", va="center", size=7.5, transform=ax.get_yaxis_transform())
     ax.set_yticks(places, table["label"])

@@ -17,6 +17,9 @@ from subnet_utils.models.staged import StagedModel
 from subnet_utils.seeds import generator_for
 from subnet_utils.tasks.odd_one_out import OddOneOut, draw, similarity_logits
 
+NETWORKS = "subnetwork", "ablated"
+"""What a mask makes of a network: its subnetwork, and the model without it."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -62,12 +65,12 @@ def score_both(
     start: str,
     sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]],
     *,
-    alone: Collection[str] = (),
+    wanted: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, dict[str, Score]]:
     """Scores of the subnetwork and the ablated model on several sets: {network: {set: score}}.
 
-    sets: the outputs of the frozen prefix before `start`, and the set they belong to; alone: names of those that only
-    the subnetwork is scored on. The hard masks are applied once.
+    sets: the outputs of the frozen prefix before `start`, and the set they belong to; wanted: {network: names of sets},
+    if it is not both networks on all of them. The hard masks are applied once.
     Raises WrongNetwork if the subnetwork was found in another model, ValueError if it masks weights before `start` or
     if the outputs are of another prefix.
     """
@@ -75,10 +78,10 @@ def score_both(
     early = sorted(subnetwork.masks.keys() - dict(suffix.named_parameters()).keys())
     if early:
         raise ValueError(f"the subnetwork masks '{early[0]}', before stage '{start}'; start where it does")
-    both = {name: pair for name, pair in sets.items() if name not in alone}
+    wanted, apply = wanted or dict.fromkeys(NETWORKS, sets), (subnetwork.apply, subnetwork.ablate)
     return {
-        "subnetwork": score_from(subnetwork.apply(model), start, sets),
-        "ablated": score_from(subnetwork.ablate(model), start, both),
+        name: score_from(masked(model), start, {role: sets[role] for role in wanted[name]})
+        for name, masked in zip(NETWORKS, apply, strict=True)
     }
 
 

@@ -7,7 +7,7 @@ specification holds that of its base model and the fingerprint of its weights.
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.evaluation import Score, score_both
+from subnet_utils.evaluation import NETWORKS, Score, score_both
 from subnet_utils.jobs import worker_count
 from subnet_utils.lab import (
     CHECKPOINT,
@@ -42,6 +42,9 @@ from subnet_utils.training import Recipe, TrainingDiverged
 HALF_STATE = "state.safetensors"
 ROLES = ("own_task", "target", "other", "compositional")
 """What the sets that a mask is measured on are to it: the task it was trained on, both probe sets, the base's task."""
+EVERYTHING = dict.fromkeys(NETWORKS, ROLES)
+JUDGED = {"subnetwork": ("own_task",), "ablated": ("target", "other")}
+"""What a search judges a mask by, on validation data (appendix C): network -> roles of the sets it is scored on."""
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
@@ -142,7 +145,7 @@ def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
     if isinstance(found, TrainingDiverged):
         save_json(folder / "result.json", {"fault": str(found)})
         return
-    rows = _validated(lab, mask, found.subnetwork)
+    rows = _rows(lab, mask, found.subnetwork, "validation", JUDGED)
     own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
     save_json(folder / "result.json", {"score": _search_score(rows), "own_task_accuracy": own_task})
 
@@ -234,7 +237,7 @@ def _save_discovery(found: Discovery, folder: Path, suffix: str = "") -> None:
 
 def _mask_result(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> dict[str, Any]:
     """Scores on validation data, the search's score, and the mask's size."""
-    rows = _validated(lab, mask, subnetwork)
+    rows = _rows(lab, mask, subnetwork, "validation", JUDGED)
     counts = {"active": subnetwork.active, "total": subnetwork.total}
     return {"validation": rows, "score": _search_score(rows), **counts}
 
@@ -267,31 +270,21 @@ def sets_for(
 
 
 def columns(scores: dict[str, Score]) -> dict[str, float]:
-    """Scores as columns: accuracy and margin on each set, and the clamped difference between target and other."""
-    difference = clamped_difference(scores["target"].accuracy, scores["other"].accuracy)
+    """Scores as columns: accuracy and margin on each set, and the clamped difference between target and other, if these
+    are among them."""
+    probes = [scores[role].accuracy for role in ("target", "other") if role in scores]
+    difference = {"difference": float(clamped_difference(*probes))} if len(probes) == 2 else {}
     accuracies = {f"{role}_accuracy": score.accuracy for role, score in scores.items()}
     margins = {f"{role}_margin": score.margin for role, score in scores.items()}
-    return {"difference": float(difference), **accuracies, **margins}
-
-
-def _validated(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> list[dict[str, Any]]:
-    """What a search judges a mask by (appendix C): the subnetwork on the task that it was trained on, and both networks
-    on both probe sets."""
-    return _rows(lab, mask, subnetwork, "validation", ROLES[:3], alone=ROLES[:1])
+    return {**difference, **accuracies, **margins}
 
 
 def _rows(
-    lab: Lab,
-    mask: Mask,
-    subnetwork: Subnetwork,
-    split: str,
-    roles: Sequence[str] = ROLES,
-    *,
-    alone: Sequence[str] = (),
+    lab: Lab, mask: Mask, subnetwork: Subnetwork, split: str, wanted: Mapping[str, Sequence[str]] = EVERYTHING
 ) -> list[dict[str, Any]]:
-    """Scores of the subnetwork and the ablated model, one row each; alone: roles for the subnetwork alone."""
-    sets = sets_for(lab, mask, split, roles)
-    scores = score_both(load_base(lab, mask.base), subnetwork, mask.point.start, sets, alone=alone)
+    """Scores of the subnetwork and the ablated model, one row each; wanted: on the sets of which roles."""
+    sets = sets_for(lab, mask, split, [role for role in ROLES if any(role in roles for roles in wanted.values())])
+    scores = score_both(load_base(lab, mask.base), subnetwork, mask.point.start, sets, wanted=wanted)
     densities = {"subnetwork": subnetwork.density, "ablated": (~subnetwork).density}
     return [{"network": name, "density": densities[name], **columns(of_sets)} for name, of_sets in scores.items()]
 

@@ -145,8 +145,8 @@ def test_both_parts_score_as_whole_networks_do(family, where):
             assert (found.loss, found.margin) == pytest.approx((expected.loss, expected.margin), abs=1e-5)
     assert scores["subnetwork"] != scores["ablated"]
     outputs_of = {name: (outputs(model, data, start), data) for name, data in sets.items()}
-    fewer = score_both(model, subnetwork, start, outputs_of, alone=["1"])
-    assert fewer == {"subnetwork": scores["subnetwork"], "ablated": {"2": scores["ablated"]["2"]}}
+    fewer = score_both(model, subnetwork, start, outputs_of, wanted={"subnetwork": ["2"], "ablated": ["1", "2"]})
+    assert fewer == {"subnetwork": {"2": scores["subnetwork"]["2"]}, "ablated": scores["ablated"]}
     assert fingerprint(model) == before
 
 

@@ -289,6 +289,18 @@ def test_a_notebook_begins_by_warming_up(monkeypatch):
     assert order == ["warm up", "open"]
 
 
+def test_what_a_notebook_imports_is_left_out_of_collections():
+    code = (
+        "import gc; from subnet_utils.notebook import begin\n"
+        "try: begin('tyni', '01_train_bases')\n"
+        "except ValueError: pass\n"
+        "import torch; seen = {id(one) for one in gc.get_objects()}\n"
+        "print(sum(id(one) in seen for one in list(vars(torch.nn).values())))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.splitlines()[-1]) == 0
+
+
 def test_imports_collect_no_garbage_even_if_one_fails():
     with pytest.raises(ImportError), importing():
         assert not gc.isenabled()

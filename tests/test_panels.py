@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import panels, paper_tables
+from subnet_utils import discovery_figures, panels, paper_tables
 from subnet_utils.figures import CONDITIONS
 from tests.test_figures import markers
 
@@ -81,12 +81,33 @@ def test_our_networks_have_their_own_names():
     assert names == {"resnet50": "resnet_4x16 (paper: resnet50)", "vit": "vit"}
 
 
-def test_the_search_that_is_shown_is_of_a_base_that_has_learned():
-    search = pd.DataFrame([
-        {"model": "m", "task": "inside-number", "number": "", "subroutine": "inside", "base_model": str(base),
+def searched(*subroutines: str) -> pd.DataFrame:
+    """The mask search of two bases, with two settings each."""
+    return pd.DataFrame([
+        {"model": "m", "task": "inside-number", "number": "", "subroutine": subroutine, "base_model": str(base),
          "learning_rate": 0.01, "mask_init": init, "start": "stem", "score": 0.1 * base, "own_task_accuracy": 0.95}
-        for base in range(2) for init in (0.0, 0.05)
+        for subroutine in subroutines for base in range(2) for init in (0.0, 0.05)
     ])  # fmt: skip
+
+
+def test_panels_of_the_search_are_drawn_one_by_one(monkeypatch):
+    """seaborn draws the whole figure for every panel: with the others visible that would be quadratic in panels."""
+    drawn, draw = [], discovery_figures.search_heatmap
+
+    def search_heatmap(ax, points, **options):
+        drawn.append([other.get_visible() for other in ax.figure.axes])
+        draw(ax, points, **options)
+
+    monkeypatch.setattr(discovery_figures, "search_heatmap", search_heatmap)
+    search = searched("inside", "number")
+    bases = search[["model", "task", "number", "base_model"]].drop_duplicates()
+    shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.95, 0.95]))
+    assert drawn == [[True, False], [False, True]]
+    assert all(ax.get_visible() for ax in shown.axes)
+
+
+def test_the_search_that_is_shown_is_of_a_base_that_has_learned():
+    search = searched("inside")
     bases = search[["model", "task", "number", "base_model"]].drop_duplicates()
     shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.7, 0.95]))
     assert titles(shown) == ["m\ninside-number\ninside, base 1"]

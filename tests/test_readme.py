@@ -1,6 +1,8 @@
 """What the README says of the results of notebooks 03 to 05 and 08 is in the tables that it links."""
 
+import io
 import re
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -171,10 +173,7 @@ def test_verdicts_are_counted_as_the_tables_have_them():
 
 def test_effects_that_grow_by_pretraining_are_counted_as_the_table_has_them():
     table = pd.read_csv(LAPTOP / "by_start.csv")
-    for start in ("scratch", "pretrained"):  # larger: further in the direction that the paper claims
-        for who in ("ours", "paper"):
-            table[f"{who}_{start}"] *= table["network"].map({"subnetwork": 1, "ablated": -1})
-    ours, paper = (table[f"{who}_pretrained"] > table[f"{who}_scratch"] for who in ("ours", "paper"))
+    ours, paper = (larger(table, who)["larger"] for who in ("ours", "paper"))
     text = readme("Does pretraining")
     agreement, anaphora = (table["task"] == task for task in ("sv-agreement", "anaphora"))
     vision = table["family"] == "resnet50"
@@ -183,6 +182,61 @@ def test_effects_that_grow_by_pretraining_are_counted_as_the_table_has_them():
     assert f"(paper {paper[anaphora].sum()} of 8)" in text
     assert f"After SimCLR {ours[vision].sum()} of {vision.sum()} effects in vision are larger" in text
     assert f"(paper {paper[vision].sum()} of 12)" in text
+
+
+def earlier(commit: str, name: str) -> pd.DataFrame:
+    """A table of the laptop profile as it was in an earlier commit, which a shallow clone has not."""
+    command = ["git", "show", f"{commit}:figures/laptop/{name}.csv"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if shown.returncode:
+        pytest.skip(f"no commit {commit} here")
+    return pd.read_csv(io.StringIO(shown.stdout))
+
+
+def of_two_runs(commit: str, name: str) -> pd.DataFrame:
+    """The effects of the first run beside those of the second one."""
+    about = ["model", "task", "number", "subroutine", "network"]
+    second = pd.read_csv(LAPTOP / f"{name}.csv")
+    both = earlier(commit, name).merge(second, on=about, suffixes=("", "_again"), validate="one_to_one")
+    assert len(both) == len(second)
+    return both
+
+
+def test_two_runs_are_compared_as_their_tables_say():
+    text = readme("How far do these numbers carry?")
+    names = {"figure_4_values": "0f4a2fa", "random_values": "0f4a2fa", "pretrained_values": "8e20cf1"}
+    scratch, untrained, pretrained = (of_two_runs(commit, name) for name, commit in names.items())
+    said = []
+    for both in (scratch, untrained, pretrained):
+        apart, same = (both["ours"] - both["ours_again"]).abs(), (both["verdict"] == both["verdict_again"]).sum()
+        said.append((short(both["ours"].corr(both["ours_again"])), short(apart.mean()), short(apart.max()), same))
+    (r, mean, largest, same), (r_untrained, mean_untrained, _, all_same), (r_later, mean_later, _, same_later) = said
+    assert f"correlate by {r}, the mean absolute difference is {mean}, the largest {largest}" in text
+    assert f"{same} of {len(scratch)} verdicts are the same: number in inside-number and contact in" in text
+    changed = scratch[scratch["verdict"] != scratch["verdict_again"]]
+    changed = changed["subroutine"] + " in " + changed["task"]
+    assert set(changed) == {"number in inside-number", "contact in inside-contact"}
+    assert f"Over untrained networks it is {r_untrained}, {mean_untrained} and all of {all_same}." in text
+    assert all_same == len(untrained)
+    assert f"After pretraining it is {r_later}, {mean_later} and {same_later} of {len(pretrained)}" in text
+    settled = pretrained[pretrained["decisive"] & pretrained["decisive_again"]]
+    opposite = settled[settled["verdict"] != settled["verdict_again"]]
+    assert len(opposite) == 5 and "five verdicts of anaphora, settled by their intervals in both runs" in text
+    assert set(opposite["task"]) == {"anaphora"}
+    before = larger(earlier("8e20cf1", "by_start"), "ours")
+    assert f"the counts of larger effects were {counted(before)}" in text
+
+
+def larger(table: pd.DataFrame, who: str) -> pd.DataFrame:
+    """Which effects are larger after pretraining: further in the direction that the paper claims."""
+    sign = table["network"].map({"subnetwork": 1, "ablated": -1})
+    return table.assign(larger=sign * table[f"{who}_pretrained"] > sign * table[f"{who}_scratch"])
+
+
+def counted(table: pd.DataFrame) -> str:
+    """How many effects are larger: 11 of 16 (language) and 4 of 12 (vision)."""
+    found = [table.loc[table["family"] == family, "larger"] for family in ("bert_small", "resnet50")]
+    return " and ".join(f"{one.sum()} of {len(one)}" for one in found)
 
 
 def test_the_controls_are_judged_as_their_table_says():

@@ -326,6 +326,20 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     assert b"CreationDate" not in contents[0][1]
 
 
+def test_what_stands_out_of_a_figure_is_in_its_png_and_its_pdf(tmp_path):
+    figure = picture()
+    figure.text(1.5, 0.5, "beside the figure")
+    Book("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
+    folder, inches = tmp_path / "figures/tiny", figure.get_tightbbox().size
+    numbers = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", (folder / "line.pdf").read_bytes()).groups()
+    dpi = plt.rcParams["savefig.dpi"]
+    size = np.array(plt.imread(folder / "line.png").shape[1::-1])
+    pdf, png = np.array(numbers, dtype=float) / 72, size / (figure.dpi if dpi == "figure" else dpi)
+    assert inches[0] > 1.5 * figure.get_figwidth()
+    for size in (pdf, png):
+        assert (np.abs(size - inches - 2 * plt.rcParams["savefig.pad_inches"]) < 0.02).all()
+
+
 def test_a_notebook_shows_what_was_saved(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr("matplotlib.get_backend", lambda: "module://matplotlib_inline.backend_inline")

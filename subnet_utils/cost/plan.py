@@ -266,7 +266,7 @@ def _mask(
     own = (data.mask.train, data.mask.validation)
     others = (data.probe.validation,) * len(PROBES)
     work = {"jobs": 1, "epochs": epochs, "steps": epochs * -(-data.mask.train // settings.batch_size)}
-    judged = data.mask.validation + 2 * sum(others)  # own task by the subnetwork, both probes by the ablated model, too
+    judged = data.mask.validation + sum(others)  # own task by the subnetwork, both probes by the ablated model
     work |= {"items": 4 * judged, "passes": epochs * 4 * data.mask.train, "networks": 2}
     work |= _evaluated(pool, network, subroutine, start, own, others)
     return kind, Sort.of(network, start, exact=exact), work, 4 * data.mask.train
