@@ -73,7 +73,7 @@ def test_few_steps_tell_what_all_epochs_take():
     assert trainee.asked["step"] == WARM_UP + STEPS
     assert trainee.asked["batch", 0] == 40 and trainee.asked["batch", 1] == 0, "batches are counted, in one epoch"
     expected = 40 * STEP + JUDGING
-    assert expected <= training.epoch[0] < 1.5 * expected
+    assert expected <= training.epoch[0] < 3 * expected, "of one epoch; a busy machine wakes sleepers late"
     assert training.epoch[1] < 0.5 * expected, "sleep takes no processor time"
     assert training.epochs == 50
     assert training.more(10)[0] == pytest.approx(10 * training.epoch[0] - training.first.spent[0])
