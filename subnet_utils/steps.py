@@ -43,8 +43,8 @@ HALF_STATE = "state.safetensors"
 ROLES = ("own_task", "target", "other", "compositional")
 """What the sets that a mask is measured on are to it: the task it was trained on, both probe sets, the base's task."""
 EVERYTHING = dict.fromkeys(NETWORKS, ROLES)
-JUDGED = {"subnetwork": ("own_task",), "ablated": ("target", "other")}
-"""What a search judges a mask by, on validation data (appendix C): network -> roles of the sets it is scored on."""
+VALIDATED = {"subnetwork": ("own_task",), "ablated": ("target", "other")}
+"""What masks are scored on for the search, on validation data (appendix C): network -> roles of the sets."""
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
@@ -145,7 +145,7 @@ def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:
     if isinstance(found, TrainingDiverged):
         save_json(folder / "result.json", {"fault": str(found)})
         return
-    rows = _rows(lab, mask, found.subnetwork, "validation", JUDGED)
+    rows = _rows(lab, mask, found.subnetwork, "validation", VALIDATED)
     own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
     save_json(folder / "result.json", {"score": _search_score(rows), "own_task_accuracy": own_task})
 
@@ -237,7 +237,7 @@ def _save_discovery(found: Discovery, folder: Path, suffix: str = "") -> None:
 
 def _mask_result(lab: Lab, mask: Mask, subnetwork: Subnetwork) -> dict[str, Any]:
     """Scores on validation data, the search's score, and the mask's size."""
-    rows = _rows(lab, mask, subnetwork, "validation", JUDGED)
+    rows = _rows(lab, mask, subnetwork, "validation", VALIDATED)
     counts = {"active": subnetwork.active, "total": subnetwork.total}
     return {"validation": rows, "score": _search_score(rows), **counts}
 
