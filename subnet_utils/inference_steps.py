@@ -31,6 +31,7 @@ from subnet_utils.masks import units
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.models.attention_patterns import example_maps, patterns
+from subnet_utils.models.frozen import sent
 from subnet_utils.models.pairs import (
     SPECIAL,
     Encoded,
@@ -200,7 +201,7 @@ def _build_network(lab: Lab, folder: Path) -> None:
         inputs, labels = batch
         with precision():
             logits = network(**on_device(inputs, lab.device)).logits
-        return cross_entropy(logits.float(), labels.to(lab.device))
+        return cross_entropy(logits.float(), sent(labels, lab.device))
 
     def file(interval: int) -> dict[str, float]:
         step = steps_of(training, interval).stop

@@ -25,7 +25,7 @@ from subnet_utils.masks.discover import Discovery, discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import BaseTraining
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
@@ -268,7 +268,7 @@ def _fit_base(lab: Lab, network: Network, model: StagedModel, train: OddOneOut, 
                 embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
                 embeddings = embed_rows(model, {}, items, rows)
-        return cross_entropy(similarity_logits(embeddings.float()), odd.to(lab.device))
+        return cross_entropy(similarity_logits(embeddings.float()), sent(odd, lab.device))
 
     def validate() -> dict[str, float]:
         found = score_model(model, validation)
@@ -289,7 +289,7 @@ def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
     numbers = torch.arange(len(images), device=images.device)
     for dimension in (2, 3):
-        chosen = torch.rand(len(images), generator=generator).lt(0.5).to(images.device)
+        chosen = sent(torch.rand(len(images), generator=generator).lt(0.5), images.device)
         both = torch.cat([images, images.flip(dimension)])
         images = both.index_select(0, numbers + len(images) * chosen)  # whole images: four times as fast as by a mask
     return images

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from subnet_utils.inference_sets import encoder_of, judged_pairs, settings_of
 from subnet_utils.inference_settings import FineTuning, PairPretraining
 from subnet_utils.lab import CHECKPOINT, Lab
+from subnet_utils.models.frozen import sent
 from subnet_utils.models.pairs import MASK, NO_WORD, Encoded, body_of, own_network
 from subnet_utils.pretraining.hidden_words import make_gaps
 from subnet_utils.seeds import generator_for, separate_randomness
@@ -83,8 +84,8 @@ def _build_pretraining(lab: Lab, folder: Path) -> None:
 
     def loss(cloze: Cloze, interval: int) -> Tensor:
         inputs, where, words = cloze
-        logits = network(**on_device(inputs, lab.device)).logits[where.to(lab.device)]
-        return cross_entropy(logits, words.to(lab.device))
+        logits = network(**on_device(inputs, lab.device)).logits[sent(where, lab.device)]
+        return cross_entropy(logits, sent(words, lab.device))
 
     @torch.no_grad()
     def observe(interval: int) -> dict[str, float]:
@@ -163,4 +164,4 @@ def shuffled_batches(
 
 def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """The same on a device."""
-    return {name: tensor.to(device) for name, tensor in inputs.items()}
+    return {name: sent(tensor, device) for name, tensor in inputs.items()}

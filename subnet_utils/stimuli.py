@@ -58,7 +58,8 @@ def render(
                 if store.find("stimuli", part) is None:
                     jobs[key_of("stimuli", part)] = (store, part)  # models may share a set
     if jobs:
-        run_jobs(rendered, list(jobs.values()), compute=compute, label="stimuli")
+        drawing = compute.model_copy(update={"device": "cpu"})  # beside a GPU, too, by as many cores as there are
+        run_jobs(rendered, list(jobs.values()), compute=drawing, label="stimuli")
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 from collections import Counter, OrderedDict
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -121,7 +122,8 @@ def test_relative_times_are_medians_of_ratios_within_a_round():
     names = ["float32|all weights, no mask", "float32|layer_1", "bfloat16|layer_1", "NeuroSurgeon, float32|layer_1"]
     seconds = draw.uniform(1, 2, (7, 4))
     rows = [{"contender": n, "step": i, "seconds": seconds[i, j]} for j, n in enumerate(names) for i in range(7)]
-    table = comparison.relative(pd.DataFrame(rows))
+    table = comparison.relative(pd.DataFrame(rows).assign(flops=0))
+    assert not {"gflop", "share"} & set(table), "there is no product to compare with"
     assert table["ms"].to_numpy() == pytest.approx(1e3 * np.median(seconds, axis=0))
     # without a plain step of its own precision, against that in float32
     assert table["times_plain"].to_numpy() == pytest.approx(np.median(seconds / seconds[:, :1], axis=0))
@@ -131,12 +133,82 @@ def test_relative_times_are_medians_of_ratios_within_a_round():
     assert np.isnan(table["times_faster"].iloc[0])
 
 
+def test_the_share_of_what_the_device_can_is_relative_to_a_product_of_the_same_round():
+    seconds = np.random.default_rng(0).uniform(1, 2, (7, 3))
+    flops = {"bfloat16|layer_1": 3e9, f"bfloat16|{comparison.PRODUCT}": 8e9, "NeuroSurgeon, float32|layer_1": 0}
+    rows = [
+        {"contender": name, "step": i, "seconds": seconds[i, j], "flops": flops[name]}
+        for j, name in enumerate(flops)
+        for i in range(7)
+    ]
+    rows += [row | {"contender": f"float32|{comparison.PLAIN}"} for row in rows[:7]]
+    table = comparison.relative(pd.DataFrame(rows)).set_index(["precision", "trained"])
+    assert comparison.PRODUCT not in table.index.get_level_values("trained")
+    ours = table.loc["bfloat16", "layer_1"]
+    assert ours["gflop"] == 3 and ours["share"] == pytest.approx(np.median(3 / 8 * seconds[:, 1] / seconds[:, 0]))
+    assert np.isnan(table.loc["NeuroSurgeon, float32", "layer_1"]["share"]), "another process does not tell"
+    assert np.isnan(table.loc["float32", comparison.PLAIN]["share"]), "no product of its precision"
+
+
+def test_operations_are_those_of_one_step(monkeypatch):
+    monkeypatch.setattr(timing, "LARGE_PRODUCT", {"cpu": 20})
+
+    def layer(pace):
+        weight = torch.zeros(6, 5, requires_grad=True)
+        for _ in pace(iter(int, 1)):
+            (torch.ones(4, 5) @ weight.T).sum().backward()
+
+    times = timing.race({"layer": layer, "product": timing.large_product(CPU)}, steps=3, warm_up=1, counting=True)
+    flops = times.groupby("contender")["flops"].unique()
+    # forward and the gradient of the weight; additions count as much as multiplications
+    assert flops["layer"].tolist() == [2 * 2 * 4 * 5 * 6] and flops["product"].tolist() == [2 * 20**3]
+
+
+def test_a_large_product_is_in_the_precision_of_the_steps(monkeypatch):
+    monkeypatch.setattr(timing, "LARGE_PRODUCT", {"cpu": 20})
+    seen, product = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b: seen.append(a.dtype) or product(a, b))
+    for precision in (nullcontext, partial(torch.autocast, "cpu", dtype=torch.bfloat16)):
+        timing.race({"product": timing.large_product(CPU, autocast=precision)}, steps=1, warm_up=0)
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_masks_that_do_not_fit_are_not_timed_as_if_they_did(monkeypatch):
+    architecture = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
+    model = build(architecture, seed=0, vocabulary=20).eval().requires_grad_(False)
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(torch, "vmap", full)
+    step = timing.masked_step(model, torch.ones(30, 6, dtype=torch.long), "layer_2", examples=4, masks=3)
+    with pytest.raises(MemoryError, match="3 masks at once do not fit"):
+        timing.race({"three": step}, steps=2, warm_up=0)
+
+
+def test_masks_at_once_are_compared_with_one_by_one(lab, monkeypatch):
+    monkeypatch.setattr(comparison, "AT_ONCE", {"cpu": (1, 2)})
+    table = cost.compare_at_once(lab, cost.kinds(lab), cost.sample_items, steps=1)
+    about = list(zip(table["model"], table["start"], table["masks"], strict=True))
+    starts = {"bert_micro": "layer_1", "resnet_micro": "stem"}  # the vision transformer has no masks
+    assert about == [(model, start, masks) for model, start in starts.items() for masks in (1, 2)]
+    ms = table.set_index(["model", "masks"])["ms"].unstack()
+    faster = table.set_index(["model", "masks"])["times_faster"].unstack()
+    assert faster[1].to_list() == [1, 1]
+    assert faster[2].to_list() == pytest.approx((2 * ms[1] / ms[2]).to_list())
+
+
 def test_every_model_is_compared_from_each_of_its_starts(lab):
     table = cost.compare(lab, cost.kinds(lab), cost.sample_items, steps=1)
     rows = Counter(zip(table["model"], table["trained"], strict=True))
     expected = {"bert_micro": ["layer_1", "layer_2"], "resnet_micro": ["stem", "stage_3"], "vit_micro": []}
     assert rows == {(m, trained): 2 for m, starts in expected.items() for trained in (comparison.PLAIN, *starts)}
     assert (table.loc[table["trained"] == comparison.PLAIN, "times_plain"] == 1).all()
+    assert (table["share"] > 0).all()
+    gflop = table.set_index(["model", "trained", "precision"])["gflop"].unstack()
+    assert (gflop["float32"] == gflop["bfloat16"]).all()
+    by_start = gflop["float32"].drop("vit_micro").unstack()
+    assert (by_start[comparison.PLAIN] > by_start.min(axis=1)).all(), "from a later start there is less to do"
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -445,16 +517,17 @@ def test_both_libraries_are_raced_with_the_same_masks(monkeypatch, family):
     raced = {}
     bert = {"family": "bert", "layers": 4, "width": 8, "heads": 2, "mlp_width": 8}
     residual = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 2, "head_width": 8}
-    monkeypatch.setattr(comparison, "race", lambda contenders, steps: raced.update(contenders) or pd.DataFrame())
+    monkeypatch.setattr(comparison, "race", lambda contenders, **_: raced.update(contenders) or pd.DataFrame())
     monkeypatch.setattr(comparison, "relative", lambda times: pd.DataFrame({"ms": [1.0]}))
     monkeypatch.setattr(comparison, "_bert_small", lambda device: build(bert, seed=0, vocabulary=9))
     monkeypatch.setattr(comparison, "_resnet", lambda layers, device: build(residual, seed=0, resolution=64))
     race = {"bert": cost.bert_small, "resnet": partial(cost.resnet, 18)}[family]
     race(python="python", device=CPU)
     starts = {"bert": {"layer_1", "layer_3", "layer_4"}, "resnet": {"stem", "stage_4"}}[family]
+    ours = {comparison.PRODUCT, comparison.PLAIN, *starts}
     by_precision = {p: {n.split("|")[1] for n in raced if n.startswith(p)} for p in ("float32", "bfloat16", "Neuro")}
     assert by_precision == {
-        "float32": {comparison.PLAIN, *starts}, "bfloat16": {comparison.PLAIN, *starts}, "Neuro": starts,
+        "float32": ours, "bfloat16": ours, "Neuro": starts,
     }  # fmt: skip
 
 

@@ -275,3 +275,11 @@ def test_max_pooling_is_torchs(dtype, shape):
     gradient = torch.randint(-4, 5, pooled.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     ((found,), (wanted,)) = (torch.autograd.grad(map_, maps, gradient) for map_ in (pooled, expected))
     assert torch.equal(found, wanted) and found.is_contiguous()
+
+
+def test_max_pooling_of_many_networks_at_once():
+    maps = torch.randn(3, 2, 5, 9, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    pool = MaxPool(3, stride=2, padding=1)
+    together, apart = torch.vmap(pool)(maps), torch.stack([pool(one) for one in maps])
+    assert torch.equal(together, apart)
+    assert torch.equal(*(torch.autograd.grad(pooled.square().sum(), maps)[0] for pooled in (together, apart)))

@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from subnet_utils import break_it_down, ledger, stimuli
+from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, best_pruning, load_base, make_all, pretrain, prune, prunings, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.settings import Compute
@@ -61,6 +62,15 @@ def test_sets_that_models_share_are_rendered_once(tmp_path, monkeypatch):
     stimuli.render(Store(tmp_path), study.pairs(), lambda task: ("base",), compute=study.compute)
     models = {experiment.model for experiment, task in study.pairs() if task == "number-contact"}
     assert len(models) > 1 and len(rendered) == 9 + 1 + 1  # parts of 500 of train, validation, test
+
+
+def test_images_are_drawn_by_all_cores_though_a_gpu_takes_one_job_at_a_time(tmp_path, monkeypatch):
+    study, counts = Study.load(micro.study(workers="auto")), []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("subnet_utils.jobs.core_count", lambda: 5)
+    monkeypatch.setattr(stimuli, "run_jobs", lambda *_, compute, label: counts.append(worker_count(compute)))
+    stimuli.render(Store(tmp_path), study.pairs(), lambda task: ("base",), compute=study.compute)
+    assert counts == [5] and worker_count(study.compute) == 1
 
 
 def test_a_large_set_is_drawn_in_parts_of_which_none_is_drawn_twice(tmp_path, monkeypatch):

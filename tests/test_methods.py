@@ -1,5 +1,7 @@
 """Continuous sparsification against numpy: schedule, soft and hard masks, penalty, gradients."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -160,3 +162,43 @@ def test_masking_in_one_function_changes_no_bit(monkeypatch, precision, unanneal
         changes = torch.autograd.grad([*narrow, penalty], logits.values(), [*gradients.values(), torch.tensor(3.0)])
         found.append([*narrow, penalty, *changes])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_all_weights_in_one_tensor_are_masked_as_weight_by_weight(k, precision):
+    """What a GPU does with all weights of all masks at once, against what is done with each."""
+    method = ContinuousSparsification(epochs=4, l0=1e-3)
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"b": (6, 5), "a": (2, 3, 2), "c": (4,)}
+    weights = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()}
+    logits = {name: torch.randn(k, *shape, generator=draw).requires_grad_() for name, shape in shapes.items()}
+    at_once = soft.InOne(method, weights, ["a", "b"], k)
+    for name, view in at_once.views.items():
+        view.copy_(logits[name].detach())
+    at_once.logits.requires_grad_()
+    towards = {name: torch.randn(k, *shapes[name], generator=draw) for name in at_once.views}
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+        masked, penalties = at_once(2)
+    assert penalties.shape == (k,) and all(part.dtype == precision for part in masked.values())
+    loss = sum((part.float() * towards[name]).sum() for name, part in masked.items())
+    (change,) = torch.autograd.grad(loss + penalties @ torch.arange(1.0, k + 1), at_once.logits)
+    changes = dict(zip(at_once.views, change.split([12, 30], dim=1), strict=True))
+    for i in range(k):
+        own = {name: logits[name][i] for name in at_once.views}
+        expected, penalty = soft.masked_weights(method, weights, own, 2, draw)
+        loss = sum((part * towards[name][i].to(precision)).sum() for name, part in expected.items())
+        wanted = torch.autograd.grad(loss + (i + 1) * penalty, list(own.values()))
+        assert penalties[i].item() == pytest.approx(penalty.item())
+        for name, gradient in zip(own, wanted, strict=True):
+            torch.testing.assert_close(masked[name][i], expected[name].to(precision))
+            torch.testing.assert_close(changes[name][i].view(shapes[name]), gradient)
+
+
+def test_all_in_one_is_for_gpus_and_for_one_temperature():
+    on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
+    method, other = ContinuousSparsification(), ContinuousSparsification(unannealed=("b",))
+    assert soft.InOne.of(method, on_cpu, "ab", 1) is None
+    assert soft.InOne.of(other, on_gpu, "ab", 1) is None
+    with pytest.raises(AttributeError):  # it goes on to what these weights have not
+        soft.InOne.of(other, on_gpu, "a", 1)

@@ -1,6 +1,6 @@
 """What a study costs: steps timed side by side (`compare`), and the cost of a profile on this machine (`predict`)."""
 
-from subnet_utils.cost.comparison import bert_small, compare, resnet
+from subnet_utils.cost.comparison import bert_small, compare, compare_at_once, resnet
 from subnet_utils.cost.measurement import Unfinished, measured
 from subnet_utils.cost.neurosurgeon import INSTALL, NeuroSurgeonMissing, installed
 from subnet_utils.cost.plan import plan
@@ -14,6 +14,7 @@ __all__ = [
     "bert_small",
     "check",
     "compare",
+    "compare_at_once",
     "counted",
     "installed",
     "kinds",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.cost.neurosurgeon import neurosurgeon
-from subnet_utils.cost.timing import PACE, masked_step, plain_step, race
+from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models import StagedModel, build
 from subnet_utils.names import nearest
@@ -17,6 +17,9 @@ from subnet_utils.settings import Compute
 from subnet_utils.training import autocast
 
 PLAIN = "all weights, no mask"
+PRODUCT = "a large matrix product"
+AT_ONCE = {"cpu": (1, 4), "cuda": (1, 4, 24)}
+"""How many masks are raced at once; more than a few take seconds on a CPU."""
 BERT_SMALL = {"layers": 4, "width": 512, "heads": 8, "mlp_width": 2048, "vocabulary": 30522}
 TOKENS = 12
 EXAMPLES = 64
@@ -34,14 +37,44 @@ def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor
     """Milliseconds of a step in every network, with masks from each start and without: a row per contender.
 
     Times are medians over `steps` rounds; `times_plain` is the median over rounds of the step's time relative to the
-    plain step of the same precision, in which all weights are trained. networks: one for each model; items(network):
+    plain step of the same precision, in which all weights are trained. gflop: billions of additions and multiplications
+    in the products and convolutions of a step; share: how fast they are done, relative to those of a large matrix
+    product of the same precision, a step of which is made in every round. networks: one for each model; items(network):
     the table from which batches are drawn.
     """
     tables = [
         _against_plain(_contenders(lab, network, items(network)), steps).assign(model=network.experiment.model)
         for network in networks
     ]
-    return pd.concat(tables, ignore_index=True)[["model", "precision", "trained", "ms", "times_plain"]]
+    columns = ["model", "precision", "trained", "ms", "times_plain", "gflop", "share"]
+    return pd.concat(tables, ignore_index=True)[columns]
+
+
+def compare_at_once(
+    lab: Lab, networks: list[Network], items: Callable[[Network], Tensor], *, steps: int = 10
+) -> pd.DataFrame:
+    """Masks from the first start, one by one and several at once, at the study's precision: a row for each number.
+
+    ms: median time of a step in which every one of the masks is trained; times_faster: how many times the masks a
+    second that are trained one by one. Arguments as in `compare`; networks without masks are left out. Raises
+    MemoryError if the masks do not fit.
+    """
+    tables = []
+    for network in networks:
+        if getattr(network.experiment, "masks", None) is None:
+            continue
+        start, examples = network.experiment.masks.starts[0], network.experiment.masks.batch_size
+        options = {"examples": examples, "autocast": partial(autocast, lab.study.compute, lab.device)}
+        contenders = {
+            str(masks): masked_step(_untrained(lab, network), items(network), start, masks=masks, **options)
+            for masks in AT_ONCE[lab.device.type]
+        }
+        rounds = race(contenders, steps=steps).pivot(index="step", columns="contender", values="seconds")
+        for name in contenders:
+            row = {"model": network.experiment.model, "start": start, "masks": int(name)}
+            faster = int(name) * (rounds["1"] / rounds[name]).median()
+            tables.append(row | {"ms": 1e3 * rounds[name].median(), "times_faster": faster})
+    return pd.DataFrame(tables)
 
 
 def bert_small(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
@@ -86,7 +119,11 @@ def _rivals(
 def _contenders(lab: Lab, network: Network, items: Tensor) -> dict[tuple[str, str], Callable[[PACE], None]]:
     masks = getattr(network.experiment, "masks", None)
     starts, examples = (masks.starts, masks.batch_size) if masks else ((), network.training.batch_size)
-    return _of_model(lambda: untrained(network).to(lab.device).eval(), items, starts, examples, lab.device)
+    return _of_model(partial(_untrained, lab, network), items, starts, examples, lab.device)
+
+
+def _untrained(lab: Lab, network: Network) -> StagedModel:
+    return untrained(network).to(lab.device).eval().requires_grad_(False)
 
 
 def _of_model(
@@ -96,6 +133,7 @@ def _of_model(
     contenders = {}
     for precision in ("float32", "bfloat16"):
         options = {"examples": examples, "autocast": partial(autocast, Compute(precision=precision), device)}
+        contenders[precision, PRODUCT] = large_product(device, autocast=options["autocast"])
         contenders[precision, PLAIN] = plain_step(make(), items, **options)
         for start in starts:
             contenders[precision, start] = masked_step(make().requires_grad_(False), items, start, **options)
@@ -103,19 +141,26 @@ def _of_model(
 
 
 def _against_plain(contenders: dict[tuple[str, str], Callable[[PACE], None]], steps: int) -> pd.DataFrame:
-    times = race({f"{precision}|{trained}": run for (precision, trained), run in contenders.items()}, steps=steps)
-    return relative(times)
+    named = {f"{precision}|{trained}": run for (precision, trained), run in contenders.items()}
+    return relative(race(named, steps=steps, counting=True))
 
 
 def relative(times: pd.DataFrame) -> pd.DataFrame:
     """Medians and median ratios of the times of a race whose contenders are called `precision|trained`."""
     rounds = times.pivot(index="step", columns="contender", values="seconds")
+    flops = times.groupby("contender")["flops"].first()
     rows = []
     for contender in times["contender"].unique():
         precision, trained = contender.split("|")
+        if trained == PRODUCT:
+            continue
         seconds, plain = rounds[contender], rounds.get(f"{precision}|{PLAIN}", rounds[f"float32|{PLAIN}"])
         row = {"precision": precision, "trained": trained, "ms": 1e3 * seconds.median()}
         row["times_plain"] = (seconds / plain).median()
+        product = f"{precision}|{PRODUCT}"
+        if product in rounds and flops[contender]:
+            row["gflop"] = flops[contender] / 1e9
+            row["share"] = (flops[contender] / seconds / (flops[product] / rounds[product])).median()
         rival = rounds.get(f"NeuroSurgeon, float32|{trained}")
         if rival is not None:
             row["times_faster"] = (rival / seconds).median()

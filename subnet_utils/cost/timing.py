@@ -7,21 +7,23 @@ runs in a thread of its own and waits for its turn before each step, so what is 
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
 from subnet_utils.jobs import keep_freed_memory
 from subnet_utils.lab import flipped
 from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
 from subnet_utils.models.staged import StagedModel
 from subnet_utils.rehearsal import both_clocks
 from subnet_utils.tasks.odd_one_out import similarity_logits
@@ -31,6 +33,8 @@ PACE = Callable[[Iterable[Any]], Iterator[Any]]
 """Hands on what it is given, one item a turn."""
 PATIENCE = 600.0
 """Seconds that a step may take before a race is given up."""
+LARGE_PRODUCT = {"cpu": 1024, "cuda": 8192}
+"""Rows and columns of matrices that a device multiplies as fast as it can."""
 
 
 @dataclass
@@ -39,9 +43,11 @@ class _Runner:
 
     name: str
     run: Callable[[PACE], None]
+    counting: bool = False
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     seconds: list[float] = field(default_factory=list)
+    flops: int = 0
     fault: BaseException | None = None
     stopped: bool = False
 
@@ -51,7 +57,12 @@ class _Runner:
             if self.stopped:
                 return
             started = now()
-            yield batch
+            if self.counting and not self.seconds:  # of the first step only, because it takes time
+                with FlopCounterMode(display=False) as counter:
+                    yield batch
+                self.flops = counter.get_total_flops()
+            else:
+                yield batch
             self.seconds.append(now() - started)
             self.done.release()
 
@@ -70,14 +81,18 @@ class _Runner:
             raise self.fault
 
 
-def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, warm_up: int = 2) -> pd.DataFrame:
-    """Seconds of every step of every contender, one step each in turns: columns contender, step, seconds.
+def race(
+    contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, warm_up: int = 2, counting: bool = False
+) -> pd.DataFrame:
+    """Seconds of every step of every contender, one step each in turns: columns contender, step, seconds, flops.
 
     contenders: name -> function that trains, taking at least steps + warm_up batches through the `pace` that it is
-    given. The first warm_up rounds are not counted. An exception in a contender is raised here.
+    given. The first warm_up rounds are not counted. counting: whether the first step's work is; flops: additions and
+    multiplications in its products and convolutions, as torch counts them; 0 for what another process computes. An
+    exception in a contender is raised here.
     """
     keep_freed_memory()  # as in every process that trains
-    runners = [_Runner(name, run) for name, run in contenders.items()]
+    runners = [_Runner(name, run, counting) for name, run in contenders.items()]
     threads = [threading.Thread(target=runner.main, daemon=True) for runner in runners]
     for thread in threads:
         thread.start()
@@ -92,7 +107,7 @@ def race(contenders: Mapping[str, Callable[[PACE], None]], *, steps: int = 10, w
         for thread in threads:
             thread.join(timeout=PATIENCE)
     rows = [
-        {"contender": runner.name, "step": i, "seconds": seconds}
+        {"contender": runner.name, "step": i, "seconds": seconds, "flops": runner.flops}
         for runner in runners
         for i, seconds in enumerate(runner.seconds[warm_up : warm_up + steps])
     ]
@@ -120,7 +135,7 @@ def plain_step(
                     embeddings = model(flipped(table(rows.flatten())[0], generator)).unflatten(0, rows.shape)
                 else:
                     embeddings = embed_rows(model, {}, table, rows)
-            return cross_entropy(similarity_logits(embeddings.float()), odd.to(device))
+            return cross_entropy(similarity_logits(embeddings.float()), sent(odd, device))
 
         model.requires_grad_(True)
         parameters = dict(model.named_parameters())
@@ -132,11 +147,17 @@ def plain_step(
 def masked_step(
     model: StagedModel, items: Tensor, start: str, *, examples: int, masks: int = 1, autocast=nullcontext
 ) -> Callable[[PACE], None]:
-    """A contender that trains masks from a stage on, `masks` of them at once."""
+    """A contender that trains masks from a stage on, `masks` of them at once: MemoryError if they do not fit."""
 
     def run(pace: PACE) -> None:
-        method = ContinuousSparsification(epochs=1)
-        paced = partial(_paced, pace, items, examples)
+        method, begun = ContinuousSparsification(epochs=1), []
+
+        def paced(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            begun.append(generator)
+            if len(begun) > 1:  # half of them, because memory ran out: no longer the step that is timed
+                raise MemoryError(f"{masks} masks at once do not fit into memory")
+            return pace(_batches(items, examples))
+
         free = partial(_unpaced, items, examples)
         wanted = [Wanted(items, paced if i == 0 else free, method, i) for i in range(masks)]
         discover_many(
@@ -147,8 +168,20 @@ def masked_step(
     return run
 
 
-def _paced(pace: PACE, items: Tensor, examples: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    return pace(_batches(items, examples))
+def large_product(
+    device: torch.device, *, autocast: Callable[[], AbstractContextManager] = nullcontext
+) -> Callable[[PACE], None]:
+    """A contender that multiplies two large matrices in every step, which is about as fast as a device gets."""
+
+    def run(pace: PACE) -> None:
+        size = LARGE_PRODUCT[device.type]
+        with autocast():  # the precision of a product, in which both matrices lie ready
+            dtype = (torch.ones(1, 1, device=device) @ torch.ones(1, 1, device=device)).dtype
+        matrix = torch.rand(size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+        for _ in pace(repeat(None)):
+            torch.mm(matrix, matrix)
+
+    return run
 
 
 def _unpaced(items: Tensor, examples: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.soft import masked_weights
+from subnet_utils.masks.soft import InOne, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, State
+from subnet_utils.models.frozen import FrozenPrefix, State, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.seeds import generator_for
 from subnet_utils.training import Recipe, TrainingDiverged, fit
@@ -125,7 +127,9 @@ def discover_many(
     network = fingerprint(model)
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
-    ready = [replace(one, items=_outputs(prefix, one.items, device)) for one in wanted]
+    tables = {id(one.items): one.items for one in wanted}
+    outputs = {key: _outputs(prefix, items, device) for key, items in tables.items()}
+    ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
     train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
     found = train.all(ready)
     if fingerprint(model) != network:
@@ -182,27 +186,35 @@ class _Together:
     def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
         method, device = wanted[0].method, wanted[0].items.device
-        logits = {
-            name: torch.stack([one.method.init(weights[name].shape) for one in wanted]).to(device).requires_grad_()
-            for name in self.names
-        }
+        in_one = InOne.of(method, weights, self.names, len(wanted))
+        drawn = {name: torch.stack([one.method.init(weights[name].shape) for one in wanted]) for name in self.names}
+        if in_one:
+            for name, view in in_one.views.items():
+                view.copy_(drawn[name])
+            logits, trained = in_one.views, {"logits": in_one.logits.requires_grad_()}
+        else:
+            logits = trained = {name: tensor.to(device).requires_grad_() for name, tensor in drawn.items()}
+
+        def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
+            with self.autocast():
+                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)[places]
+            return self.loss(embeddings.float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
             with self.autocast():
                 masked, penalty = masked_weights(method, weights, own, *draws)
-                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)[places]
-            return self.loss(embeddings.float(), targets) + penalty
+            return network_loss(masked, state, places, targets) + penalty
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, places, targets, generator = batch
-            if len(wanted) == 1:
-                own, state = {name: s.squeeze(0) for name, s in logits.items()}, tuple(t.squeeze(0) for t in state)
-                return one_loss(own, state, places.squeeze(0), targets.squeeze(0), epoch, generator)[None]
-            with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
-                return torch.vmap(lambda *one: one_loss(*one, epoch, generator))(logits, state, places, targets)
+            if in_one:
+                with self.autocast():
+                    masked, penalties = in_one(epoch)
+                return _each(network_loss, masked, state, places, targets) + penalties
+            return _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
 
         history = fit(
-            logits,
+            trained,
             lambda epoch: self._batches(wanted, epoch),
             losses,
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
@@ -224,12 +236,14 @@ class _Together:
         passes = [one.batches(generator) for one, generator in zip(wanted, generators, strict=True)]
         for parts in zip(*passes, strict=True):
             rows, places = _distinct([rows for rows, _ in parts])
-            states = [one.items(row) for one, row in zip(wanted, rows, strict=True)]
-            together = self.suffix.compact(tuple(_joined(tensors) for tensors in zip(*states, strict=True)))
+            together = zip((one.items for one in wanted), rows, strict=True)
+            # neighbours with the same items are looked up together
+            states = [items(torch.cat([row for _, row in same])) for items, same in groupby(together, itemgetter(0))]
+            state = self.suffix.compact(tuple(_joined(tensors) for tensors in zip(*states, strict=True)))
             yield (
-                tuple(tensor.unflatten(0, (len(wanted), -1)) for tensor in together),
-                places.to(device),
-                torch.stack([targets for _, targets in parts]).to(device),
+                tuple(tensor.unflatten(0, (len(wanted), -1)) for tensor in state),
+                sent(places, device),
+                sent(torch.stack([targets for _, targets in parts]), device),
                 generators[0],
             )
 
@@ -247,6 +261,17 @@ class _Together:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
         bins = [column for column in own if column.startswith("bin_")]
         return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
+
+
+def _each(
+    loss: Callable[..., Tensor], weights: dict[str, Tensor], state: State, places: Tensor, targets: Tensor
+) -> Tensor:
+    """The losses [k] of k masks, from what each of them has as its part of every tensor."""
+    if len(places) == 1:
+        own = {name: tensor.squeeze(0) for name, tensor in weights.items()}
+        return loss(own, tuple(tensor.squeeze(0) for tensor in state), places.squeeze(0), targets.squeeze(0))[None]
+    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+        return torch.vmap(loss)(weights, state, places, targets)
 
 
 def _described(method: MaskMethod) -> list[Any]:
@@ -289,8 +314,12 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
     """Concatenation over items; shorter sentences than those of another set get padding, which is 0 in every state."""
     if len(tensors) > 1 and tensors[0].ndim > 1:
         longest = max(tensor.shape[1] for tensor in tensors)
-        missing = [[0, 0] * (tensor.ndim - 2) + [0, longest - tensor.shape[1]] for tensor in tensors]
-        tensors = [torch.nn.functional.pad(tensor, sides) for tensor, sides in zip(tensors, missing, strict=True)]
+        tensors = [
+            torch.nn.functional.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, longest - tensor.shape[1]])
+            if tensor.shape[1] < longest
+            else tensor
+            for tensor in tensors
+        ]
     return torch.cat(list(tensors))
 
 

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.models.frozen import CHUNK
+from subnet_utils.models.frozen import CHUNK, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
@@ -130,7 +130,7 @@ def train_on(
         return loss(outputs.float(), targets)
 
     def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
-        inputs, targets = (tensor.to(device) for tensor in batch)
+        inputs, targets = (sent(tensor, device) for tensor in batch)
         if count == 1:  # nothing to vectorize
             parts = ({name: tensor.squeeze(0) for name, tensor in part.items()} for part in (new, fixed, stays))
             return one_loss(*parts, inputs.squeeze(0), targets.squeeze(0))[None]

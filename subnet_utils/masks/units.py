@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.frozen import sent
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
@@ -258,11 +259,12 @@ def prune(
     def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
         step, inputs, full, generator = batch
         _decay(multipliers, recipe.rate(interval) * schedule.weight_decay)
-        now = {name: sampled(own, torch.rand(own.shape, generator=generator).to(device)) for name, own in gates.items()}
+        draws = {name: sent(torch.rand(own.shape, generator=generator), device) for name, own in gates.items()}
+        now = {name: sampled(own, draws[name]) for name, own in gates.items()}
         with precision(), gated(model, now, means):
-            logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
+            logits = model(**{name: sent(tensor, device) for name, tensor in inputs.items()}).logits
         divergence = kl_div(
-            log_softmax(logits.float(), dim=-1), full.to(device), log_target=True, reduction="batchmean"
+            log_softmax(logits.float(), dim=-1), sent(full, device), log_target=True, reduction="batchmean"
         )
         missing = sparsity * min(1.0, (step + 1) / schedule.warmup) - (1 - sum(z.sum() for z in now.values()) / units)
         return divergence + _constraint(missing, multipliers * MULTIPLIER_SCALE)

@@ -50,7 +50,7 @@ class FrozenPrefix:
         """The state [k, ...] that enters the suffix for the given rows [k]."""
         if self._cache is None:
             return self._compute(self.items.index_select(0, rows))
-        rows = rows.to(self.device)  # index_select copies item by item, tensor[rows] number by number
+        rows = sent(rows, self.device)  # index_select copies item by item, tensor[rows] number by number
         return tuple(tensor.index_select(0, rows) for tensor in self._cache)
 
     def require(self, prefix: StagedModel) -> None:
@@ -123,6 +123,11 @@ def full_precision(device: torch.device) -> Iterator[None]:
         yield
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device. A GPU need not be done first with all that it has begun, as for `tensor.to`."""
+    return tensor.to(device, non_blocking=True)
+
+
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
     """Embeddings [k, d] of a state by the suffix with the given weights in place of its own, padding cut off first."""
     return torch.func.functional_call(suffix, dict(parameters), suffix.compact(state))
@@ -131,7 +136,7 @@ def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -
 def embed_rows(suffix: StagedModel, parameters: Mapping[str, Tensor], frozen: FrozenPrefix, rows: Tensor) -> Tensor:
     """Embeddings [*rows.shape, d]; an item that stands in several places is embedded once."""
     distinct, places = rows.unique(return_inverse=True)
-    return embed(suffix, parameters, frozen(distinct))[places.to(frozen.device)]
+    return embed(suffix, parameters, frozen(distinct))[sent(places, frozen.device)]
 
 
 @torch.no_grad()

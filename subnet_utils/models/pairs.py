@@ -115,6 +115,7 @@ def own_network(architecture: Mapping[str, Any], *, kind: str, vocabulary: int, 
         )  # fmt: skip
     language = {"bert": "ForMaskedLM", "roberta": "ForMaskedLM", "gpt2": "LMHeadModel"}[family]
     body = {"classifier": "ForSequenceClassification", "language model": language}[kind]
+    config.use_cache = False  # of keys and values, for generating word after word
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return getattr(transformers, HEADS[family] + body)(config)
@@ -130,6 +131,7 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
             )
         except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
             raise PretrainedError(_unloadable(source, "weights", error)) from None
+    network.config.use_cache = False
     if network.config.pad_token_id is None:  # GPT-2 has none: its tokenizer's end of text serves
         network.config.pad_token_id = network.config.eos_token_id
     return network

@@ -57,8 +57,11 @@ class InstanceNorm(nn.GroupNorm):
         super().__init__(channels, channels, affine=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [m, C, H, W] with mean 0 and variance 1 each."""
-        if x.is_cuda or is_vectorized(x) or x.is_contiguous():
+        """Maps [m, C, H, W] with mean 0 and variance 1 each, in the precision of x."""
+        if x.is_cuda:
+            with torch.autocast("cuda", enabled=False):  # which would widen all maps; sums are in float32 anyway
+                return super().forward(x)
+        if is_vectorized(x) or x.is_contiguous():
             return super().forward(x)
         places = x.permute(0, 2, 3, 1).flatten(1, 2)
         return NormOverPlaces.apply(places, self.eps).unflatten(1, x.shape[2:]).permute(0, 3, 1, 2)
@@ -91,10 +94,8 @@ class MaxPool(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pooled maps."""
-        if x.is_cuda:
+        if x.is_cuda or is_vectorized(x):
             return super().forward(x)
-        if is_vectorized(x):
-            return super().forward(x.contiguous(memory_format=torch.channels_last)).contiguous()
         return _PoolChannelsLast.apply(x, self.kernel_size, self.stride, self.padding)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from subnet_utils.models import StagedModel
-from subnet_utils.models.frozen import CHUNK, full_precision
+from subnet_utils.models.frozen import CHUNK, full_precision, sent
 from subnet_utils.models.language import PADDING, Layer, trim_padding
 from subnet_utils.seeds import generator_for
 from subnet_utils.tasks import agreement, tokenization
@@ -55,7 +55,7 @@ class Gaps:
 
     def to(self, device: torch.device) -> "Gaps":
         """The same on a device."""
-        return Gaps(self.inputs.to(device), self.where.to(device), self.words.to(device))
+        return Gaps(sent(self.inputs, device), sent(self.where, device), sent(self.words, device))
 
 
 def make_gaps(

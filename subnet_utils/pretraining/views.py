@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from subnet_utils.models import StagedModel
-from subnet_utils.models.frozen import full_precision
+from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.seeds import generator_for
 from subnet_utils.tasks.odd_one_out import OddOneOut
 from subnet_utils.training import Recipe, fit
@@ -72,7 +72,8 @@ class Augmentation:
         The map is one bilinear sampling: two would blur twice. What the affine map alone would push over the edge and
         the rotation brings back is therefore still there.
         """
-        contrast, saturation, inverse = (t.to(images.device) for t in (self.contrast, self.saturation, self.inverse()))
+        drawn = self.contrast, self.saturation, self.inverse()
+        contrast, saturation, inverse = (sent(tensor, images.device) for tensor in drawn)
         images = images.float() / 255
         images = _blend(images, _gray(images).mean(dim=(2, 3), keepdim=True), contrast)
         images = _blend(images, _gray(images), saturation)
@@ -101,7 +102,7 @@ def _blend(images: Tensor, other: Tensor, factors: Tensor) -> Tensor:
 
 def _gray(images: Tensor) -> Tensor:
     """Gray of colors: [m, 3, H, W] to [m, 1, H, W]."""
-    return sum(share * images[:, [i]] for i, share in enumerate(LUMA))
+    return sum(share * images[:, i : i + 1] for i, share in enumerate(LUMA))
 
 
 def _turn(degrees: Tensor) -> Tensor:
@@ -197,7 +198,7 @@ def simclr(
     held_out = list(contrastive_batches(validation, batch_size, generator_for(seed, "validation")))
 
     def two_views(images: Tensor, generator: torch.Generator) -> Tensor:
-        return augment(images.to(device).repeat(2, 1, 1, 1), generator)
+        return augment(sent(images, device).repeat(2, 1, 1, 1), generator)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, torch.Generator]]:
         generator = generator_for(seed, epoch)
