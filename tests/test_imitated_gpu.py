@@ -24,10 +24,14 @@ from tests.test_unit_pruning import SECTION
 STUDY = micro.whole_study(precision="float32") | {
     "arithmetic": ARITHMETIC | {"layers": [1], "seeds": [0], "inductions": [{}]},
     "images": {"rendered": RENDERED, "models": [CNN | {"seeds": [0]}, VIT]},
-    "inference": SECTION | {"architecture": SECTION["architecture"] | {"family": "gpt2"}},
+    "inference": SECTION
+    | {
+        "architecture": SECTION["architecture"] | {"family": "gpt2"},
+        "pruning": SECTION["pruning"] | {"grid_sparsities": [0.5], "grid_seeds": [0]},
+    },
 }
-for one in STUDY["experiments"]:
-    one["base"] = one["base"] | {"seeds": [0]}
+for one in [*STUDY["experiments"], *STUDY["pretrained"]]:
+    one["base"], one["masks"] = one["base"] | {"seeds": [0]}, one["masks"] | {"seeds": [0]}
 
 pytestmark = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None, reason="the imitation needs a C++ compiler"
