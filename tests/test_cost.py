@@ -188,7 +188,12 @@ def test_masks_that_do_not_fit_are_not_timed_as_if_they_did(monkeypatch):
 
 def test_masks_at_once_are_compared_with_one_by_one(lab, monkeypatch):
     monkeypatch.setattr(comparison, "AT_ONCE", {"cpu": (1, 2)})
-    table = cost.compare_at_once(lab, cost.kinds(lab), cost.sample_items, steps=1)
+    race, threads = comparison.race, []
+    counted = lambda *given, **more: threads.append(torch.get_num_threads()) or race(*given, **more)  # noqa: E731
+    monkeypatch.setattr(comparison, "race", counted)
+    with comparison._threads(2):
+        table = cost.compare_at_once(lab, cost.kinds(lab), cost.sample_items, steps=1)
+        assert set(threads) == {lab.study.compute.threads} == {1} and torch.get_num_threads() == 2
     about = list(zip(table["model"], table["start"], table["masks"], strict=True))
     starts = {"bert_micro": "layer_1", "resnet_micro": "stem"}  # the vision transformer has no masks
     assert about == [(model, start, masks) for model, start in starts.items() for masks in (1, 2)]

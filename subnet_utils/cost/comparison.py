@@ -1,6 +1,7 @@
 """Which steps are raced: masks against the same network trained without them, and against NeuroSurgeon."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor
 def compare_at_once(
     lab: Lab, networks: list[Network], items: Callable[[Network], Tensor], *, steps: int = 10
 ) -> pd.DataFrame:
-    """Masks from the first start, one by one and several at once, at the study's precision: a row for each number.
+    """Masks from the first start, one by one and several at once, with the threads and the precision of a study's job:
+    a row for each number.
 
     ms: median time of a step in which every one of the masks is trained; times_faster: how many times the masks a
     second that are trained one by one. Arguments as in `compare`; networks without masks are left out. Raises
@@ -69,12 +71,23 @@ def compare_at_once(
             str(masks): masked_step(_untrained(lab, network), items(network), start, masks=masks, **options)
             for masks in AT_ONCE[lab.device.type]
         }
-        rounds = race(contenders, steps=steps).pivot(index="step", columns="contender", values="seconds")
+        with _threads(lab.study.compute.threads):
+            rounds = race(contenders, steps=steps).pivot(index="step", columns="contender", values="seconds")
         for name in contenders:
             row = {"model": network.experiment.model, "start": start, "masks": int(name)}
             faster = int(name) * (rounds["1"] / rounds[name]).median()
             tables.append(row | {"ms": 1e3 * rounds[name].median(), "times_faster": faster})
     return pd.DataFrame(tables)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def bert_small(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:

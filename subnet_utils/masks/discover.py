@@ -185,15 +185,9 @@ class _Together:
 
     def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
-        method, device = wanted[0].method, wanted[0].items.device
+        method = wanted[0].method
         in_one = InOne.of(method, weights, self.names, len(wanted))
-        drawn = {name: torch.stack([one.method.init(weights[name].shape) for one in wanted]) for name in self.names}
-        if in_one:
-            for name, view in in_one.views.items():
-                view.copy_(drawn[name])
-            logits, trained = in_one.views, {"logits": in_one.logits.requires_grad_()}
-        else:
-            logits = trained = {name: tensor.to(device).requires_grad_() for name, tensor in drawn.items()}
+        logits, trained = self._first_logits(wanted, weights, in_one)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
@@ -225,6 +219,18 @@ class _Together:
             label=self.label,
         )
         return [self._discovery(method, logits, history, i) for i in range(len(wanted))]
+
+    def _first_logits(
+        self, wanted: Sequence[Wanted], weights: Mapping[str, Tensor], in_one: InOne | None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The logits by name, [k, *shape] for k masks; and the same memory as the tensors that are trained."""
+        first = {name: torch.stack([one.method.init(weights[name].shape) for one in wanted]) for name in self.names}
+        if in_one is None:
+            logits = {name: values.to(weights[name].device).requires_grad_() for name, values in first.items()}
+            return logits, logits
+        for name, values in first.items():
+            in_one.views[name].copy_(values)
+        return in_one.views, {"logits": in_one.logits.requires_grad_()}
 
     def _batches(self, wanted: Sequence[Wanted], epoch: int) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
         """One pass over all masks' data at once: states entering the suffix, places of the rows in them, targets.
