@@ -108,3 +108,9 @@ def test_shares_of_attention_are_those_counted_word_by_word(family, alike):
             assert getattr(row, name) == pytest.approx(share, abs=1e-5, nan_ok=True)
         largest = max((name for name in PATTERNS if expected[name] >= 0), key=expected.get)
         assert row.category == (largest if expected[largest] >= 0.5 else "other")
+
+
+@pytest.mark.parametrize("kind", ["classifier", "language model"])
+def test_no_keys_and_values_are_kept_for_words_to_come(kind):
+    model = own_network({"family": "gpt2", **SMALL}, kind=kind, vocabulary=9, classes=2, seed=0)
+    assert model(**encoded(types=False).batch(torch.arange(2))).past_key_values is None
