@@ -5,6 +5,7 @@ checks of our own, `explain` words both kinds for the reader of a YAML file.
 """
 
 import difflib
+import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -51,6 +52,13 @@ def auto_or_positive(value: Any) -> str | int:
     if value == "auto" or (type(value) is int and value > 0):
         return value
     raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a whole number above 0")
+
+
+def auto_or_size(value: Any) -> str | float:
+    """Validator of a size that may be left to the program."""
+    if value == "auto" or (type(value) in (int, float) and 0 < value < math.inf):
+        return value
+    raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a number above 0")
 
 
 def explain(root: type[BaseModel], error: ValidationError) -> Iterator[str]:

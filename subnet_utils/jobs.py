@@ -20,7 +20,7 @@ import torch
 
 from subnet_utils.settings import Compute
 from subnet_utils.training import progress_bar, resolve_device
-from subnet_utils.workers import context, core_count
+from subnet_utils.workers import context, core_count, memory_bytes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's malloc.h."""
@@ -33,6 +33,19 @@ def worker_count(compute: Compute) -> int:
     if resolve_device(compute).type == "cuda":
         return 1
     return max(1, core_count() // compute.threads)
+
+
+def cache_limit(compute: Compute) -> float:
+    """GiB of frozen prefixes' outputs that a job may keep: as the study says, or its part of the memory.
+
+    Of all the memory, not of what is free at the moment: a prediction and the run that it is of must count alike.
+    """
+    if compute.cache_limit_gb != "auto":
+        return compute.cache_limit_gb
+    device = resolve_device(compute)
+    on_gpu = device.type == "cuda"
+    part = torch.cuda.get_device_properties(device).total_memory / 2 if on_gpu else memory_bytes() / 3
+    return part / worker_count(compute) / 2**30
 
 
 class WorkerDied(RuntimeError):

@@ -5,6 +5,7 @@ A network is trained on its task, from random or from pretrained weights; or lef
 artefact: change a parameter and exactly what depends on it is new.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -375,4 +376,4 @@ def _loaded(lab: Lab, network: Network, key: str) -> StagedModel:
 def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
     """The items themselves, as the outputs of an empty prefix."""
     prefix, _ = model.cut(model.stage_names[0])
-    return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=lab.study.compute.cache_limit_gb)
+    return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=math.inf)

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
-from subnet_utils.faults import auto_or_positive, distinct, fault, not_empty
+from subnet_utils.faults import auto_or_positive, auto_or_size, distinct, fault, not_empty
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.names import nearest
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
@@ -51,8 +51,9 @@ class Compute(Section):
     masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
     the GPU's memory holds by a rough count, at most 24."""
-    cache_limit_gb: PositiveFloat = 4.0
-    """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed."""
+    cache_limit_gb: Annotated[Literal["auto"] | float, PlainValidator(auto_or_size)] = "auto"
+    """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed. auto = a
+    third of the memory, or half of the GPU's, divided among the jobs at a time."""
 
 
 def heads_divide_width(architecture: T) -> T:

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from subnet_utils.evaluation import NETWORKS, Score, score_both
-from subnet_utils.jobs import worker_count
+from subnet_utils.jobs import cache_limit, worker_count
 from subnet_utils.lab import (
     CHECKPOINT,
     Lab,
@@ -313,10 +313,13 @@ def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) 
     """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start, or of a
     later one, whose prefix goes on from them.
 
-    Those that were not used for longest are dropped when all together exceed the study's `cache_limit_gb`.
+    Those that were not used for longest are dropped when all together exceed `cache_limit`, and those of another base
+    as soon as there are any of this one: jobs come base by base, and on a GPU the masks need the room.
     """
-    about, limit = (lab, network, set_name, split), lab.study.compute.cache_limit_gb
+    about, limit = (lab, network, set_name, split), cache_limit(lab.study.compute)
     if (*about, start) not in _KEPT:
+        for other in [key for key in _KEPT if key[:2] != (lab, network)]:
+            del _KEPT[other]
         prefix, _ = load_base(lab, network).cut(start)
         items = data_of(lab, network, set_name, split).items
         before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]

@@ -13,6 +13,9 @@ from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Where Linux says how much of how many microseconds the processes of a container may compute."""
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Where it says how many bytes they may have."""
+UNKNOWN_MEMORY = 8 * 2**30
 
 
 def context() -> BaseContext:
@@ -36,6 +39,18 @@ def core_count() -> int:
         return min(cores, max(1, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):  # no container, or one without a limit ("max")
         return cores
+
+
+def memory_bytes() -> int:
+    """Memory of the machine, or of its container where that has less."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system says
+        return UNKNOWN_MEMORY
+    try:
+        return min(memory, int(MEMORY_LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return memory
 
 
 def warm_up() -> None:

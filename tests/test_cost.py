@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from subnet_utils import break_it_down, cost, evaluation, steps
 from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
@@ -31,14 +32,22 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory) -> Lab:
-    study = micro.whole_study()
+def lab(operations_made) -> Lab:
+    return operations_made[0]
+
+
+@pytest.fixture(scope="module")
+def operations_made(tmp_path_factory) -> tuple[Lab, dict[str, int]]:
+    """A finished study, made in this process, and the operations that torch counted in each of its sections."""
+    study, made = micro.whole_study(), {}
     for experiment in study["experiments"]:
         experiment["base"] = experiment["base"] | {"seeds": [0]}
     lab = Lab.open(study, tmp_path_factory.mktemp("store"))
     for section in COUNTED:
-        MAKERS[section](lab)
-    return lab
+        with FlopCounterMode(display=False) as counter:
+            MAKERS[section](lab)
+        made[section] = counter.get_total_flops()
+    return lab, made
 
 
 @pytest.fixture(scope="module")
@@ -326,18 +335,43 @@ def test_prediction_multiplies_counts_and_times(counted, plans):
     assert (counted.loc[counted["networks"] > 0, "networks_s"] > 0).all()
 
 
+def test_operations_are_those_of_a_real_run(counted, operations_made):
+    """But for the random subnetworks: masks that keep nearly all weights have none in their complement."""
+    lab, made = operations_made
+    drawn = sum(len(pd.read_parquet(path)) for path in lab.store.root.glob("null/*/draws.parquet"))
+    counted, nulls = counted.copy(), counted["kind"] == "null"
+    counted.loc[nulls, "tflop"] *= drawn / counted.loc[nulls, "networks"].sum()
+    found = 1e12 * counted.groupby("section")["tflop"].sum()
+    assert found.to_dict() == pytest.approx(made, rel=0.02)
+    assert set(counted.loc[counted["tflop"] == 0, "kind"]) == {"stimuli"}
+
+
+def test_at_best_a_study_takes_what_its_products_take(counted, lab, monkeypatch):
+    """On a device that multiplies its large matrices in two seconds."""
+    seconds = {"contender": "", "step": range(3), "seconds": [1.0, 2.0, 9.0], "flops": 8 * 10**9}
+    monkeypatch.setattr(prediction, "race", lambda contenders, **_: pd.DataFrame(seconds))
+    for tflop, told in ((14.4, "28.8 TFLOP"), (2e7, "40,000,000 TFLOP")):
+        line = cost.at_best(counted.iloc[:2].assign(tflop=tflop), lab)
+        assert line.startswith(
+            f"{told} of products and convolutions; at the rate of one large product, 0.004 TFLOP/s, "
+        )
+        assert line.endswith(" 2 hours" if tflop < 1e7 else " 2,780,000 hours")
+
+
 def test_what_does_not_fit_into_the_cache_is_passed_in_every_epoch(lab, plans, monkeypatch):
     def ones(lab, sorts):
         names = ("steps", "epochs", "items", "frozen_items", "networks", "tasks", "read")
         return [{name: np.ones(2) for name in names} | {"gb": np.full(2, 1.0)} for _ in sorts]
 
     monkeypatch.setattr(prediction, "times", ones)
-    seconds = {}
+    monkeypatch.setattr(prediction, "operations", lambda sort: {"frozen_items": 1e12})
+    tables = {}
     for limit in (1.0, 1e6):
         compute = lab.study.compute.model_copy(update={"cache_limit_gb": limit})
         other = replace(lab, study=lab.study.model_copy(update={"compute": compute}))
-        seconds[limit] = prediction.multiplied(other, plans)["predicted_s"]
-    assert (seconds[1.0] - seconds[1e6]).to_list() == plans["passes"].to_list()
+        tables[limit] = prediction.multiplied(other, plans)
+    for column in ("predicted_s", "predicted_cpu_s", "tflop"):
+        assert (tables[1.0][column] - tables[1e6][column]).to_list() == plans["passes"].to_list()
     assert plans["passes"].sum() > 0
 
 

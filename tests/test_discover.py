@@ -19,7 +19,7 @@ from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
 from subnet_utils.store import load_tensors
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -352,6 +352,25 @@ def test_embeddings_are_those_of_the_whole_network(family):
     torch.testing.assert_close(embed_rows(suffix, {}, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
 
 
+def test_outputs_for_which_memory_runs_out_are_recomputed(monkeypatch, capsys):
+    model, data = network("bert"), examples_for("bert")
+    expected, without = frozen(model, data, "layer_2"), torch.Tensor.new_empty
+
+    def scarce(tensor: Tensor, *shape: int) -> Tensor:
+        if shape[0] == len(data.items):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return without(tensor, *shape)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", scarce)
+    outputs = frozen(model, data, "layer_2")
+    assert outputs.gb == 0 and "out of memory for prefix outputs" in capsys.readouterr().err
+    for found, tensor in zip(outputs(torch.arange(12)), expected(torch.arange(12)), strict=True):
+        torch.testing.assert_close(found, tensor)
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *_: (_ for _ in ()).throw(RuntimeError("another fault")))
+    with pytest.raises(RuntimeError, match="another fault"):
+        frozen(model, data, "layer_2")
+
+
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_recomputed_prefix_gives_what_the_cached_one_gives(family, precision, capsys):
     """In bfloat16 too: the prefix runs in float32 whatever surrounds it."""
@@ -572,8 +591,8 @@ def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
     ],
 )
 def test_memory_runs_out_in_many_words(said):
-    assert discover_module._out_of_memory(RuntimeError(said))
-    assert not discover_module._out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+    assert out_of_memory(RuntimeError(said))
+    assert not out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
 
 
 def test_masks_that_cannot_be_trained_together_are_refused():

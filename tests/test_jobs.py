@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,11 +17,11 @@ import torch
 
 from subnet_utils import lab as lab_module
 from subnet_utils import models, notebook
-from subnet_utils.jobs import WorkerDied, _Order, run_jobs, worker_count
+from subnet_utils.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_count
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
-from subnet_utils.workers import context, core_count, importing
+from subnet_utils.workers import UNKNOWN_MEMORY, context, core_count, importing
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""
@@ -128,6 +129,23 @@ def test_a_containers_share_of_time_limits_the_cores(said, cores, monkeypatch, t
     if said:
         (tmp_path / "cpu.max").write_text(f"{said}\n")
     assert core_count() == cores
+
+
+def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr("subnet_utils.workers.MEMORY_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 12 * 2**18, "SC_PAGE_SIZE": 4096}.get)
+    on_cpu = partial(Compute, device="cpu", workers=2)
+    assert cache_limit(on_cpu()) == 2.0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert cache_limit(on_cpu()) == 2.0
+    (tmp_path / "memory.max").write_text(f"{6 * 2**30}\n")
+    assert cache_limit(on_cpu()) == 1.0 and cache_limit(on_cpu(cache_limit_gb=5)) == 5
+    monkeypatch.delattr(os, "sysconf")  # not every system says how much it has
+    assert cache_limit(on_cpu()) == pytest.approx(UNKNOWN_MEMORY / 3 / 2 / 2**30)
+    monkeypatch.setattr("subnet_utils.jobs.resolve_device", lambda compute: torch.device("cuda"))
+    properties = type("Properties", (), {"total_memory": 80 * 2**30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert cache_limit(Compute()) == 40.0 and cache_limit(Compute(workers=2)) == 20.0
 
 
 def test_worker_count(monkeypatch):

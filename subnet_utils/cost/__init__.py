@@ -4,13 +4,14 @@ from subnet_utils.cost.comparison import bert_small, compare, compare_at_once, r
 from subnet_utils.cost.measurement import Unfinished, measured
 from subnet_utils.cost.neurosurgeon import INSTALL, NeuroSurgeonMissing, installed
 from subnet_utils.cost.plan import plan
-from subnet_utils.cost.prediction import check, counted, kinds, predict, rehearsed, told, waiting
+from subnet_utils.cost.prediction import at_best, check, counted, kinds, predict, rehearsed, told, waiting
 from subnet_utils.cost.samples import sample_items
 
 __all__ = [
     "INSTALL",
     "NeuroSurgeonMissing",
     "Unfinished",
+    "at_best",
     "bert_small",
     "check",
     "compare",

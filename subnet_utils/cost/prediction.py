@@ -8,18 +8,22 @@ the ends, where a job has no neighbor.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
 from subnet_utils import break_it_down
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
+from subnet_utils.cost.operations import operations
 from subnet_utils.cost.plan import COUNTED, Sort, plan
-from subnet_utils.cost.samples import Times, times
+from subnet_utils.cost.samples import times
 from subnet_utils.cost.sections import REHEARSED, Lacking, require, sections_of
-from subnet_utils.jobs import worker_count
+from subnet_utils.cost.timing import large_product, race
+from subnet_utils.jobs import cache_limit, worker_count
 from subnet_utils.lab import Lab, Network
 from subnet_utils.rehearsal import Rehearsal, epochs_taken
+from subnet_utils.training import autocast
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
 """Counts of a plan, each of which takes its time; items of the frozen prefix besides."""
@@ -41,7 +45,7 @@ def predict(lab: Lab, counts: pd.DataFrame | None = None) -> pd.DataFrame:
 
 
 def counted(lab: Lab) -> pd.DataFrame:
-    """The plan of the sections that are counted, with the seconds of each of its counts, and those that follow."""
+    """The plan of the sections that are counted: `multiplied`, and a row with a note for each that lacks something."""
     tables, notes = [], []
     for section in sections_of(lab.study):
         try:
@@ -56,27 +60,45 @@ def counted(lab: Lab) -> pd.DataFrame:
 
 
 def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
-    """A plan with the seconds of each of its counts, `<count>_s`, and all together, predicted_s and predicted_cpu_s."""
+    """A plan with the seconds of each of its counts, `<count>_s`, and all together, predicted_s and predicted_cpu_s;
+    tflop: trillions of additions and multiplications in its products and convolutions (`operations`)."""
     sorts = list(dict.fromkeys(table["sort"]))
     found = dict(zip(sorts, times(lab, sorts), strict=True))
-    wall, processor = (_each(table["sort"], found, clock) for clock in (0, 1))
-    joined = table.join(wall.drop(columns="gb").add_suffix("_s"))
-    return joined.assign(predicted_s=_seconds(lab, table, wall), predicted_cpu_s=_seconds(lab, table, processor))
+    wall, processor = (
+        _each(table["sort"], {sort: {name: both[clock] for name, both in found[sort].items()} for sort in sorts})
+        for clock in (0, 1)
+    )
+    work = _each(table["sort"], {sort: operations(sort) for sort in sorts}) / 1e12
+    too_large = table["trained_on"] * wall["gb"] > cache_limit(lab.study.compute)
+    frozen = table["frozen_items"] + table["passes"].where(too_large, 0)
+    counts = table[list(TIMED)].assign(frozen_items=frozen)
+    sums = {"predicted_s": wall, "predicted_cpu_s": processor, "tflop": work}
+    sums = {name: (counts * each[counts.columns]).sum(axis=1) for name, each in sums.items()}
+    return table.join(wall.drop(columns="gb").add_suffix("_s")).assign(**sums)
 
 
-def _each(sorts: pd.Series, found: Mapping[Sort, Times], clock: int) -> pd.DataFrame:
-    """The seconds of every count by one of both clocks, a row for each of several jobs."""
-    rows = [{name: seconds[clock] for name, seconds in found[sort].items()} for sort in sorts]
-    each = pd.DataFrame(rows).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
+def _each(sorts: pd.Series, found: Mapping[Sort, Mapping[str, float]]) -> pd.DataFrame:
+    """What each count takes, a row for each of several jobs."""
+    each = pd.DataFrame([found[sort] for sort in sorts]).reindex(columns=[*TIMED, "frozen_items", "gb"]).fillna(0.0)
     # a task's sentences are generated once in a process: of its sorts the first one shows how long that takes
     inputs = pd.Series([str(sort.inputs) for sort in sorts])
     return each.assign(tasks=each.groupby(inputs)["tasks"].transform("max"))
 
 
-def _seconds(lab: Lab, table: pd.DataFrame, each: pd.DataFrame) -> pd.Series:
-    too_large = table["trained_on"] * each["gb"] > lab.study.compute.cache_limit_gb
-    frozen = (table["frozen_items"] + table["passes"].where(too_large, 0)) * each["frozen_items"]
-    return sum((table[name] * each[name] for name in TIMED), frozen)
+def at_best(counted: pd.DataFrame, lab: Lab) -> str:
+    """In a line: the operations of what is counted, and how long they would take this machine if all of them were in
+    products as large as it multiplies best. No study is faster than that."""
+    product = large_product(lab.device, autocast=partial(autocast, lab.study.compute, lab.device))
+    steps = race({"product": product}, counting=True)
+    rate, all_of_it = (steps["flops"] / steps["seconds"]).median() / 1e12, counted["tflop"].sum()
+    hours = all_of_it / rate / 3600
+    at = f"at the rate of one large product, {_rounded(rate)} TFLOP/s, {_rounded(hours)} hours"
+    return f"{_rounded(all_of_it)} TFLOP of products and convolutions; {at}"
+
+
+def _rounded(number: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{float(f'{number:.3g}'):,.12g}"
 
 
 def rehearsed(lab: Lab, section: str) -> pd.DataFrame:

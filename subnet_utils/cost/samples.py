@@ -20,6 +20,7 @@ from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.pretraining.hidden_words import grammatical, masked_language_model
 from subnet_utils.pretraining.views import simclr
 from subnet_utils.rehearsal import ENOUGH, NOTHING, Shortened, both_clocks, rehearsing
 from subnet_utils.steps import masks_at_once
@@ -179,18 +180,21 @@ def _contrastive(lab: Lab, sort: Sort) -> Times:
     """SimCLR on noise."""
     network, settings = sort.network, sort.network.experiment.pretraining
     model = untrained(network).to(lab.device)
-    options = settings.model_dump(include={"learning_rate", "epochs", "temperature", "seed"})
+    precision = partial(autocast, lab.study.compute, lab.device)
 
     def step(images: int, **how: float) -> Times:
-        half = images // 2
-        train, held = (_noise_set(network, number * half) for number in (8, 1))
-        precision = partial(autocast, lab.study.compute, lab.device)
-        learn = partial(simclr, model, [train], [held], batch_size=images, precision=precision, **options)
-        found = _of_a_step(learn, **how)
+        found = _of_a_step(simclr_on_noise(network, model, images, precision=precision), **how)
         return found | {"items": found["epochs"] / images, "epochs": NOTHING}
 
     found = _in_time(step, settings.batch_size, few=min(2 * FEW_EXAMPLES, settings.batch_size))
     return found | {"read": _reading(network)["read"]}
+
+
+def simclr_on_noise(network: Network, model: StagedModel, images: int, **how: Any) -> Callable[[], Any]:
+    """A contrastive pretraining with so many images a batch, and as many to validate; how: see `simclr`."""
+    options = network.experiment.pretraining.model_dump(include={"learning_rate", "epochs", "temperature", "seed"})
+    train, held = (_noise_set(network, number * images // 2) for number in (8, 1))
+    return partial(simclr, model, [train], [held], batch_size=images, **options, **how)
 
 
 def _noise_set(network: Network, examples: int) -> OddOneOut:
@@ -200,13 +204,25 @@ def _noise_set(network: Network, examples: int) -> OddOneOut:
 
 def _language_model(lab: Lab, sort: Sort) -> Times:
     """The masked language model on sentences of its first task."""
-    from subnet_utils.pretraining.hidden_words import grammatical, masked_language_model  # seconds to import
-
-    settings, before = sort.network.experiment.pretraining, both_clocks()
-    draw = partial(grammatical, settings.tasks[:1], seed=settings.seed, tokenizer=tokenization.tokenizer())
-    sentences, held = draw("train", limit=8 * settings.batch_size), draw("validation", limit=ITEMS)
+    before = both_clocks()
+    sets = few_sentences(sort.network)
     reading, model = both_clocks() - before, untrained(sort.network).to(lab.device)
-    options = settings.model_dump(include={"learning_rate", "epochs", "batch_size", "seed"})
     precision = partial(autocast, lab.study.compute, lab.device)
-    found = _of_a_step(partial(masked_language_model, model, sentences, held, precision=precision, **options))
-    return found | {"items": found["epochs"] / len(held), "epochs": NOTHING, "tasks": reading}
+    found = _of_a_step(language_model_on(*sets, sort.network, model, precision=precision))
+    return found | {"items": found["epochs"] / len(sets[1]), "epochs": NOTHING, "tasks": reading}
+
+
+def few_sentences(network: Network) -> tuple[Tensor, Tensor]:
+    """To pretrain with, and to validate."""
+    settings = network.experiment.pretraining
+    draw = partial(grammatical, settings.tasks[:1], seed=settings.seed, tokenizer=tokenization.tokenizer())
+    return draw("train", limit=8 * settings.batch_size), draw("validation", limit=ITEMS)
+
+
+def language_model_on(
+    sentences: Tensor, held: Tensor, network: Network, model: StagedModel, **how: Any
+) -> Callable[[], Any]:
+    """A masked language model's training on given sentences; how: see `masked_language_model`."""
+    settings = network.experiment.pretraining
+    options = settings.model_dump(include={"learning_rate", "epochs", "batch_size", "seed"})
+    return partial(masked_language_model, model, sentences, held, **options, **how)

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import InOne, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, State, sent
+from subnet_utils.models.frozen import FrozenPrefix, State, out_of_memory, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.seeds import generator_for
 from subnet_utils.training import Recipe, TrainingDiverged, fit
@@ -164,7 +164,7 @@ class _Together:
         except TrainingDiverged as error:
             diverged = error.with_traceback(None)  # it would keep the tensors of this attempt alive
         except RuntimeError as error:
-            if len(wanted) == 1 or not _out_of_memory(error):
+            if len(wanted) == 1 or not out_of_memory(error):
                 raise
         if diverged is not None:
             kept = [i for i in range(len(wanted)) if i not in diverged.runs]
@@ -327,13 +327,6 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
             for tensor in tensors
         ]
     return torch.cat(list(tensors))
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
-    # of torch's allocator on Linux and elsewhere, of cuBLAS and cuDNN, and of the driver
-    texts = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "out of memory")
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 
 @torch.no_grad()

@@ -83,13 +83,22 @@ class FrozenPrefix:
         first = self._compute(self.items[:1])
         needed = sum(tensor.nbytes for tensor in first) * len(self.items) / 2**30
         if needed > limit_gb:
-            message = f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:g}: recomputing them"
-            print(message, file=sys.stderr, flush=True)
-            return
-        rows = torch.arange(len(self.items)).split(CHUNK)
-        with full_precision(self.device):
-            chunks = [rest(*begin(some)) for some in rows]
-        self._cache = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+            return _say(f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:.3g}")
+        try:
+            cache = tuple(tensor.new_empty(len(self.items), *tensor.shape[1:]) for tensor in first)
+            with full_precision(self.device):
+                for rows in torch.arange(len(self.items)).split(CHUNK):
+                    for whole, part in zip(cache, rest(*begin(rows)), strict=True):
+                        whole[rows[0] : rows[-1] + 1] = part
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            return _say(f"out of memory for prefix outputs of {needed:.1f} GiB")
+        self._cache = cache
+
+
+def _say(why: str) -> None:
+    print(f"{why}: recomputing them", file=sys.stderr, flush=True)
 
 
 class _WithoutTf32:
@@ -126,6 +135,13 @@ def full_precision(device: torch.device) -> Iterator[None]:
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device. A GPU need not be done first with all that it has begun, as for `tensor.to`."""
     return tensor.to(device, non_blocking=True)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
+    # of torch's allocator on Linux and elsewhere, of cuBLAS and cuDNN, and of the driver
+    texts = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
