@@ -21,6 +21,7 @@ PLACES = {
     "gpt2_mnli": {"Figure 2": "Table 7", "Figure 6": "Figure 16", "Table 3": "Table 8"},
 }
 """What is shown of BERT on MNLI in one place is shown of the others in another."""
+OF_MNLI_ALONE = ("Figure 3", "Figure 9", "Figure 10", "Figure 12")
 ONLY = {"roberta_mnli": ("Table 5", "Table 6", "Figure 15"), "gpt2_mnli": ("Table 7", "Table 8", "Figure 16")}
 """All that there is of these two."""
 PRINTED_HEADS = {"gpt2_mnli": 12}
@@ -36,7 +37,8 @@ def place(label: str, network: Network) -> str | None:
     _require(network)
     paper, own = label.split(", ")
     there = PLACES.get(network, {}).get(own, own)
-    return None if there not in ONLY.get(network, (there,)) else f"{paper}, {there}"
+    shown = there in ONLY.get(network, (there,)) and (network == "bert_mnli" or own not in OF_MNLI_ALONE)
+    return f"{paper}, {there}" if shown else None
 
 
 def spread(network: Network) -> pd.DataFrame:

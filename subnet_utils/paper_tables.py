@@ -95,7 +95,7 @@ def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") ->
 def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
     """Mean differences by what the networks started from, the paper's and ours, where ours has both (section 8).
 
-    One row per task, number, subroutine and network; bases below 90% are left out.
+    One row per task, number, subroutine and network; our bases below 90% are left out (the paper's means have them).
     """
     keys = ["family", "task", "number", "subroutine", "network"]
     paper = _by_family(printed_effects().rename(columns={"difference_mean": "difference"}))

@@ -147,12 +147,12 @@ def advantages(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for model, group in table.groupby("model", sort=False):
-        wide = group.pivot_table(index="seed", columns="network", values=list(MEASURES))
+        wide = group.pivot_table(index="seed", columns="network", values=list(MEASURES), dropna=False)
         for measure in MEASURES:
             own = wide[measure]
             for network in [name for name in group["network"].unique() if name not in ("subnetwork", MASK)]:
                 difference = (own["subnetwork"] - own[network]).dropna()
-                mean, low, high = interval(difference)
+                mean, low, high = interval(difference) if len(difference) else (math.nan,) * 3
                 rows.append({"model": model, "measure": measure, "baseline": network, "ahead": mean,
                              "low": low, "high": high, "n_runs": len(difference)})  # fmt: skip
     return pd.DataFrame(rows)
@@ -286,8 +286,9 @@ def _varied(images: ImageSet, count: int) -> list[int]:
 
 
 def _beside(values: pd.Series, paper: float, *, comparable: bool) -> dict[str, Any]:
-    """The paper's number, ours with its interval, and the verdict."""
-    mean, low, high = interval(values.dropna())
+    """The paper's number, ours with its interval over the runs that have one, and the verdict."""
+    values = values.dropna()
+    mean, low, high = interval(values) if len(values) else (math.nan,) * 3
     judged = comparable and not math.isnan(paper + low)
     verdict = (AGREES if low <= paper <= high else DIFFERS) if judged else NOT_COMPARABLE
     return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": verdict}

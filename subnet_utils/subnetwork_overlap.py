@@ -20,14 +20,16 @@ from subnet_utils.tasks.odd_one_out import subroutines_of
 
 PRINTED = {"inside": 13, "number": 14, "between": 15}
 """Tables of the paper by what they compare, all for one ResNet50 on inside-number."""
+PRINTED_LAYERS = 12
+"""In each of them: stage 4 and the head."""
 
 
 def by_layer(lab: Lab) -> pd.DataFrame:
     """Overlap in every base model: a row per comparison and layer, and one for all layers as one.
 
     comparison: 'within <subroutine>', the masks of all seeds, or 'between', the intersections of the two subroutines'
-    masks. Columns: iou; expected, under random masks with as many weights per layer; as_printed, for the comparisons
-    within; n_masks of the base. A base with one mask a subroutine has no comparison within.
+    masks. Columns: iou; expected, of random masks with as many weights in every layer as those compared; as_printed,
+    for the comparisons within; n_masks of the base. A base with one mask a subroutine has no comparison within.
     """
     rows = []
     for network, found in _subnetworks(lab):
@@ -45,7 +47,7 @@ def pairs(lab: Lab) -> pd.DataFrame:
     for network, found in _subnetworks(lab):
         masks = [(subroutine, i, one) for subroutine, several in found.items() for i, one in enumerate(several)]
         for (first, i, a), (second, j, b) in combinations(masks, 2):
-            values = {"iou": overlap.iou([a, b]), "expected": overlap.expected_iou([a, b], draws=200)}
+            values = {"iou": overlap.iou([a, b]), "expected": overlap.expected_iou([a, b])}
             kind = {"comparison": f"within {first}" if first == second else "between"}
             overall = {name: layers[overlap.OVERALL] for name, layers in values.items()}
             rows.append(_about(lab, network) | kind | {"first": f"{first} {i}", "second": f"{second} {j}"} | overall)
@@ -56,13 +58,15 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Tables 13 to 15: the mean over layers, ours for every task beside the paper's for inside-number.
 
     layers: from `by_layer`. The paper's numbers within a subroutine are |m1 & m2 & m3| / |m3|, to be read beside ours
-    `as printed`. Values are judged at the profile `paper` only, where layers and networks are the paper's.
+    `as printed`. Values are judged at the profile `paper` only, where networks are the paper's, and if all of ours
+    have masks in the paper's layers, those from stage 4 on.
     """
     ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
     columns = {"ours": "iou", "ours_as_printed": "as_printed", "expected": "expected"}
     grouped = ours.groupby(["paper_model", "task", "number", "comparison"], sort=False)
     table = grouped[list(columns.values())].mean().reset_index().rename(columns={v: k for k, v in columns.items()})
     table["n_bases"] = grouped["base_model"].nunique().to_numpy()
+    table["n_layers"] = grouped.size().to_numpy() / table["n_bases"]
     table["paper"] = [_printed_mean(row) for row in table.itertuples()]
     table["verdict"] = [_verdict(row, profile) for row in table.itertuples()]
     first = ["paper_model", "task", "number", "comparison", "paper", "ours", "ours_as_printed", "expected"]
@@ -72,25 +76,26 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
 def claim(layers: pd.DataFrame) -> pd.DataFrame:
     """The paper's claim that subroutines share fewer weights than runs of one do, in every layer: a row per task.
 
-    Columns: layers (of all learned bases), lower: in how many of them the overlap between is below both within; and the
-    same with each overlap divided by what random masks would give, since larger masks overlap more, for the layers
-    where that is more than 0.
+    Columns: layers, of all learned bases, in which all three overlaps can be had; lower: in how many of them the
+    overlap between is below both within; lower_corrected: the same with each overlap `corrected` for chance, since
+    larger masks overlap more; above_chance: in how many the overlap between is more than that of random sets of weights
+    as large as the two intersections.
     """
-    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)].copy()
-    ours["ratio"] = ours["iou"] / ours["expected"].where(ours["expected"] > 0)
-    ours["kind"] = ours["comparison"].where(ours["comparison"] == "between", "within")
+    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
+    ours = ours.assign(corrected=overlap.corrected(ours["iou"], ours["expected"]))
     rows = []
     for key, group in ours.groupby(["paper_model", "task", "number"], sort=False):
-        row = dict(zip(["paper_model", "task", "number"], key, strict=True))
-        for value, layers_of, name in (("iou", "layers", "lower"), ("ratio", "layers_by_chance", "lower_by_chance")):
-            places = {"index": ["base_model", "layer"], "columns": "kind"}
-            both = (
-                group.pivot_table(values=value, aggfunc="min", **places).reindex(columns=["within", "between"]).dropna()
-            )
-            row |= {layers_of: len(both), name: int((both["between"] < both["within"]).sum())}
+        lower = {}
+        for value in ("iou", "corrected"):
+            table = group.pivot(index=["base_model", "layer"], columns="comparison", values=value)
+            within = [column for column in table if column != "between"]
+            table = table.dropna() if len(within) == 2 and "between" in table else table.iloc[:0].assign(between=[])
+            lower[value] = table["between"] < table[within].min(axis=1)
+        row = {"layers": len(lower["iou"]), "lower": lower["iou"].sum(), "lower_corrected": lower["corrected"].sum()}
+        row["above_chance"] = (table["between"] > 0).sum()
         share = row["lower"] / row["layers"] if row["layers"] else float("nan")
         verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
-        rows.append(row | {"verdict": verdict})
+        rows.append(dict(zip(["paper_model", "task", "number"], key, strict=True)) | row | {"verdict": verdict})
     return pd.DataFrame(rows)
 
 
@@ -123,14 +128,12 @@ def _comparisons(found: dict[str, list[Subnetwork]]) -> dict[str, dict[str, dict
         if len(several) > 1:
             made[f"within {subroutine}"] = {
                 "iou": overlap.iou(several),
-                "expected": overlap.expected_iou(several, draws=200),
+                "expected": overlap.expected_iou(several),
                 "as_printed": overlap.as_printed(several),
             }
     if len(found) == 2:
-        made["between"] = {
-            "iou": overlap.iou([overlap.common(several) for several in found.values()]),
-            "expected": overlap.expected_common_iou(list(found.values()), draws=200),
-        }
+        shared = [overlap.common(several) for several in found.values()]
+        made["between"] = {"iou": overlap.iou(shared), "expected": overlap.expected_iou(shared)}
     return made
 
 
@@ -143,7 +146,7 @@ def _printed_mean(row: Any) -> float:
 
 
 def _verdict(row: Any, profile: str) -> str:
-    if profile != "paper" or pd.isna(row.paper):
+    if profile != "paper" or pd.isna(row.paper) or row.n_layers != PRINTED_LAYERS:
         return NOT_COMPARABLE
     ours = row.ours if row.comparison == "between" else row.ours_as_printed
     return AGREES if abs(ours - row.paper) <= 0.1 else DIFFERS

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from itertools import combinations, permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from subnet_utils.masks.overlap import OVERALL, as_printed, common, expected_common_iou, expected_iou, iou
+from subnet_utils.masks.overlap import OVERALL, as_printed, common, corrected, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 
 SHAPES = {"a": (3, 5), "b": (7,), "c": (2, 2, 3, 3)}
@@ -132,13 +133,9 @@ def test_different_starts_are_compared_on_the_weights_that_all_mask():
     assert iou([early, late]) == expected and list(expected) == ["b", "c", OVERALL]
     assert as_printed([late, early]).keys() == expected_iou([early, late]).keys() == expected.keys()
     assert common([early, late]).masks.keys() == {"b", "c"}
-    assert list(expected_common_iou([[early], [early, late]])) == ["b", "c", OVERALL]
 
 
-OPERATIONS = [iou, as_printed, common, expected_iou, lambda found: expected_common_iou([found[:1], found[1:]])]
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", [iou, as_printed, common, expected_iou])
 def test_subnetworks_that_cannot_be_compared(operation):
     one = random_subnetwork(0, names=["a"])
     with pytest.raises(WrongNetwork, match="subnetworks of different networks, m and n, have no weights in common"):
@@ -147,7 +144,7 @@ def test_subnetworks_that_cannot_be_compared(operation):
         operation([one, random_subnetwork(0), random_subnetwork(1, names=["b", "c"])])
 
 
-@pytest.mark.parametrize("operation", [iou, as_printed, expected_iou, expected_common_iou])
+@pytest.mark.parametrize("operation", [iou, as_printed, expected_iou])
 def test_one_alone_has_no_overlap(operation):
     for few in ([], [random_subnetwork(0)]):
         with pytest.raises(ValueError, match=f"that of two or more, got {len(few)}; find masks with more seeds"):
@@ -157,8 +154,6 @@ def test_one_alone_has_no_overlap(operation):
 def test_nothing_has_no_weights_in_common():
     with pytest.raises(ValueError, match="no subnetworks to compare; give one or more"):
         common([])
-    with pytest.raises(ValueError, match="two or more, got 1"):
-        expected_common_iou([[random_subnetwork(0)], []])
 
 
 # -- what chance would give --------------------------------------------------------------------------------------------
@@ -185,17 +180,29 @@ def test_expectation_of_more_masks_is_the_mean_over_all_there_are(sizes):
     assert found == pytest.approx(values.mean(), abs=4 * values.std() / math.sqrt(50_000))
 
 
-def test_expectation_of_intersections_is_the_mean_over_all_that_have_a_union():
-    masks = product(*(every_mask(4, size) for size in (2, 3, 1, 2)))
-    values = np.array([jaccard([a & b, c & d]) for a, b, c, d in masks])
-    a, b, c, d = of_sizes(4, 2, 3, 1, 2)
-    found = expected_common_iou([[a, b], [c, d]], draws=50_000)["w"]
-    assert found == pytest.approx(np.nanmean(values), abs=4 * np.nanstd(values) / math.sqrt(50_000))
-    e, f = of_sizes(4, 1, 3)
-    empty = np.array([jaccard([a & b, c & d]) for a, b, c, d in product(*(every_mask(4, size) for size in (1, 3) * 2))])
-    assert np.isnan(empty).any()
-    found = expected_common_iou([[e, f], [e, f]], draws=50_000)["w"]
-    assert found == pytest.approx(np.nanmean(empty), abs=5 * np.nanstd(empty) / math.sqrt(50_000))
+def test_expectation_of_masks_that_may_all_be_empty():
+    assert expected_iou(of_sizes(1000, 1, 1), draws=200_000)["w"] == pytest.approx(1e-3, rel=0.3)
+    assert math.isnan(expected_iou(of_sizes(1000, 0, 0))["w"])
+
+
+def test_two_subroutines_that_have_nothing_to_do_with_each_other_overlap_by_chance():
+    """However well the masks of each agree among themselves (appendix K compares their intersections)."""
+    generator, total = torch.Generator().manual_seed(0), 100_000
+    cores = [torch.rand(total, generator=generator) < 0.2 for _ in range(2)]
+    found = [
+        [Subnetwork({"w": core ^ (torch.rand(total, generator=generator) < 0.02)}, "n") for _ in range(3)]
+        for core in cores
+    ]
+    shared = [common(several) for several in found]
+    assert iou(shared)["w"] == pytest.approx(expected_iou(shared)["w"], rel=0.05)
+    assert corrected(iou(shared)["w"], expected_iou(shared)["w"]) == pytest.approx(0, abs=0.01)
+    assert corrected(iou(found[0])["w"], expected_iou(found[0])["w"]) > 0.7
+
+
+def test_overlap_corrected_for_chance():
+    assert corrected(0.6, 0.2) == pytest.approx(0.5)
+    found = corrected(pd.Series([0.2, 1.0, 0.1, 1.0, np.nan]), pd.Series([0.2, 0.3, 0.4, 1.0, 0.2]))
+    assert found.to_list() == pytest.approx([0, 1, -0.5, np.nan, np.nan], nan_ok=True)
 
 
 def test_expectation_is_the_mean_of_real_random_masks():
@@ -217,9 +224,6 @@ def test_expectation_at_the_size_of_a_network():
     a, b = of_sizes(4_000_000, 1_000_000, 3_000_000)
     assert expected_iou([a, b])["w"] == pytest.approx(0.1875 / 0.8125, rel=1e-3)
     assert expected_iou([a, b, b])["w"] == pytest.approx(0.140625 / (1 - 0.75 * 0.25**2), rel=1e-3)
-    assert expected_common_iou([[a, b], [b, b]])["w"] == pytest.approx(
-        0.1875 * 0.5625 / (0.1875 + 0.5625 - 0.1875 * 0.5625), rel=1e-3
-    )
 
 
 def test_expectation_of_extremes():
@@ -234,12 +238,11 @@ def test_expectation_is_a_function_of_sizes_and_seed():
     turned = [Subnetwork({name: mask.flip(0) for name, mask in s.masks.items()}, "n") for s in (a, b)]
     assert turned != [a, b] and expected_iou(turned) == expected_iou([a, b])
     assert expected_iou([a, b]) == expected_iou([a, b], seed=0, draws=1000) != expected_iou([a, b], seed=1)
-    assert expected_common_iou([[a], [b]]) == expected_iou([a, b])
 
 
 def test_the_global_random_state_is_untouched():
     before, numpys = torch.get_rng_state(), np.random.get_state()
-    expected_common_iou([[random_subnetwork(0), random_subnetwork(1)], [random_subnetwork(2)]])
+    expected_iou([random_subnetwork(seed) for seed in range(3)])
     after = np.random.get_state()
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(after[1], numpys[1]) and after[2:] == numpys[2:]

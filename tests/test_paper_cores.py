@@ -69,6 +69,9 @@ def test_spreads_begin_with_the_lower_sparsity(network):
 def test_places_of_other_networks_and_an_unknown_one():
     assert paper_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
     assert paper_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
+    for number in (3, 9, 10, 12):  # their captions speak of MNLI and HANS
+        assert paper_cores.place(f"Heuristic Core, Figure {number}", "bert_qqp") is None
+        assert paper_cores.place(f"Heuristic Core, Figure {number}", "bert_mnli") is not None
     assert paper_cores.place("Heuristic Core, Figure 5", "gpt2_mnli") is None
     assert paper_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
     with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):

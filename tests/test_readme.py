@@ -261,6 +261,13 @@ def test_means_in_place_of_zeros_cost_what_their_table_says():
     vision = table[table["task"] == "number-contact"]["difference"].sort_values()
     assert f"contact of the smaller ResNet ({short(vision.iloc[0])}; the others" in text
     assert f"the others {short(vision.iloc[-1])} to {short(vision.iloc[1])})" in text
+    found = pd.read_csv(LAPTOP / "other_ablations_values.csv").query("task.str.startswith('inside')")
+    found = found.set_index(["task", "subroutine", "ablation"]).sort_index()
+    contact, number = (found["difference"].loc[key].map(short) for key in (
+        ("inside-contact", "contact"), ("inside-number", "number")))  # fmt: skip
+    assert f"contact in inside-contact loses {contact['mean'].lstrip('-')} by the means (one base model)" in text
+    assert f"zeros cost the other subroutine more ({contact['zeros']}), and number in inside-number" in text
+    assert f"{number['mean'].lstrip('-')} (zeros {number['zeros']})" in text
 
 
 def test_permutation_tests_are_those_of_the_tables():
@@ -279,7 +286,10 @@ def test_permutation_tests_are_those_of_the_tables():
     assert f"not for contact in inside-contact (p = {contact})" in text
     assert f"nor for inside and number in inside-number (p = {inside} and p = {number})" in text
     corrected = f"{short(lowest['p_bh'].max(), 3)} after Benjamini and Hochberg and {short(lowest['p_holm'].max())}"
-    assert corrected in text
+    every = pd.read_csv(LAPTOP / "permutation_tests.csv")["kind"].value_counts()
+    assert (
+        f"{corrected} after Holm, among these and the nine tests outside the masks" in text and every["complement"] == 9
+    )
     assert f"of the {len(masks)} masks by themselves {(masks['p'] <= 0.05).sum()} stand out" in text
 
 

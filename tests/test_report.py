@@ -99,6 +99,8 @@ def test_where_no_base_learned_the_value_is_shown_and_not_judged():
         (paper_of(0.5), [-0.3, -0.31, -0.32], DIFFERS, True),
         (paper_of(0.5), [-0.1, 0.04, 0.15], DIFFERS, False),  # within .05 of none
         (paper_of(0.5), [0.3], AGREES, False),  # one base: no interval
+        (paper_of(0.5), [0.01], DIFFERS, False),
+        (paper_of(0.5), [0.01, 0.01], AGREES, True),
         (paper_of(0.5), [-0.3], DIFFERS, False),
         (paper_of(-0.4), [-0.3, -0.31, -0.32], AGREES, True),
         (paper_of(-0.4), [0.3, 0.31, 0.32], DIFFERS, True),

@@ -216,6 +216,20 @@ def test_tables_keep_the_papers_numbers_apart(lab, table):
     assert second[second["model"] == "vit"]["paper"].tolist() == [0.146, 0.573, 0.761]
 
 
+def test_a_shape_bias_that_no_run_has_is_missing_and_no_error(table):
+    """No answer was right by either cue."""
+    table = table[table["model"] == "cnn"].copy()
+    table.loc[table["network"] == "scratch", "shape_bias"] = math.nan
+    table.loc[(table["network"] == "random") & (table["seed"] == 0), "shape_bias"] = math.nan
+    rows = shape_bias.table_1(table, comparable=False).set_index(["network", "measure"])
+    none, one = rows.loc[("scratch", "shape_bias")], rows.loc[("random", "shape_bias")]
+    assert math.isnan(none["ours"]) and none["n_runs"] == 0 and one["n_runs"] == 1
+    ahead = shape_bias.advantages(table).set_index(["baseline", "measure"])
+    assert ahead.loc[("scratch", "shape_bias"), "n_runs"] == 0
+    everywhere = shape_bias.advantages(table.assign(shape_bias=math.nan)).query("measure == 'shape_bias'")
+    assert everywhere["ahead"].isna().all() and len(everywhere) > 0
+
+
 def test_advantages_are_paired_over_seeds(table):
     ahead = shape_bias.advantages(table)
     row = ahead[(ahead["model"] == "cnn") & (ahead["measure"] == "pooled") & (ahead["baseline"] == "scratch")].iloc[0]

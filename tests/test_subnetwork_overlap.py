@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import hypergeom
 
 from subnet_utils import break_it_down, subnetwork_overlap
 from subnet_utils.lab import Lab
@@ -58,12 +59,31 @@ def test_pairs_are_all_pairs_of_a_base(lab):
     assert pairs["iou"].dropna().between(0, 1).all()
 
 
-def overlaps(between: list[float], within: list[float], **columns) -> pd.DataFrame:
+def test_chance_between_subroutines_is_that_of_sets_as_large_as_the_intersections(lab, layers):
+    rows = layers[(layers["comparison"] == "between") & (layers["layer"] != OVERALL)]
+    checked = 0
+    for row in rows.itertuples():
+        masks = masks_of(lab, row.base_model, row.task).values()
+        first, second = (int(np.logical_and.reduce([m[row.layer] for m in several]).sum()) for several in masks)
+        if first and second:
+            (total,) = {m[row.layer].size for several in masks for m in several}
+            shared = np.arange(min(first, second) + 1)
+            overlap = shared / (first + second - shared)
+            mean = (hypergeom.pmf(shared, total, first, second) * overlap).sum()
+            assert row.expected == pytest.approx(mean, rel=0.05, abs=0.01)
+            checked += 1
+    assert checked > 10
+
+
+def overlaps(between: list[float], within: list[float], expected: float = 0.0, **columns) -> pd.DataFrame:
+    """expected: for the comparison between; within .05."""
     rows = [
-        {"layer": f"l{i}", "comparison": comparison, "iou": iou, "expected": 0.5, "as_printed": iou}
-        for comparison, values in (("between", between), ("within a", within), ("within b", within))
+        {"layer": f"l{i}", "comparison": comparison, "iou": iou, "expected": chance, "as_printed": iou}
+        for comparison, values, chance in (
+            ("between", between, expected), ("within a", within, 0.05), ("within b", [1.0] * len(within), 0.05)
+        )
         for i, iou in enumerate(values)
-    ]
+    ]  # fmt: skip
     about = {"paper_model": "resnet50", "task": "inside-number", "number": "", "base_model": "0", "base_accuracy": 1.0}
     return pd.DataFrame(rows).assign(**(about | columns))
 
@@ -74,15 +94,32 @@ def test_the_claim_counts_layers_in_which_subroutines_share_less():
     (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.2], [0.5, 0.5])).to_dict("records")
     assert (row["lower"], row["verdict"]) == (2, "agrees")
     assert subnetwork_overlap.claim(overlaps([0.1], [0.5], base_accuracy=0.5)).empty
-    alone = overlaps([0.1], [0.5]).query("comparison == 'between'")  # one mask a subroutine
-    (row,) = subnetwork_overlap.claim(alone).to_dict("records")
-    assert (row["layers"], row["verdict"]) == (0, "not comparable at this profile")
+
+
+def test_the_claim_is_asked_of_overlap_corrected_for_chance_too():
+    # within .5 is .47 when corrected; between .5 and .6 are .33 and .47, with a chance of .25
+    (row,) = subnetwork_overlap.claim(overlaps([0.5, 0.6, 0.2], [0.5, 0.5, 0.5], 0.25)).to_dict("records")
+    assert (row["lower"], row["lower_corrected"], row["above_chance"]) == (1, 3, 2)
+    (row,) = subnetwork_overlap.claim(overlaps([0.5], [0.6], 0.0)).to_dict("records")
+    assert (row["lower"], row["lower_corrected"], row["above_chance"]) == (1, 1, 1)
+
+
+def test_the_claim_is_of_layers_where_all_three_overlaps_are():
+    (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.1], [0.5, np.nan])).to_dict("records")
+    assert (row["layers"], row["lower"]) == (1, 1)
+    for kept in (["between"], ["between", "within a"], ["within a", "within b"]):  # one mask a subroutine
+        table = overlaps([0.1], [0.5])
+        (row,) = subnetwork_overlap.claim(table[table["comparison"].isin(kept)]).to_dict("records")
+        assert (row["layers"], row["above_chance"], row["verdict"]) == (0, 0, "not comparable at this profile")
 
 
 def test_the_papers_means_stand_beside_ours_and_are_judged_at_its_own_size_only():
-    layers = overlaps([0.1], [0.3]).replace({"within a": "within inside", "within b": "within number"})
+    names = {"within a": "within number", "within b": "within inside"}
+    layers = overlaps([0.1] * 12, [0.3] * 12).replace(names)
     small = subnetwork_overlap.compared(layers, "laptop").set_index("comparison")
     assert small["paper"].round(2).to_dict() == {"between": 0.10, "within inside": 0.97, "within number": 0.27}
     assert set(small["verdict"]) == {"not comparable at this profile"}
     paper = subnetwork_overlap.compared(layers, "paper").set_index("comparison")["verdict"].to_dict()
-    assert paper == {"between": "agrees", "within inside": "differs", "within number": "agrees"}
+    assert paper == {"between": "agrees", "within inside": "agrees", "within number": "agrees"}
+    fewer = subnetwork_overlap.compared(layers[layers["layer"] != "l0"], "paper")
+    assert set(fewer["verdict"]) == {"not comparable at this profile"}

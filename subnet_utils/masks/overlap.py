@@ -2,7 +2,8 @@
 
 *Break It Down* (appendix K, Figure 19, Tables 13 to 15) compares the three subnetworks of a subroutine, and the weights
 that all three share between subroutines, by intersection over union. Subnetworks that keep many weights overlap anyway,
-so each number has its expectation here: the same for random masks with as many weights in every layer.
+so each number has its expectation here: the same for random masks with as many weights in every layer, and `corrected`
+for it.
 
 Subnetworks whose masking starts at different stages are compared on the weights that all of them mask. Every table has
 one entry a layer, which is one masked weight, in the order of their names, and last `OVERALL`: all layers as one.
@@ -58,31 +59,26 @@ def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
 def expected_iou(subnetworks: Sequence[Subnetwork], *, draws: int = 1000, seed: int = 0) -> dict[str, float]:
     """The mean `iou` of independent random masks, each with as many weights in every layer as one of the subnetworks.
 
-    A pure function of these numbers and the seed. Raises as `iou` does, and ValueError for fewer draws than one.
-    """
-    return expected_common_iou([[subnetwork] for subnetwork in subnetworks], draws=draws, seed=seed)
-
-
-def expected_common_iou(
-    groups: Sequence[Sequence[Subnetwork]], *, draws: int = 1000, seed: int = 0
-) -> dict[str, float]:
-    """The mean IoU of each group's intersection, for independent random masks (the expectation beside Table 15).
-
-    Every subnetwork of every group is replaced by a random mask with as many weights in each layer. The intersections
-    of a group's masks are often empty: draws in which all of them are have no IoU and are left out, and the mean is NaN
-    if there are no others. Raises as `expected_iou` does, for fewer than two groups or an empty one.
+    A pure function of these numbers and the seed. Draws in which all masks are empty have no IoU. Raises as `iou` does,
+    and ValueError for fewer draws than one.
     """
     if draws < 1:
         raise ValueError(f"draws {draws} is no number of draws; give at least 1, better a thousand")
-    layers = _layers([subnetwork for group in _several(groups) for subnetwork in group])
+    layers = _layers(_several(subnetworks))
     totals = np.array([masks[0].numel() for masks in layers.values()])
-    generator = np.random.default_rng(seed)
-    kept = []
-    for group in groups:
-        sizes = [np.tile(_sizes(subnetwork, layers), (draws, 1)) for subnetwork in group]
-        kept.append(_random_overlap(sizes, totals, generator)[0])
-    shared, whole = _random_overlap(kept, totals, generator)
+    sizes = [np.tile(_sizes(subnetwork, layers), (draws, 1)) for subnetwork in subnetworks]
+    shared, whole = _random_overlap(sizes, totals, np.random.default_rng(seed))
     return _ratios(pd.DataFrame(shared, columns=list(layers)), pd.DataFrame(whole, columns=list(layers)))
+
+
+def corrected(found: float, expected: float) -> float:
+    """Overlap corrected for chance: 0 as much as is expected, 1 the same weights; (found - expected) / (1 - expected).
+
+    As the adjusted Rand index is made of the Rand index (Hubert and Arabie 1985). Numbers or columns; NaN where chance
+    alone gives the same weights.
+    """
+    room = 1 - expected
+    return (found - expected) / np.where(room > 0, room, np.nan)
 
 
 def _random_overlap(
@@ -102,12 +98,11 @@ def _random_overlap(
     return shared, whole
 
 
-def _several(items: Sequence) -> Sequence:
-    """The same items: subnetworks or groups of them. Raises ValueError for fewer than two, or an empty group."""
-    if len(items) < 2 or not all(items):
-        filled = sum(map(bool, items))
-        raise ValueError(f"an overlap is that of two or more, got {filled}; find masks with more seeds")
-    return items
+def _several(subnetworks: Sequence[Subnetwork]) -> Sequence[Subnetwork]:
+    """The same. Raises ValueError for fewer than two."""
+    if len(subnetworks) < 2:
+        raise ValueError(f"an overlap is that of two or more, got {len(subnetworks)}; find masks with more seeds")
+    return subnetworks
 
 
 def _layers(subnetworks: Sequence[Subnetwork]) -> dict[str, list[Tensor]]:

@@ -59,11 +59,12 @@ def compare(
     - value: agrees if the paper's mean, or its mean +- sd, meets our interval. Settled (`decisive`) if it does not, or
       if our interval is no wider than the paper's band: a wide interval agrees with anything.
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
-      base models (sd / sqrt(n_bases), the largest it can be). We agree if our interval lies on that side of 0 or our
-      mean beyond .05 on it; decisive if the interval does, or if we differ and the interval has nothing beyond .05 on
-      that side. Where the paper's mean is within +-.05 it claims no effect: we differ if our whole interval is beyond
-      +-.05, and agreement is decisive if it is wholly within. Where the paper's mean is beyond +-.05 but within its
-      own noise it claims nothing, and the row is not comparable.
+      base models (sd / sqrt(n_bases), about what it is if all runs of a base are the same). We agree if our interval
+      lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and the
+      interval has nothing beyond .05 on that side. One base model has no interval: its mean has to be beyond .05.
+      Where the paper's mean is within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and
+      agreement is decisive if it is wholly within. Where the paper's mean is beyond +-.05 but within its own noise it
+      claims nothing, and the row is not comparable.
 
     Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
@@ -153,6 +154,6 @@ def _judge_sign(row: NamedTuple) -> Judgement:
         return Judgement(NOT_COMPARABLE, False, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
     nearest, mean, farthest = min(side * low, side * high), side * row.ours, max(side * low, side * high)
-    agrees = nearest > 0 or mean > CLAIM
+    agrees = mean > CLAIM or (nearest > 0 and not one_base)
     settled = nearest > 0 if agrees else farthest <= CLAIM
     return Judgement(AGREES if agrees else DIFFERS, settled and not one_base, "")
