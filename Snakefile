@@ -23,7 +23,7 @@ NOTEBOOKS = (
 # What a study may do without: a notebook about a section that its profile lacks is left out.
 OPTIONAL = {
     **{name: "experiments" for name in NOTEBOOKS[:6]}, "05_pretraining": "pretrained",
-    "07_subtask_induction": "arithmetic", "07b_shape_bias": "images", "11_cost_of_a_study": "experiments",
+    "07_subtask_induction": "arithmetic", "07b_shape_bias": "images",
 }
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal

@@ -375,6 +375,15 @@ def test_what_does_not_fit_into_the_cache_is_passed_in_every_epoch(lab, plans, m
     assert plans["passes"].sum() > 0
 
 
+def test_a_profile_of_later_notebooks_alone_has_nothing_to_count(lab):
+    other = replace(lab, study=lab.study.model_copy(update={"experiments": (), "vit_search": None, "pretrained": ()}))
+    tables = [cost.counted(other), *(race(other, cost.kinds(other), cost.sample_items) for race in
+                                     (cost.compare, cost.compare_at_once))]  # fmt: skip
+    assert [len(table) for table in tables] == [0, 0, 0]
+    assert {"model", "start", "steps", "tflop", "note"} <= set(tables[0]) and {"ms", "share"} <= set(tables[1])
+    assert cost.at_best(tables[0], other).startswith("0 TFLOP of products")
+
+
 def test_published_weights_that_are_missing_are_a_line(lab, tmp_path):
     bert, _ = micro.whole_study()["pretrained"]
     del bert["pretraining"]

@@ -48,7 +48,7 @@ def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor
         for network in networks
     ]
     columns = ["model", "precision", "trained", "ms", "times_plain", "gflop", "share"]
-    return pd.concat(tables, ignore_index=True)[columns]
+    return pd.concat(tables or [pd.DataFrame()], ignore_index=True).reindex(columns=columns)
 
 
 def compare_at_once(
@@ -77,7 +77,7 @@ def compare_at_once(
             row = {"model": network.experiment.model, "start": start, "masks": int(name)}
             faster = int(name) * (rounds["1"] / rounds[name]).median()
             tables.append(row | {"ms": 1e3 * rounds[name].median(), "times_faster": faster})
-    return pd.DataFrame(tables)
+    return pd.DataFrame(tables, columns=["model", "start", "masks", "ms", "times_faster"])
 
 
 @contextmanager

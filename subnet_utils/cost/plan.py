@@ -27,6 +27,7 @@ COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "network
 evaluated; frozen_items, which pass through the frozen prefix before it (all of it: that a process may go on from the
 outputs of a shorter one is left out); passes, items that do so once more in every epoch where the cache is too small;
 networks that are made of a subnetwork; tasks whose sentences are generated; items, such as images, that are read."""
+PLANNED = ["section", "kind", "model", "start", "sort", *COUNTS, "trained_on"]
 COUNTED = ("experiments", "pruning", "controls", "pretrained")
 RENDERING, PRETRAINING = "rendering", "pretraining"
 """In place of the first masked stage: what else is timed."""
@@ -83,7 +84,7 @@ def plan(lab: Lab, section: str) -> pd.DataFrame:
         row = rows.setdefault((kind, sort, trained_on), about | dict.fromkeys(COUNTS, 0) | {"trained_on": trained_on})
         for name, number in counts.items():
             row[name] += number
-    return pd.DataFrame(rows.values(), columns=["section", "kind", "model", "start", "sort", *COUNTS, "trained_on"])
+    return pd.DataFrame(rows.values(), columns=PLANNED)
 
 
 def _model(sort: Sort) -> str:

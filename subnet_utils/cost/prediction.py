@@ -16,7 +16,7 @@ import pandas as pd
 from subnet_utils import break_it_down
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
 from subnet_utils.cost.operations import operations
-from subnet_utils.cost.plan import COUNTED, Sort, plan
+from subnet_utils.cost.plan import COUNTED, PLANNED, Sort, plan
 from subnet_utils.cost.samples import times
 from subnet_utils.cost.sections import REHEARSED, Lacking, require, sections_of
 from subnet_utils.cost.timing import large_product, race
@@ -27,6 +27,8 @@ from subnet_utils.training import autocast
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
 """Counts of a plan, each of which takes its time; items of the frozen prefix besides."""
+COUNTED_COLUMNS = [*PLANNED, *(f"{name}_s" for name in (*TIMED, "frozen_items")),
+                   "predicted_s", "predicted_cpu_s", "tflop", "note"]  # fmt: skip
 PREDICTED = ["section", "kind", "jobs", "predicted_s", "predicted_cpu_s"]
 
 
@@ -56,7 +58,7 @@ def counted(lab: Lab) -> pd.DataFrame:
             notes.append({"section": section, "note": str(reason)})
     parts = [multiplied(lab, pd.concat(tables, ignore_index=True)).assign(note="")] if tables else []
     parts += [pd.DataFrame(notes)] if notes else []
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PREDICTED, "note"])
+    return pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COUNTED_COLUMNS)
 
 
 def multiplied(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
