@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from subnet_utils.heuristic_figures import dodge, labelled_bars, with_range
+from subnet_utils.heuristic_figures import along_steps, dodge, labelled_bars, with_range
 
 LINEAR = 0.01
 """Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
@@ -147,10 +147,11 @@ def core_over_training(ax: Axes, table: pd.DataFrame) -> Axes:
     the largest. Without a core there are only other heads.
     """
     looks = {"core": ((CORE, "o"), "heads of the core"), "others": ((REST, "s"), "other heads")}
-    for (column, (look, label)), shift in zip(looks.items(), dodge(table["step"], 2), strict=True):
+    places = along_steps(ax, table["step"])
+    for (column, (look, label)), shift in zip(looks.items(), dodge(places.values(), 2), strict=True):
         rows = table.dropna(subset=[column]).groupby("step")[column].agg(["mean", "min", "max"])
         if len(rows):
-            with_range(ax, rows.index + shift, rows, look, label)
-    ax.set(xlabel="steps of fine-tuning", ylabel="share of these heads kept", ylim=(-0.03, 1.03))
-    ax.legend()
+            with_range(ax, rows.index.map(places) + shift, rows, look, label)
+    ax.set(ylabel="share of these heads kept", ylim=(-0.03, 1.03))
+    ax.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
     return ax

@@ -54,6 +54,7 @@ def test_checkpoints_without_a_core_show_other_heads_alone():
     assert labels(ax) == ["heads of the core", "other heads"]
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.75, 1.0], [0.4, 0.4]]
     assert [bar[1:] for bar in ranges(ax)] == [[0.5, 1.0], [1.0, 1.0], [0.3, 0.5], [0.4, 0.4]]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4", "10"]
     _, ax = plt.subplots()
     core_figures.core_over_training(ax, table.assign(core=math.nan))
     assert labels(ax) == ["other heads"]
