@@ -23,7 +23,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.study import Study, StudyError
 from subnet_utils.tasks.images import ImageError, ImageSet
 from tests import micro
-from tests.test_figures import MACHADO, _lab, _linear
+from tests.test_figures import MACHADO, _lab, _linear, assert_readable
 
 TRAINING = {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 8, "epochs": 2}
 RESNET = {"family": "resnet_classifier", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True}
@@ -242,7 +242,7 @@ def test_figures_are_drawn(lab, table):
         bias_figures.dynamics(shape_bias.dynamics(lab), chance=1 / 3),
         bias_figures.discovery(shape_bias.discovery(lab), chance=1 / 3),
         bias_figures.by_class(shape_bias.by_class(lab)),
-        bias_figures.ballots(shape_bias.ballots(lab, "cnn")),
+        bias_figures.ballots(shape_bias.ballots(lab, "cnn", 0), cnn, seed=0),
     ]
     for figure in drawn:
         figure.canvas.draw()
@@ -273,6 +273,38 @@ def test_bars_too_low_to_be_seen_have_their_number():
     ]
     assert "pooled" in ax.get_ylabel() and levels(ax) == [1 / 4]
     plt.close("all")
+
+
+def measures() -> pd.DataFrame:
+    """Two networks, four seeds; by shape subtask induction has .1, .5, .3 and .4."""
+    rows = [{"model": "cnn", "network": network, "seed": seed, "shape_accuracy": by_shape, "robustness": 0.5,
+             "shape_bias": 0.2, "pooled": 0.6}
+            for network, values in (("base", (0.0, 0.1, 0.2, 0.3)), ("subnetwork", (0.1, 0.5, 0.3, 0.4)))
+            for seed, by_shape in enumerate(values)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_measures_name_their_model_and_what_they_count():
+    titles = {"pooled": "mean-pooled", "robustness": "robustness", "shape_bias": "shape bias"}
+    figure = bias_figures.dots(measures(), titles, chance=1 / 3)
+    assert figure.get_suptitle() == "cnn"
+    assert [ax.get_xlabel() for ax in figure.axes] == [bias_figures.SHARES[name] for name in titles]
+    assert set(bias_figures.SHARES) == set(shape_bias.MEASURES)
+    assert_readable(figure)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_votes_are_those_of_a_typical_seed_and_stand_beside_all_seeds():
+    table = measures()
+    assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two
+    assert shape_bias.typical_seed(table[table["network"] == "base"]) == 1
+    shown = {"image": np.zeros((8, 8, 3)), "shape": "star", "texture": "dots",
+             "votes": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
+    figure = bias_figures.ballots([shown] * 2, table, seed=2)
+    assert figure.get_suptitle() == "cnn, seed 2"
+    (right,) = figure.axes[-1].child_axes
+    assert [tick.get_text() for tick in right.get_yticklabels()] == ["0.15", "0.33"]
 
 
 def test_what_is_the_same_in_arithmetic_and_with_images_looks_the_same():
@@ -311,7 +343,8 @@ def test_lines_of_one_figure_can_be_told_apart_by_every_eye(about, deficiency):
 def test_ballots_tell_the_cue(lab):
     images = image_sets.image_set(lab, "conflicts")
     votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["conflicts"]
-    shown = shape_bias.ballots(lab, "cnn", count=12)
+    shown = shape_bias.ballots(lab, "cnn", 0, count=12)
+    assert set(shown[0]["votes"]) == set(NETWORKS)  # the subnetwork alone, too
     names = {"shape": images.shapes, "texture": images.textures}
     found = sorted(one["votes"]["base"] for one in shown)
     expected = ["neither"] * 12
