@@ -282,7 +282,7 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> S
     """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
 
     sizes: from `heuristic_core.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has
-    none. Dotted: the smallest size that the grid of sparsities can show.
+    none. Dotted: the smallest size on the grid of sparsities.
     """
     domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
     columns = {
