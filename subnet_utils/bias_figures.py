@@ -34,6 +34,14 @@ NETWORKS = {
 UNTRAINED = "#9b72c4"
 CHANCE_IN = ("original", "pooled", "shape_accuracy")
 """Measures that are accuracies; what guessing would give for the others is no constant."""
+SHARES = {
+    "original": "accuracy",
+    "pooled": "accuracy",
+    "shape_accuracy": "accuracy by shape",
+    "robustness": "share of answers\nnot by texture",
+    "shape_bias": "share by shape, of\nanswers by either cue",
+}
+"""What each measure counts."""
 LEGIBLE = 0.02
 """Bars below this are too low to be seen."""
 CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
@@ -52,12 +60,12 @@ def pairs(shown: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
 
 
 def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> Figure:
-    """A panel a measure, a row a network: one dot a seed, mean and 95% interval (from three seeds on).
+    """A panel a measure, a row a network: one dot a seed, mean and 95% interval (from three seeds on), cut off at 0, 1.
 
-    table: columns network, seed and the measures; measures: column -> title.
+    table: of one model, columns model, network, seed and the measures; measures: column -> title.
     """
     rows = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
-    size = (2.1 + 1.65 * len(measures), 0.8 + 0.24 * len(rows))
+    size = (2.1 + 1.65 * len(measures), 1.3 + 0.24 * len(rows))
     figure, axes = plt.subplots(1, len(measures), figsize=size, sharey=True, squeeze=False)
     for ax, (measure, title) in zip(axes.flat, measures.items(), strict=True):
         for place, (name, line) in enumerate(rows.items()):
@@ -69,12 +77,13 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
         if measure in CHANCE_IN:
             ax.axvline(chance, **DOTTED)
-        ax.set(title=title, xlim=(-0.02, 1.02), xticks=(0, 0.5, 1))
+        ax.set(title=title, xlabel=SHARES[measure], xlim=(-0.02, 1.02), xticks=(0, 0.5, 1))
         ax.set_xticklabels(["0", ".5", "1"])
         ax.grid(axis="x", color="0.9", lw=0.6)
         ax.set_axisbelow(True)
     axes[0, 0].set_yticks(range(len(rows)), [line.label for line in rows.values()])
     axes[0, 0].invert_yaxis()
+    figure.suptitle(table["model"].iloc[0], fontsize=8.5, fontweight="bold")
     return legend_below(figure, axes)
 
 
@@ -144,29 +153,44 @@ def by_class(table: pd.DataFrame) -> Figure:
     return legend_below(figure, axes)
 
 
-def ballots(shown: Sequence[Mapping[str, Any]]) -> Figure:
-    """Cue-conflict images, and below each the cue that every network's answer goes by."""
+def ballots(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: int) -> Figure:
+    """Cue-conflict images, and below each the cue that every network's answer goes by.
+
+    shown: from `shape_bias.ballots`, of that seed; table: as in `dots`, of the same model. At the right stands the mean
+    accuracy by shape over seeds, since one seed's answers to a few images may be unlike those of the others.
+    """
     rows = [name for name in NETWORKS if name in shown[0]["votes"]]
-    size = (1.9 + 0.72 * len(shown), 1.35 + 0.17 * len(rows))
+    size = (2.5 + 0.72 * len(shown), 1.6 + 0.17 * len(rows))
     figure, axes = plt.subplots(
         2, len(shown), figsize=size, squeeze=False, height_ratios=(1, 0.2 * len(rows)), layout="constrained"
     )
     for column, one in zip(axes.T, shown, strict=True):
         _image(column[0], one["image"])
         column[0].set_title(f"{one['shape']},\n{one['texture']}", fontsize=6.5, fontweight="normal")
-        column[1].imshow([[to_rgb(CUES[one["votes"][name]])] for name in rows], aspect="auto")
-        column[1].set(xticks=[], yticks=[])
-        column[1].set_yticks(np.arange(0.5, len(rows)), minor=True)
-        column[1].grid(which="minor", color="white", lw=1.2)
-        column[1].tick_params(which="minor", length=0)
-        column[1].spines[:].set_visible(False)
+        _votes(column[1], [one["votes"][name] for name in rows])
     axes[1, 0].set_yticks(range(len(rows)), [NETWORKS[name].label for name in rows])
     axes[1, 0].tick_params(axis="y", length=0)
+    means = table.groupby("network")["shape_accuracy"].mean()
+    right = axes[1, -1].secondary_yaxis("right")
+    right.set_yticks(range(len(rows)), [f"{means[name]:.2f}" for name in rows])
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    right.set_ylabel("accuracy by shape,\nmean of all seeds", fontsize=7)
+    figure.suptitle(f"{table['model'].iloc[0]}, seed {seed}", fontsize=8.5, fontweight="bold")
     handles = [
         Patch(color=color, label=f"answers by {cue}" if cue != "neither" else cue) for cue, color in CUES.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
+
+
+def _votes(ax: Axes, votes: Sequence[str]) -> None:
+    ax.imshow([[to_rgb(CUES[vote])] for vote in votes], aspect="auto")
+    ax.set(xticks=[], yticks=[])
+    ax.set_yticks(np.arange(0.5, len(votes)), minor=True)
+    ax.grid(which="minor", color="white", lw=1.2)
+    ax.tick_params(which="minor", length=0)
+    ax.spines[:].set_visible(False)
 
 
 DOTTED = {"color": "0.45", "ls": ":", "lw": 0.9, "zorder": 0, "label": CHANCE}

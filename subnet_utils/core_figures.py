@@ -8,13 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import ConnectionPatch
+from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 from torch import Tensor
 
-from subnet_utils.heuristic_figures import dodge, labelled_bars, with_range
+from subnet_utils.heuristic_figures import along_steps, dodge, labelled_bars, with_range
 
 LINEAR = 0.01
 """Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
+LOSS_TICKS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
+NAME_SIZE = np.array([25.0, 8.0])
+"""Width and height of a head's name, in points."""
+MAPS = 2
+"""Heads whose attention is shown on one pair (Figure 7)."""
 CORE, REST = "#c8321e", "#8a8a8a"
 PATTERN_COLORS = {"repeated": "#0069a8", "previous": "#85bb65", "next": "#2f7d32", "separator": "#e0a030"}
 
@@ -90,27 +97,56 @@ def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
     ax.axhline(0, color="0.8", lw=0.8, zorder=0)
     ax.axvline(0, color="0.8", lw=0.8, zorder=0)
     for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(FixedLocator([-tick for tick in LOSS_TICKS] + [0, *LOSS_TICKS]))
+        axis.set_minor_locator(FixedLocator([sign * i * unit for sign in (-1, 1) for unit in (0.001, 0.01, 0.1)
+                                             for i in range(1, 10)]))  # fmt: skip
         axis.set_major_formatter("{x:g}")
-    _name_extremes(ax, single, named)
     ax.set(xlabel="accuracy lost in domain", ylabel="accuracy lost out of domain")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    _name_extremes(ax, single, named, lost[["in_domain", "out_of_domain"]].to_numpy(dtype=float))
     return ax
 
 
-def _name_extremes(ax: Axes, single: pd.DataFrame, count: int) -> None:
-    """Write the names of the heads whose ablation changes most, in or out of domain, beside their dots.
+def _name_extremes(ax: Axes, single: pd.DataFrame, count: int, points: np.ndarray) -> None:
+    """Write the names of the heads whose ablation changes most, in or out of domain, each joined to its dot by a line.
 
-    A name that would be written over another one is left out.
+    points: all that are drawn, which no name hides. Every name takes the nearest place that is free.
     """
     order = single[["in_domain", "out_of_domain"]].abs().max(axis=1).sort_values(ascending=False, kind="stable").index
-    written: list[np.ndarray] = []
+    ax.figure.draw_without_rendering()  # the layout settles, and with it what is free
+    to_points = 72 / ax.figure.dpi
+    taken = [(*at, 4.0, 4.0) for at in ax.transData.transform(points) * to_points]
+    frame = ax.get_window_extent().extents * to_points
     for _, row in single.loc[order[:count]].iterrows():
         place = row[["in_domain", "out_of_domain"]].to_numpy(dtype=float)
-        at = ax.transData.transform(place) * 72 / ax.figure.dpi  # in points, of which a name takes about 25 by 8
-        if all((np.abs(at - other) > (28, 9)).any() for other in written):
-            ax.annotate(row["ablated"], place, xytext=(4, 2), textcoords="offset points", fontsize=6.5,
-                        color=CORE if row["in_core"] else "#222222")  # fmt: skip
-            written.append(at)
+        shift = _free_place(ax.transData.transform(place) * to_points, NAME_SIZE, taken, frame)
+        ax.annotate(row["ablated"], place, xytext=shift, textcoords="offset points", ha="center", va="center",
+                    fontsize=6.5, color=CORE if row["in_core"] else "#222222")  # fmt: skip
+        end = shift * (1 - min(NAME_SIZE / 2 / np.maximum(np.abs(shift), 1e-9))) / 72  # at the name's edge, in inches
+        beside = ax.transData + ScaledTranslation(*end, ax.figure.dpi_scale_trans)
+        ax.add_artist(ConnectionPatch(place, place, ax.transData, beside, lw=0.5, color="0.4", shrinkA=2))
+
+
+def _free_place(at: np.ndarray, size: np.ndarray, taken: list, frame: np.ndarray) -> np.ndarray:
+    """Shift of a box from a dot to where it meets nothing, nearest first; the box and its line are added to `taken`.
+
+    All in points. taken: (x, y, width, height) of boxes by their middles; frame: x0, y0, x1, y1. Where nothing is free,
+    the box stands beside its dot.
+    """
+    wide, high = size
+    turns = np.radians((30, -30, 150, -150, 60, -60, 120, -120, 90, -90, 0, 180))
+    shifts = [np.array([np.cos(turn) * (radius + wide / 2), np.sin(turn) * (radius + high / 2)])
+              for radius in range(8, 60, 4) for turn in turns]  # fmt: skip
+
+    def is_free(shift: np.ndarray) -> bool:
+        x, y = at + shift
+        inside = frame[0] < x - wide / 2 and x + wide / 2 < frame[2] and frame[1] < y - high / 2 and y < frame[3]
+        return inside and not any(abs(x - a) < (wide + w) / 2 and abs(y - b) < (high + h) / 2 for a, b, w, h in taken)
+
+    found = next(filter(is_free, shifts), shifts[0])
+    taken += [(*(at + part * found), 2.0, 2.0) for part in (0.3, 0.5, 0.7)]  # the line
+    taken.append((*(at + found), wide, high))
+    return found
 
 
 def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -140,6 +176,17 @@ def attention_map(ax: Axes, attention: Tensor, tokens: Sequence[str]) -> Axes:
     return ax
 
 
+def whose_maps(core: int) -> str:
+    """Whose attention is shown in `MAPS` maps, for a caption. core: how many heads the core has.
+
+    A core of no more heads than maps is shown as a whole, wherever its heads look.
+    """
+    if 0 < core <= MAPS:
+        return "Attention of the heads of the core (all are shown)" if core > 1 else "Attention of the head of the core"
+    among = "heads of the core" if core else "heads"
+    return f"Attention of the {MAPS} {among} that look most at repeated words"
+
+
 def core_over_training(ax: Axes, table: pd.DataFrame) -> Axes:
     """How often the core's heads, and others, are in sparse pruned networks of earlier checkpoints.
 
@@ -147,10 +194,11 @@ def core_over_training(ax: Axes, table: pd.DataFrame) -> Axes:
     the largest. Without a core there are only other heads.
     """
     looks = {"core": ((CORE, "o"), "heads of the core"), "others": ((REST, "s"), "other heads")}
-    for (column, (look, label)), shift in zip(looks.items(), dodge(table["step"], 2), strict=True):
+    places = along_steps(ax, table["step"])
+    for (column, (look, label)), shift in zip(looks.items(), dodge(places.values(), 2), strict=True):
         rows = table.dropna(subset=[column]).groupby("step")[column].agg(["mean", "min", "max"])
         if len(rows):
-            with_range(ax, rows.index + shift, rows, look, label)
-    ax.set(xlabel="steps of fine-tuning", ylabel="share of these heads kept", ylim=(-0.03, 1.03))
-    ax.legend()
+            with_range(ax, rows.index.map(places) + shift, rows, look, label)
+    ax.set(ylabel="share of these heads kept", ylim=(-0.03, 1.03))
+    ax.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
     return ax

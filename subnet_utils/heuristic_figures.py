@@ -5,7 +5,7 @@ Dots and bars of range are shifted sideways a little where several lines share a
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -38,7 +38,9 @@ ANSWERS = {
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
 FEW = 5
-"""As many sparsities stand on the axis, each by itself."""
+"""As many sparsities or steps stand on the axis, each by itself."""
+DODGE = 0.15
+"""All lines of one place stand within this share of the smallest gap between neighboring places."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
            "balanced": ("#2f7d32", "D")}  # fmt: skip
 
@@ -57,21 +59,29 @@ def legend(figure: Figure) -> Figure:
     return figure
 
 
-def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], table: pd.DataFrame) -> Figure:
+def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
     """A panel for the sets of each heuristic and one for entailed ones, the set in domain in all; one legend below.
 
-    draw: `over_sparsity` or `learning`; table: what it takes, with a column name.
+    draw: `over_sparsity` or `learning`; tables: what it takes, with a column name, one for each network. Titles have
+    the name of the set in domain where there is one (MNLI, QQP).
     """
-    panels: dict[str, list[str]] = {}
-    for name in _in_order(table):
-        if name not in IN_DOMAIN_NAMES:
-            panels.setdefault(_panel(name), []).append(name)
+    panels = [panel for table in tables for panel in _panels(table)]
     figure, axes = plt.subplots(1, len(panels), figsize=(7.2, 2.5), sharey=True, squeeze=False)
-    for ax, (title, names) in zip(axes.flat, panels.items(), strict=True):
-        draw(ax, table[table["name"].isin([*IN_DOMAIN_NAMES, *names])])
+    for ax, (title, rows) in zip(axes.flat, panels, strict=True):
+        draw(ax, rows)
         ax.set_title(title)
         ax.label_outer()
     return legend(figure)
+
+
+def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel of one network."""
+    names = _in_order(table)
+    titles = {name: _panel(name) for name in names if name not in IN_DOMAIN_NAMES}
+    task = "".join(f"{name}: " for name in names if name in IN_DOMAIN_NAMES and name != "in domain")
+    for title in dict.fromkeys(titles.values()):
+        own = [name for name in names if titles.get(name, title) == title]
+        yield task + title, table[table["name"].isin(own)]
 
 
 def _in_order(table: pd.DataFrame) -> list[str]:
@@ -105,11 +115,34 @@ def _readable(text: str) -> str:
     return re.sub(r"\bobj\b", "object", text.replace("_", " "))
 
 
-def dodge(places: pd.Series, count: int) -> np.ndarray:
-    """A small shift along the axis for each of `count` lines: less than half a gap between neighboring places."""
-    values = np.unique(places)
-    gap, whole = (np.diff(values).min(), np.ptp(values)) if len(values) > 1 else (1.0, 1.0)
-    return (np.arange(count) - (count - 1) / 2) / max(count - 1, 1) * min(0.5 * gap, 0.06 * whole)
+def dodge(places: Iterable[float], count: int) -> np.ndarray:
+    """A shift along the axis for each of `count` lines, over `DODGE` of the smallest gap between neighboring places.
+
+    To both sides, but to the right alone where a point would stand below 0: no sparsity or step is there.
+    """
+    values = np.unique(list(places))
+    width = DODGE * (np.diff(values).min() if len(values) > 1 else 1.0)
+    if count == 1:
+        return np.zeros(1)
+    return np.linspace(0, width, count) - (width / 2 if values[0] >= width / 2 else 0)
+
+
+def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
+    """Where each step of fine-tuning stands; the axis gets its label, and ticks where there are few.
+
+    Up to `FEW` steps have a tick each and stand one beside the other, so that lines side by side have room; the label
+    says so where that is not to scale. More are to scale, in thousands beyond `UNTIL_THOUSANDS`.
+    """
+    found = sorted(set(steps))
+    if len(found) > FEW:
+        unit = 1000 if found[-1] > UNTIL_THOUSANDS else 1
+        ax.set_xlabel(f"{'thousand ' if unit > 1 else ''}steps of fine-tuning")
+        return {step: step / unit for step in found}
+    places = {step: float(i) for i, step in enumerate(found, start=1)}
+    ax.set_xticks(list(places.values()), [str(step) for step in found])
+    scaled = len(set(np.diff(found))) <= 1
+    ax.set(xlabel="steps of fine-tuning" + ("" if scaled else " (not to scale)"), xlim=(0.5, len(found) + 0.5))
+    return places
 
 
 def with_range(ax: Axes, x: pd.Series, table: pd.DataFrame, look: tuple[str, str], label: str) -> None:
@@ -245,36 +278,41 @@ def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
     return ax
 
 
-def training(axes: Sequence[Axes], sizes: pd.DataFrame) -> Sequence[Axes]:
+def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> Sequence[Axes]:
     """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
 
-    sizes: from `heuristic_core.mean_sizes`. Bars: the range of the seeds; the full network has none. Dotted: the
-    smallest size that the grid of sparsities can show.
+    sizes: from `heuristic_core.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has
+    none. Dotted: the smallest size on the grid of sparsities.
     """
-    unit = 1000 if sizes["step"].max() > UNTIL_THOUSANDS else 1
     domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
-    for domain, shift in zip(domains, dodge(sizes["step"] / unit, len(domains)), strict=True):
-        rows = sizes[sizes["domain"] == domain].sort_values("step")
-        for ax, columns in zip(axes, (["accuracy"] * 3, ["effective_size", "size_min", "size_max"]), strict=True):
-            values = pd.DataFrame(dict(zip(("mean", "min", "max"), rows[columns].to_numpy().T, strict=True)))
-            with_range(ax, rows["step"] / unit + shift, values, DOMAINS[domain], domain)
+    columns = {
+        "accuracy": ["accuracy"] * 3,
+        "effective size (share of units)": ["effective_size", "size_min", "size_max"],
+    }
+    for ax, (label, triple) in zip(axes, columns.items(), strict=True):
+        places = along_steps(ax, sizes["step"])
+        for domain, shift in zip(domains, dodge(places.values(), len(domains)), strict=True):
+            rows = sizes[sizes["domain"] == domain].sort_values("step")
+            values = pd.DataFrame(dict(zip(("mean", "min", "max"), rows[triple].to_numpy().T, strict=True)))
+            with_range(ax, rows["step"].map(places) + shift, values, DOMAINS[domain], domain)
+        ax.set(ylabel=label, ylim=(-0.03, 1.06), title=title)
     smallest = sizes["smallest_possible"].min()
-    axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size that can show")
-    for ax, label in zip(axes, ("accuracy", "effective size"), strict=True):
-        ax.set(xlabel=f"{'thousand ' if unit > 1 else ''}steps of fine-tuning", ylabel=label, ylim=(-0.03, 1.06))
+    axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size on the grid")
     return axes
 
 
 def learning(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracy on every set while the network is fine-tuned (Figure 10). table: columns name, step, accuracy.
 
-    Not smoothed. More than a few sets hide each other and are easier to read in panels (`by_heuristic`). Every line is
-    thinner than those below it, so that lines which coincide are all seen; in domain lies on top.
+    Not smoothed. More than a few sets hide each other and are easier to read in panels (`by_heuristic`). Of lines that
+    coincide all are seen: the lowest is whole and the widest, every further one thinner and broken, so that those below
+    show between its dashes; in domain lies on top, thin and whole.
     """
     names = _in_order(table)
     for name, above in zip(names, (0, *range(len(names) - 1, 0, -1)), strict=True):
         rows, look = table[table["name"] == name].sort_values("step"), {"lw": 0.9 + 0.45 * above, "zorder": 3 - above}
-        ax.plot(rows["step"], rows["accuracy"], color=_look(name)[0], label=name, **look)
+        dashes = "-" if above in (0, len(names) - 1) else (4.0 * above, (2.0, 1.2))
+        ax.plot(rows["step"], rows["accuracy"], color=_look(name)[0], ls=dashes, label=name, **look)
     ax.set(xlabel="steps of fine-tuning", ylabel="accuracy", ylim=(-0.03, 1.03))
     ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     return ax

@@ -47,7 +47,9 @@ LINES = {
 }
 """Where two conditions have one color, their lines differ; all others can be told apart with deuteranopia."""
 MARKERS = {"-": "o", "--": "s", "-.": "^", ":": "D"}
-"""Of the line styles, for points without lines."""
+"""Of the line styles."""
+OPEN = "-."
+"""Style of what is not frozen: its markers are open, so that it is told from what it nearly coincides with."""
 MAIN = ("subnetwork", "full", "random", "scratch")
 """The conditions of Figure 3."""
 FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
@@ -55,10 +57,13 @@ FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
 FEWEST = 3
 """Seeds from which on an interval is drawn: that of two is wider than the panel."""
 FEW_NUMBERS = 3
-"""Up to so many numbers of rows get points side by side: lines would tell of what is between them, which was not tried,
-and hide one another's intervals."""
+"""Up to so many numbers of rows get points side by side: lines would tell of what is between them, which was not
+tried."""
+APART = 0.07
+"""Lines are so far apart, in the smallest gap between numbers of rows: each has its intervals to itself."""
 COMMON, CHANCE = "most common answer", "chance"
 """What the levels are called that accuracies are compared with."""
+BETWEEN = "0.83"
 LABELS = {"text": "random as in the text", "as_released": "random as released", "strict": "all else drawn anew",
           "embed_only": "embeddings as control"}  # fmt: skip
 
@@ -75,6 +80,7 @@ def with_formulas(text: str) -> str:
 def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) -> Axes:
     """Mean test accuracy with its interval over the number of rows, 0 at the left of a logarithmic axis.
 
+    Intervals are bars, from `FEWEST` seeds on; lines stand a little apart for them, about their number of rows.
     curves: columns condition, samples, mean, low, high, n_runs, and chance, the share of the most common answer, which
     is dotted; conditions that it lacks are left out. Up to `FEW_NUMBERS` numbers have points in place of lines.
     """
@@ -91,6 +97,16 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) ->
     if few:
         ax.set_xlim(-0.5, len(places) - 0.5)
     return ax
+
+
+def interval_note(*curves: pd.DataFrame) -> str:
+    """What the bars are, for a caption. curves: as in `accuracy_lines`, of all panels."""
+    runs = pd.concat(curves)["n_runs"]
+    seeds = " to ".join(str(number) for number in sorted({int(runs.min()), int(runs.max())}))
+    if runs.max() < FEWEST:
+        return f"Too few seeds ({seeds}) for intervals."
+    beyond = f", from {FEWEST} seeds on" if runs.min() < FEWEST else ""
+    return f"Bars: 95% intervals over {seeds} seeds{beyond}, cut off at 0 and 1."
 
 
 def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str] = MAIN, *, across: int = 3) -> Figure:
@@ -123,8 +139,9 @@ def variants(curves: pd.DataFrame) -> Figure:
 
 
 def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
-    """Accuracy on T1 of the whole network, without random weights and without the subtask's; bars: means over seeds.
+    """Accuracy on the source task of the whole network, without random weights, without the subtask's.
 
+    Bars: means over seeds.
     tests: from `subtask_induction.ablation_tests`, a group of bars a row; runs: the table that it is made from. Dots:
     seeds, for random weights the mean of each over its draws. Triangle: the draw with the lowest mean over seeds.
     """
@@ -141,7 +158,7 @@ def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
     seed = ax.plot([], [], **DOT, label="a seed")
     names = [with_formulas(f"{one.subtask} in {one.source}") for one in tests.itertuples()]
     ax.set_xticks(places, [f"{name}\n{layers} layers" for name, layers in zip(names, tests["layers"], strict=True)])
-    ax.set(ylabel="accuracy on T1", ylim=(0, 1.12))
+    ax.set(ylabel="accuracy on the source task", ylim=(0, 1.12))
     handles = [*ax.containers[: len(bars)], *lowest, *seed]  # by itself a legend would begin with the marks
     ax.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, columnspacing=1, handlelength=1.2
@@ -174,15 +191,23 @@ def _bar(ax: Axes, x: float, seeds: pd.Series, color: str, label: str) -> None:
 
 
 def _curve(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
-    ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, marker="o", ms=2.6, lw=1.2)
-    if (rows["n_runs"] >= FEWEST).all():
-        ax.fill_between(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, alpha=0.13, lw=0)
+    ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, ms=3.6, lw=1.1, **_marker(line))
+    _intervals(ax, x, rows, line, 0.9)
 
 
 def _points(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
-    ax.plot(x, rows["mean"], MARKERS[line.style], color=line.color, label=line.label, ms=4, mec="white", mew=0.4)
+    ax.plot(x, rows["mean"], ls="none", color=line.color, label=line.label, ms=4, **_marker(line))
+    _intervals(ax, x, rows, line, 1.2)
+
+
+def _marker(line: Line) -> dict[str, object]:
+    look = {"mfc": "white", "mew": 0.8} if line.style == OPEN else {"mec": "white", "mew": 0.4}
+    return {"marker": MARKERS[line.style], "zorder": 3} | look
+
+
+def _intervals(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line, width: float) -> None:
     if (rows["n_runs"] >= FEWEST).all():
-        ax.vlines(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, lw=1.2)
+        ax.vlines(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, lw=width)
 
 
 def _between(ax: Axes, curves: pd.DataFrame, condition: str, control: str) -> None:
@@ -191,10 +216,10 @@ def _between(ax: Axes, curves: pd.DataFrame, condition: str, control: str) -> No
     means = curves.pivot(index="samples", columns="condition", values="mean")
     x = means.index.map(places).to_numpy()
     if len(places) > FEW_NUMBERS:
-        ax.fill_between(x, means[control], means[condition], color="0.9", zorder=0, lw=0)
+        ax.fill_between(x, means[control], means[condition], color=BETWEEN, zorder=0, lw=0)
     else:
         wide = shifts[control] - shifts[condition]
-        ax.bar(x, means[condition] - means[control], wide, means[control], color="0.9", zorder=0)
+        ax.bar(x, means[condition] - means[control], wide, means[control], color=BETWEEN, zorder=0)
 
 
 def _places(curves: pd.DataFrame) -> dict[float, float]:
@@ -208,7 +233,8 @@ def _places(curves: pd.DataFrame) -> dict[float, float]:
 
 
 def _shifts(curves: pd.DataFrame, conditions: Sequence[str]) -> dict[str, float]:
-    """The conditions that are there, and how far each stands from its number of rows: apart where there are points."""
+    """The conditions that are there, and how far each stands from its number of rows: points farther than lines."""
     shown = [name for name in conditions if name in set(curves["condition"])]
-    step = min(0.15, 0.7 / max(1, len(shown))) if curves["samples"].nunique() <= FEW_NUMBERS else 0
+    few = curves["samples"].nunique() <= FEW_NUMBERS
+    step = min(0.15, 0.7 / max(1, len(shown))) if few else APART * np.diff(list(_places(curves).values())).min()
     return {name: (i - (len(shown) - 1) / 2) * step for i, name in enumerate(shown)}

@@ -6,6 +6,7 @@ al. (2019), is the share of shape among those answers to cue-conflict images tha
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -231,11 +232,22 @@ def photographs() -> list[tuple[str, np.ndarray, np.ndarray]]:
     return shown
 
 
-def ballots(lab: Lab, model: str, *, count: int = 12) -> list[dict[str, Any]]:
-    """Conflict images with the vote of every network of the first seed: image, shape, texture, votes by network."""
+def typical_seed(table: pd.DataFrame) -> int:
+    """The seed whose transferred subnetwork has the median accuracy by shape (of an even number the lower middle).
+
+    table: from `induced`, of one model; the base network decides where no subnetwork was transferred.
+    """
+    own = table[table["network"] == ("subnetwork" if "subnetwork" in set(table["network"]) else BASE)]
+    return int(own.sort_values(["shape_accuracy", "seed"])["seed"].iloc[(len(own) - 1) // 2])
+
+
+def ballots(lab: Lab, model: str, seed: int, *, count: int = 12) -> list[dict[str, Any]]:
+    """Conflict images with the vote of every network of a seed: image, shape, texture, votes by network."""
     images, classes = image_set(lab, "conflicts"), settings_of(lab).data.classes
-    (base,) = [one for one in _bases(lab) if one.model.model == model and one.seed == one.model.seeds[0]]
+    (base,) = [one for one in _bases(lab) if one.model.model == model and one.seed == seed]
     made = {BASE: train_image_base(lab, base)}
+    with suppress(TrainingDiverged):  # none of this base's masks came to its end; the table of masks says so
+        made[MASK] = find_shape_mask(lab, chosen_shape_mask(lab, base))
     made |= {condition: induce(lab, Induced(base, condition)) for condition in base.model.conditions}
     votes = {name: artefact.tensors("votes")["conflicts"] for name, artefact in made.items()
              if "fault" not in artefact.json("result")}  # fmt: skip

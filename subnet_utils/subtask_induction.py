@@ -280,10 +280,12 @@ def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
 
 
 def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
-    """What a figure of Figures 8 to 10 shows: the subnetworks, where they were found, and their new tasks."""
-    moves = (rows.iloc[0] for _, rows in panels)
-    text = "; ".join(f"{one.subtask}, found in {one.source}, moved to {one.target}" for one in moves)
-    return text.replace("^2", "²").replace("^3", "³") + "."
+    """What a figure's panels show: the subnetworks, where they were found, their new tasks, and the depths."""
+    moves = dict.fromkeys((one.subtask, one.source, one.target) for _, rows in panels for one in rows.itertuples())
+    text = "; ".join(f"{subtask}, found in {source}, moved to {target}" for subtask, source, target in moves)
+    depths = sorted({int(layers) for _, rows in panels for layers in rows["layers"]})
+    text += f" ({' and '.join(map(str, depths))} layers)."
+    return text.replace("^2", "²").replace("^3", "³")
 
 
 def chance(lab: Lab, computation: str) -> float:

@@ -5,6 +5,7 @@ import math
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from matplotlib.patches import ConnectionPatch
 
 from subnet_utils import core_figures
 from tests.test_figures import assert_readable
@@ -38,12 +39,30 @@ def test_ablations_name_the_extreme_heads_and_no_group_that_is_empty():
 
 
 @pytest.mark.usefixtures("paper_style")
-def test_names_of_heads_that_change_alike_are_not_written_over_each_other():
+def test_heads_that_change_alike_all_have_their_names_with_a_line_to_each():
     figure, ax = plt.subplots(figsize=(6, 3))
     alike = ablated(0)
     alike["in_domain"], alike["out_of_domain"] = [0.2, 0.2001, 0.2002, 0.0, 0.0, 0.0, -0.1], 0.01
     core_figures.without_heads(ax, alike, named=4)
-    assert [text.get_text() for text in ax.texts] == ["L0.H2", "L1.H0"]
+    assert [text.get_text() for text in ax.texts] == ["L0.H2", "L0.H1", "L0.H0", "L1.H0"]
+    lines = [patch for patch in ax.patches if isinstance(patch, ConnectionPatch)]
+    assert [line.xy1.tolist() for line in lines] == [[0.2002, 0.01], [0.2001, 0.01], [0.2, 0.01], [-0.1, 0.01]]
+    assert_readable(figure)
+    dots = ax.transData.transform(alike[["in_domain", "out_of_domain"]])
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not any(box.contains(*dot) for box in boxes for dot in dots)
+
+
+@pytest.mark.usefixtures("paper_style")
+@pytest.mark.parametrize("largest", [0.02, 0.5])
+def test_losses_can_be_read_off_both_scales(largest):
+    figure, ax = plt.subplots(figsize=(6, 3))
+    lost = ablated(0).assign(in_domain=[0, 0.001, -0.004, 0.01, -largest, 0, largest])
+    core_figures.without_heads(ax, lost.assign(out_of_domain=-lost["in_domain"]))
+    for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        shown = [tick for tick in axis.get_majorticklocs() if limits[0] <= tick <= limits[1]]
+        assert {-0.01, -0.005, 0, 0.005, 0.01} <= set(shown)
+        assert {0.002, 0.02} <= {round(tick, 3) for tick in axis.get_minorticklocs()} | set(shown)
     assert_readable(figure)
 
 
@@ -54,6 +73,7 @@ def test_checkpoints_without_a_core_show_other_heads_alone():
     assert labels(ax) == ["heads of the core", "other heads"]
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.75, 1.0], [0.4, 0.4]]
     assert [bar[1:] for bar in ranges(ax)] == [[0.5, 1.0], [1.0, 1.0], [0.3, 0.5], [0.4, 0.4]]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4", "10"]
     _, ax = plt.subplots()
     core_figures.core_over_training(ax, table.assign(core=math.nan))
     assert labels(ax) == ["other heads"]
@@ -73,6 +93,19 @@ def test_frequencies_say_the_sparsities():
     assert labels(axes[1]) == ["20% sparsity", "50% sparsity"]
     assert [text.get_text() for text in axes[1].texts] == ["0"]  # of the head that no network at 50% has
     assert_readable(figure)
+
+
+@pytest.mark.parametrize(
+    ("core", "whose"),
+    [
+        (0, "Attention of the 2 heads that look most at repeated words"),
+        (1, "Attention of the head of the core"),
+        (2, "Attention of the heads of the core (all are shown)"),
+        (3, "Attention of the 2 heads of the core that look most at repeated words"),
+    ],
+)
+def test_a_core_of_few_heads_is_not_said_to_look_at_repeated_words(core, whose):
+    assert core_figures.whose_maps(core) == whose
 
 
 @pytest.mark.usefixtures("paper_style")

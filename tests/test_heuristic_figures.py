@@ -113,12 +113,30 @@ def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
     _, ax = plt.subplots()
     heuristic_figures.over_sparsity(ax, by_sparsity(["in domain", "SO-Swap", "Prep"]))
     places = np.array([line.get_xdata() for line in ax.lines])
-    assert (np.diff(places, axis=0) > 0).all() and np.abs(places - [0, 20, 50]).max() < 5
+    assert (np.diff(places, axis=0) > 0).all() and places.min() == 0
+    assert np.ptp(places, axis=0) == pytest.approx(0.15 * 20) and np.abs(places - [0, 20, 50]).max() <= 3
     assert [line.get_marker() for line in ax.lines] == ["o", "s", "^"]
     found = np.array(ranges(ax)).reshape(3, 3, 3)
     assert (found[:, :, 0] == places).all() and (found[:, 0, 1] == found[:, 0, 2]).all()  # the whole one has no range
     assert (found[:, 1, 1:] == [0.5, 0.9]).all()
     plt.close("all")
+
+
+@pytest.mark.parametrize(("places", "half"), [((0.5, 6.5, 12.5), 0.45), ((400, 700, 1000, 4000), 22.5)])
+def test_points_stand_close_to_where_they_were_measured(places, half):
+    assert heuristic_figures.dodge(places, 3) == pytest.approx([-half, 0, half])
+    beside_zero = heuristic_figures.dodge((0, *places), 2)
+    assert beside_zero[0] == 0 and beside_zero[1] <= 2 * half
+    assert heuristic_figures.dodge(places, 1).tolist() == [0]
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_the_papers_sparsities_have_a_panel_for_each_task_and_heuristic():
+    tables = [heuristic_core.by_sparsity(task) for task in ("mnli", "qqp")]
+    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, *tables)
+    assert [ax.get_title() for ax in figure.axes] == ["MNLI: lexical overlap", "MNLI: constituent", "QQP: PAWS (adv.)"]
+    assert min(line.get_xdata().min() for ax in figure.axes for line in ax.lines) == 0
+    assert_readable(figure)
 
 
 @pytest.mark.usefixtures("paper_style")
@@ -143,15 +161,50 @@ def test_what_is_learned_at_the_same_time_is_seen_in_lines_of_different_width():
     for ax in figure.axes:
         lines = sorted(ax.lines, key=lambda line: line.get_zorder())
         assert (np.diff([line.get_linewidth() for line in lines]) < 0).all() and lines[-1].get_label() == "in domain"
+        # those between are broken, and show what lies below them
+        assert [line.get_linestyle() for line in lines] == ["-", *["--"] * (len(lines) - 2), "-"]
+
+
+def sizes(steps) -> pd.DataFrame:
+    return pd.DataFrame({"step": step, "domain": domain, "accuracy": 0.8, "effective_size": 0.7, "size_min": 0.5,
+                         "size_max": 0.9, "smallest_possible": 0.5}
+                        for step in steps for domain in DOMAINS)  # fmt: skip
 
 
 def test_effective_sizes_have_their_range_and_accuracies_none():
-    sizes = pd.DataFrame({"step": step, "domain": domain, "accuracy": 0.8, "effective_size": 0.7, "size_min": 0.5,
-                          "size_max": 0.9, "smallest_possible": 0.5}
-                         for step in (100, 200, 900) for domain in DOMAINS)  # fmt: skip
     _, axes = plt.subplots(1, 2)
-    heuristic_figures.training(axes, sizes)
+    heuristic_figures.training(axes, sizes((100, 200, 900)), title="MNLI")
     assert {(low, high) for _, low, high in ranges(axes[1])} == {(0.5, 0.9)}
     assert {(low, high) for _, low, high in ranges(axes[0])} == {(0.8, 0.8)}
     assert len({x for x, _, _ in ranges(axes[1])}) == 3 * len(DOMAINS)
+    assert [ax.get_title() for ax in axes] == ["MNLI", "MNLI"]
+    assert axes[1].get_ylabel() == "effective size (share of units)"
+    assert axes[1].lines[-1].get_label() == "smallest size on the grid"
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("steps", "label"),
+    [
+        ((400, 700, 1000, 4000), "steps of fine-tuning (not to scale)"),
+        ((400, 700, 1000), "steps of fine-tuning"),
+        ((400,), "steps of fine-tuning"),
+    ],
+)
+def test_few_checkpoints_have_a_tick_each_and_points_beside_it(steps, label):
+    _, axes = plt.subplots(1, 2)
+    heuristic_figures.training(axes, sizes(steps))
+    for ax in axes:
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == [str(step) for step in steps]
+        assert ax.get_xlabel() == label
+        places = np.array([line.get_xdata() for line in ax.lines if line.get_marker() != "None"])
+        assert np.abs(places - ax.get_xticks()).max() == pytest.approx(0.075)
+    plt.close("all")
+
+
+def test_many_checkpoints_stand_to_scale():
+    _, ax = plt.subplots()
+    steps = range(500, 12500, 2000)
+    assert list(heuristic_figures.along_steps(ax, steps).values()) == [0.5, 2.5, 4.5, 6.5, 8.5, 10.5]
+    assert ax.get_xlabel() == "thousand steps of fine-tuning"
     plt.close("all")

@@ -1,29 +1,24 @@
 """Subtask induction with images, end to end at the smallest size; its measures against hand-made votes."""
 
 import math
-from itertools import combinations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import torchvision
-from matplotlib.colors import to_rgb
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
 from subnet_utils import bias_figures, image_sets, image_steps, shape_bias
-from subnet_utils.bias_figures import NETWORKS, UNTRAINED
+from subnet_utils.bias_figures import NETWORKS
 from subnet_utils.image_steps import ImageBase, Induced, ShapeMask
-from subnet_utils.induction_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
 from subnet_utils.lab import Lab
-from subnet_utils.masks.conditions import IMAGE_CONDITIONS, VARIANTS
+from subnet_utils.masks.conditions import IMAGE_CONDITIONS
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.study import Study, StudyError
 from subnet_utils.tasks.images import ImageError, ImageSet
 from tests import micro
-from tests.test_figures import MACHADO, _lab, _linear
 
 TRAINING = {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 8, "epochs": 2}
 RESNET = {"family": "resnet_classifier", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True}
@@ -246,6 +241,10 @@ def test_histories_are_those_of_figures_5_and_11(lab, table):
     assert (found.groupby(["model", "seed", "condition"]).size() == 3).all()
 
 
+def levels(ax) -> list[float]:
+    return [line.get_ydata()[0] for line in ax.lines if line.get_label() == "chance"]
+
+
 def test_figures_are_drawn(lab, table):
     cnn = table[table["model"] == "cnn"]
     titles = {"pooled": "pooled", "shape_bias": "shape bias"}
@@ -256,7 +255,7 @@ def test_figures_are_drawn(lab, table):
         bias_figures.dynamics(shape_bias.dynamics(lab), chance=1 / 3),
         bias_figures.discovery(shape_bias.discovery(lab), chance=1 / 3),
         bias_figures.by_class(shape_bias.by_class(lab)),
-        bias_figures.ballots(shape_bias.ballots(lab, "cnn")),
+        bias_figures.ballots(shape_bias.ballots(lab, "cnn", 0), cnn, seed=0),
     ]
     for figure in drawn:
         figure.canvas.draw()
@@ -269,63 +268,11 @@ def test_figures_are_drawn(lab, table):
     assert all([text.get_text() for text in one.legends[0].get_texts()][-1] == "chance" for one in drawn[2:6])
 
 
-def levels(ax) -> list[float]:
-    return [line.get_ydata()[0] for line in ax.lines if line.get_label() == "chance"]
-
-
-def test_bars_too_low_to_be_seen_have_their_number():
-    values = {"circle": (0.0, 0.5), "bar": (0.012, 0.03), "star": (0.25, 0.5), "ring": (0.004, 0.02)}
-    table = pd.DataFrame({"model": "cnn", "seed": 0, "network": network, "class": name, "accuracy": accuracy}
-                         for name, pair in values.items()
-                         for network, accuracy in zip(("base", "subnetwork"), pair, strict=True))  # fmt: skip
-    (ax,) = bias_figures.by_class(table).axes
-    # the base network's bars stand at the left of their classes
-    assert [(text.get_text(), round(text.get_position()[0] + 0.2)) for text in ax.texts] == [
-        ("0", 0),
-        (".01", 1),
-        ("0", 3),
-    ]
-    assert "pooled" in ax.get_ylabel() and levels(ax) == [1 / 4]
-    plt.close("all")
-
-
-def test_what_is_the_same_in_arithmetic_and_with_images_looks_the_same():
-    assert list(NETWORKS) == ["base", "mask", *IMAGE_CONDITIONS]
-    both = NETWORKS.keys() & LINES.keys()
-    assert both == {"subnetwork", "random", "embed_only", "strict", "scratch"}
-    assert all(NETWORKS[name][:2] == LINES[name][:2] for name in both)
-    # there are no embeddings in one, no classifier in the other
-    assert {name for name in both if NETWORKS[name] != LINES[name]} == {"embed_only"}
-    assert NETWORKS["base"].color == LINES["full"].color
-
-
-def figure_lines() -> dict[str, list[Line]]:
-    """What is in one figure. With images lines have one style and differ in nothing but their color."""
-    loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
-    arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
-                  "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
-    images = {"networks": [line.color for line in NETWORKS.values()],
-              "11": [NETWORKS[name].color for name in ("base", "mask")] + [UNTRAINED],
-              "ablations": [BLACK, GREEN, RED]}  # fmt: skip
-    return {about: [LINES[name] for name in names] for about, names in arithmetic.items()} | {
-        about: [Line(color, "-", "") for color in colors] for about, colors in images.items()
-    }
-
-
-@pytest.mark.parametrize("deficiency", [None, *MACHADO])
-@pytest.mark.parametrize("about", figure_lines())
-def test_lines_of_one_figure_can_be_told_apart_by_every_eye(about, deficiency):
-    matrix = np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
-    for one, other in combinations(figure_lines()[about], 2):
-        seen = [_lab(np.clip(matrix @ _linear(to_rgb(line.color)), 0, 1)) for line in (one, other)]
-        # CIE76; 2.3 is a just noticeable difference
-        assert one.style != other.style or np.linalg.norm(seen[0] - seen[1]) > 10, (one, other)
-
-
 def test_ballots_tell_the_cue(lab):
     images = image_sets.image_set(lab, "conflicts")
     votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["conflicts"]
-    shown = shape_bias.ballots(lab, "cnn", count=12)
+    shown = shape_bias.ballots(lab, "cnn", 0, count=12)
+    assert set(shown[0]["votes"]) == set(NETWORKS)  # the subnetwork alone, too
     names = {"shape": images.shapes, "texture": images.textures}
     found = sorted(one["votes"]["base"] for one in shown)
     expected = ["neither"] * 12

@@ -128,6 +128,7 @@ def test_ablations_are_drawn_with_every_seed():
         "whole network", "without random weights", "without the subtask's weights", "lowest mean of a draw", "a seed",
     ]  # fmt: skip
     assert ax.get_xticklabels()[0].get_text() == "$a^2$ in $a^2+b^2$\n4 layers"
+    assert ax.get_ylabel() == "accuracy on the source task"
     assert_readable(figure)
 
 
@@ -187,7 +188,8 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
         8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
     }  # fmt: skip
-    assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab."
+    assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab (2 layers)."
+    assert subtask_induction.caption([("", main)]) == "ab, found in a+ab, moved to a²+ab (1 and 2 layers)."
 
 
 @pytest.mark.usefixtures("paper_style")
@@ -209,7 +211,35 @@ def test_few_numbers_of_rows_have_points_side_by_side():
     more = pd.concat([curves, curves[curves["samples"] == 10].assign(samples=0)])
     joined = induction_figures.panels([("four", more)]).axes[0]
     assert joined.lines[0].get_linestyle() == "-"
-    assert list(joined.lines[0].get_xdata()) == pytest.approx([0, 1, 2, 3])  # 0 is a step before 10
+    assert joined.get_xticks().tolist() == pytest.approx([0, 1, 2, 3])  # 0 is a step before 10
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_each_line_has_its_intervals_to_itself_and_what_is_not_frozen_is_open():
+    names = ("subnetwork", "subnetwork_unfrozen", "full")
+    rows = [{"condition": name, "samples": samples, "mean": 0.9, "low": 0.6, "high": 1.2, "n_runs": 3, "chance": 0.2}
+            for name in names for samples in (50, 100, 200, 400)]  # fmt: skip
+    figure = induction_figures.panels([("4 layers", pd.DataFrame(rows))], names)
+    (ax,) = figure.axes
+    lines, bars = ax.lines[:3], np.array([one.get_segments() for one in ax.collections])
+    shifts = np.array([line.get_xdata() for line in lines]) - np.log10([50, 100, 200, 400])
+    assert shifts[:, 0] == pytest.approx(induction_figures.APART * np.log10(2) * np.array([-1, 0, 1]))
+    assert np.allclose(bars[:, :, 0, 0], [line.get_xdata() for line in lines])
+    assert np.allclose(bars[:, :, :, 1], [0.6, 1.0])  # cut off
+    assert [line.get_markerfacecolor() == "white" for line in lines] == [False, True, False]
+    assert_readable(figure)
+
+
+@pytest.mark.parametrize(
+    ("runs", "note"),
+    [
+        ((5, 5), "Bars: 95% intervals over 5 seeds, cut off at 0 and 1."),
+        ((2, 5), "Bars: 95% intervals over 2 to 5 seeds, from 3 seeds on, cut off at 0 and 1."),
+        ((1, 2), "Too few seeds (1 to 2) for intervals."),
+    ],
+)
+def test_captions_say_what_the_bars_are(runs, note):
+    assert induction_figures.interval_note(*(pd.DataFrame({"n_runs": [number]}) for number in runs)) == note
 
 
 def test_computations_are_set_as_formulas_and_words_are_not():

@@ -1,0 +1,97 @@
+"""The figures with images, from made-up measures: names can be read, and lines told apart."""
+
+from itertools import combinations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+
+from subnet_utils import bias_figures, shape_bias
+from subnet_utils.bias_figures import NETWORKS, UNTRAINED
+from subnet_utils.induction_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
+from subnet_utils.masks.conditions import IMAGE_CONDITIONS, VARIANTS
+from tests.test_figures import MACHADO, _lab, _linear, assert_readable
+from tests.test_shape_bias import levels
+
+
+def test_bars_too_low_to_be_seen_have_their_number():
+    values = {"circle": (0.0, 0.5), "bar": (0.012, 0.03), "star": (0.25, 0.5), "ring": (0.004, 0.02)}
+    table = pd.DataFrame({"model": "cnn", "seed": 0, "network": network, "class": name, "accuracy": accuracy}
+                         for name, pair in values.items()
+                         for network, accuracy in zip(("base", "subnetwork"), pair, strict=True))  # fmt: skip
+    (ax,) = bias_figures.by_class(table).axes
+    # the base network's bars stand at the left of their classes
+    assert [(text.get_text(), round(text.get_position()[0] + 0.2)) for text in ax.texts] == [
+        ("0", 0),
+        (".01", 1),
+        ("0", 3),
+    ]
+    assert "pooled" in ax.get_ylabel() and levels(ax) == [1 / 4]
+    plt.close("all")
+
+
+def measures() -> pd.DataFrame:
+    """Two networks, four seeds; by shape subtask induction has .1, .5, .3 and .4."""
+    rows = [{"model": "cnn", "network": network, "seed": seed, "shape_accuracy": by_shape, "robustness": 0.5,
+             "shape_bias": 0.2, "pooled": 0.6}
+            for network, values in (("base", (0.0, 0.1, 0.2, 0.3)), ("subnetwork", (0.1, 0.5, 0.3, 0.4)))
+            for seed, by_shape in enumerate(values)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_measures_name_their_model_and_what_they_count():
+    titles = {"pooled": "mean-pooled", "robustness": "robustness", "shape_bias": "shape bias"}
+    figure = bias_figures.dots(measures(), titles, chance=1 / 3)
+    assert figure.get_suptitle() == "cnn"
+    assert [ax.get_xlabel() for ax in figure.axes] == [bias_figures.SHARES[name] for name in titles]
+    assert set(bias_figures.SHARES) == set(shape_bias.MEASURES)
+    assert_readable(figure)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_votes_are_those_of_a_typical_seed_and_stand_beside_all_seeds():
+    table = measures()
+    assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two
+    assert shape_bias.typical_seed(table[table["network"] == "base"]) == 1
+    shown = {"image": np.zeros((8, 8, 3)), "shape": "star", "texture": "dots",
+             "votes": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
+    figure = bias_figures.ballots([shown] * 2, table, seed=2)
+    assert figure.get_suptitle() == "cnn, seed 2"
+    (right,) = figure.axes[-1].child_axes
+    assert [tick.get_text() for tick in right.get_yticklabels()] == ["0.15", "0.33"]
+
+
+def test_what_is_the_same_in_arithmetic_and_with_images_looks_the_same():
+    assert list(NETWORKS) == ["base", "mask", *IMAGE_CONDITIONS]
+    both = NETWORKS.keys() & LINES.keys()
+    assert both == {"subnetwork", "random", "embed_only", "strict", "scratch"}
+    assert all(NETWORKS[name][:2] == LINES[name][:2] for name in both)
+    # there are no embeddings in one, no classifier in the other
+    assert {name for name in both if NETWORKS[name] != LINES[name]} == {"embed_only"}
+    assert NETWORKS["base"].color == LINES["full"].color
+
+
+def figure_lines() -> dict[str, list[Line]]:
+    """What is in one figure. With images lines have one style and differ in nothing but their color."""
+    loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
+    arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
+                  "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
+    images = {"networks": [line.color for line in NETWORKS.values()],
+              "11": [NETWORKS[name].color for name in ("base", "mask")] + [UNTRAINED],
+              "ablations": [BLACK, GREEN, RED]}  # fmt: skip
+    return {about: [LINES[name] for name in names] for about, names in arithmetic.items()} | {
+        about: [Line(color, "-", "") for color in colors] for about, colors in images.items()
+    }
+
+
+@pytest.mark.parametrize("deficiency", [None, *MACHADO])
+@pytest.mark.parametrize("about", figure_lines())
+def test_lines_of_one_figure_can_be_told_apart_by_every_eye(about, deficiency):
+    matrix = np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
+    for one, other in combinations(figure_lines()[about], 2):
+        seen = [_lab(np.clip(matrix @ _linear(to_rgb(line.color)), 0, 1)) for line in (one, other)]
+        # CIE76; 2.3 is a just noticeable difference
+        assert one.style != other.style or np.linalg.norm(seen[0] - seen[1]) > 10, (one, other)
