@@ -203,33 +203,58 @@ def _forest_legend(ax: Axes, looks: Sequence[Condition], *, differs: bool) -> No
 
 
 def null_distribution(
-    ax: Axes, draws: pd.DataFrame, observed: float, *, p: float | Mapping[str, float] | None = None
+    ax: Axes,
+    draws: pd.DataFrame,
+    observed: float | Mapping[str, float],
+    *,
+    p: float | Mapping[str, float] | None = None,
+    masks: Mapping[str, int] | None = None,
 ) -> Axes:
     """What ablating random subnetworks of the same size does, and in red what ablating the subnetwork does.
 
     draws: one row per random subnetwork with columns `kind` ('random' from all weights, 'complement' from those outside
-    the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group;
-    p: permutation p-value, or one for each kind, shown in the legend, where no histogram can hide it. Values that are
-    missing are left out. Raises ValueError if all are.
+    the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group,
+    or one for each kind: where not every mask has room for a control outside itself, that of 'complement' is over fewer
+    of them, and is drawn as another line, in the color of its histogram; p: permutation p-value, or one for each kind,
+    shown in the legend, where no histogram can hide it; masks: how many each kind is about, for the legend. Values that
+    are missing are left out, and an observed one of 'random' alone says that there is no control outside. Raises
+    ValueError if all are missing.
     """
     known = draws.dropna(subset=["difference"])
     if known.empty:
         raise ValueError("no random subnetwork has a difference; measure some first")
-    edges, p_values = _bins([*known["difference"], observed]), p if isinstance(p, Mapping) else {"ablated": p}
+    seen = dict(observed) if isinstance(observed, Mapping) else {"ablated": observed}
+    edges, p_values = _bins([*known["difference"], *seen.values()]), p if isinstance(p, Mapping) else {"ablated": p}
     for kind, group in known.groupby("kind", sort=False):
-        look = CONTROLS[kind]
-        counts, _ = np.histogram(group["difference"], edges)
-        ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
-        ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(group)} {look.label}{_p(p_values.get(kind))}")
+        _histogram(ax, group["difference"], edges, CONTROLS[kind], _p(p_values.get(kind)))
     ax.axvline(0, color="0.45", lw=0.8, ls=":", zorder=0)
-    ax.axvline(
-        observed, color=CONTROLS["ablated"].color, lw=2, label=f"without the subnetwork{_p(p_values.get('ablated'))}"
-    )
+    for value, color, label in _observed(seen, masks or {}, _p(p_values.get("ablated"))):
+        ax.axvline(value, color=color, lw=2, label=label)
+    if "random" in seen and "complement" not in seen:
+        ax.plot([], [], ls="none", label="(no room for a control outside it)")
     ax.set(xlabel=f"{AXIS}, ablated", ylabel="random subnetworks", xlim=edges[[0, -1]])
     ax.margins(y=0.1)
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1, labelspacing=0.2)
     return ax
+
+
+def _histogram(ax: Axes, values: pd.Series, edges: np.ndarray, look: Condition, p: str) -> None:
+    """From the first to the last bin that holds something: an outline along 0 would look like data."""
+    counts, _ = np.histogram(values, edges)
+    first, last = np.flatnonzero(counts)[[0, -1]]
+    counts, edges = counts[first : last + 1], edges[first : last + 2]
+    ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
+    ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(values)} {look.label}{p}")
+
+
+def _observed(seen: Mapping[str, float], masks: Mapping[str, int], p: str) -> list[tuple[float, str, str]]:
+    """(value, color, label) of each line to draw: one, or one of each kind where the values differ."""
+    counts = {kind: f", {n} mask{'s' * (n > 1)}" for kind, n in masks.items()}
+    red, (first, *others) = CONTROLS["ablated"].color, seen.items()
+    lines = [(first[1], red, f"without the subnetwork{counts.get(first[0], '')}{p}")]
+    different = [(kind, value) for kind, value in others if not np.isclose(value, first[1])]
+    return lines + [(v, CONTROLS[k].color, f"the same{counts.get(k, '')} with room outside") for k, v in different]
 
 
 def _bins(values: Sequence[float]) -> np.ndarray:

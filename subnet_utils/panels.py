@@ -175,7 +175,8 @@ def step_times(times: pd.DataFrame) -> Figure:
 
 
 def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
-    """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean.
+    """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean; one
+    for each kind of them where it is not over the same masks.
 
     draws, tests: from `random_controls.null_draws` and `grouped_tests`.
     """
@@ -184,10 +185,13 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     figure, axes = _grid(len(groups), width=3.0, height=2.5, across=3)
     for ax, ((model, task, subroutine), rows) in zip(axes, groups, strict=True):
         own = draws[(draws["model"] == model) & (draws["task"] == task)]
-        own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"])["difference"].mean().reset_index()
-        p = dict(zip(rows["kind"], rows["p"], strict=True))
-        control_figures.null_distribution(ax, own, float(rows["observed"].iloc[0]), p=p)
-        ax.set_title(f"{_title(task, '', model)}\n{subroutine}", pad=38)
+        own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"], sort=False)["difference"].mean()
+        rows = rows.set_index("kind").sort_index(ascending=False)  # 'random', which has all masks, before 'complement'
+        about = {"p": rows["p"].to_dict(), "masks": rows["n_masks"].to_dict()}
+        control_figures.null_distribution(ax, own.reset_index(), rows["observed"].to_dict(), **about)
+    lines = max(len(ax.get_legend().get_texts()) for ax in axes)
+    for ax, ((model, task, subroutine), _) in zip(axes, groups, strict=True):
+        ax.set_title(f"{_title(task, '', model)}\n{subroutine}", pad=6 + 11 * lines)
     limits = np.array([ax.get_xlim() for ax in axes])
     for ax in axes:  # so that a small effect looks small
         ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())

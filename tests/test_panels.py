@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import discovery_figures, panels, paper_tables
+from subnet_utils import control_figures, discovery_figures, panels, paper_tables
 from subnet_utils.figures import CONDITIONS
 from tests.test_figures import markers
 
@@ -71,7 +71,7 @@ def test_our_networks_have_their_own_names():
     draws = pd.DataFrame({"model": "resnet_4x16", "paper_model": "resnet50", "task": "number-contact",
                           "subroutine": "number", "kind": "random", "draw": range(9), "base_accuracy": 0.95,
                           "difference": np.linspace(-0.1, 0.1, 9)})  # fmt: skip
-    tests = draws.iloc[:1].assign(observed=-0.3, p=0.1)
+    tests = draws.iloc[:1].assign(observed=-0.3, p=0.1, n_masks=3)
     more = [frame.assign(subroutine="contact") for frame in (draws, tests.assign(observed=-0.6))]
     figure = panels.null_distributions(pd.concat([draws, more[0]]), pd.concat([tests, more[1]]))
     assert titles(figure) == ["resnet_4x16 · number-contact\nnumber", "resnet_4x16 · number-contact\ncontact"]
@@ -79,6 +79,27 @@ def test_our_networks_have_their_own_names():
     assert len(limits) == 1, "a small effect looks small beside a large one"
     names = panels._both_names(pd.DataFrame({"paper_model": ["resnet50", "vit"], "model": ["resnet_4x16", "vit"]}))
     assert names == {"resnet50": "resnet_4x16 (paper: resnet50)", "vit": "vit"}
+
+
+def test_every_p_value_has_the_line_that_it_is_about():
+    """The controls outside the subnetworks are of fewer masks where one keeps too much: another observed mean."""
+    draws = pd.DataFrame({"model": "m", "task": "number-contact", "subroutine": "number", "draw": range(9),
+                          "base_accuracy": 0.95, "difference": np.linspace(-0.02, 0.02, 9)})  # fmt: skip
+    draws = pd.concat([draws.assign(kind=kind) for kind in ("complement", "random")])
+    tests = draws.groupby("kind", sort=False).head(1).assign(observed=[-0.2, -0.3], p=[0.2, 0.1], n_masks=[1, 3])
+    (ax,) = panels.null_distributions(draws, tests).axes
+    lines = {line.get_label(): line for line in ax.lines if line.get_linewidth() == 2}
+    assert {label: line.get_xdata()[0] for label, line in lines.items()} == {
+        "without the subnetwork, 3 masks": -0.3, "the same, 1 mask with room outside": -0.2,
+    }  # fmt: skip
+    colors = [control_figures.CONTROLS[kind].color for kind in ("ablated", "complement")]
+    assert [line.get_color() for line in lines.values()] == colors
+    outlines = [patch.get_data() for patch in ax.patches]
+    assert all(values[0] > 0 and values[-1] > 0 for values, *_ in outlines), "an outline along 0 looks like data"
+    (ax,) = panels.null_distributions(draws, tests.assign(observed=-0.3)).axes
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 2] == [-0.3]
+    (ax,) = panels.null_distributions(draws, tests[tests["kind"] == "random"]).axes
+    assert "(no room for a control outside it)" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def searched(*subroutines: str) -> pd.DataFrame:
