@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_marks
+from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_handle, cut_marks
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -196,6 +196,7 @@ def _forest_legend(ax: Axes, looks: Sequence[Condition], *, differs: bool) -> No
     handles.append(Line2D([], [], color=color, marker=marker, mfc="white", ms=3.5, mew=0.8, lw=1, label=label))
     if differs:
         handles.append(Line2D([], [], ls="none", label="\N{NOT EQUAL TO} differs from the paper"))
+    handles += cut_handle([ax], ">")
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
 
 
@@ -330,8 +331,8 @@ def _alternatives_legend(ax: Axes, ablations: Sequence[str], *, gray: bool) -> N
     looks = [CONTROLS[name] for name in (*ablations, *["below"] * gray)]
     handles = [Line2D([], [], ls="none", marker="o", ms=5, color=look.color, mec="none", label=look.label)
                for look in looks]  # fmt: skip
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2,
-              handletextpad=0.3)  # fmt: skip
+    ax.legend(handles=[*handles, *cut_handle([ax])], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2,
+              columnspacing=1.2, handletextpad=0.3)  # fmt: skip
 
 
 # -- how many base models ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from subnet_utils import control_figures, discovery_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
 from subnet_utils.lab import LEARNED
+from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, OddOneOut, sets_of, subroutines_of
 
@@ -121,7 +122,7 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
     figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
     for ax, ((_, task, number), runs) in zip(axes, groups, strict=True):
         _differences(ax, runs, stars, _title(task, number))
-    return figures.legend(figure, stars=True)
+    return figures.legend(figure, stars=_star_note(effects))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
@@ -141,7 +142,7 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
         row[0].set_ylabel(f"{start}\n{row[0].get_ylabel()}")
         for ax in row[1:]:
             ax.set_ylabel("")
-    return figures.legend(figure, stars=True)
+    return figures.legend(figure, stars=_star_note(every))
 
 
 def accuracies(effects: pd.DataFrame) -> Figure:
@@ -202,15 +203,14 @@ def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     groups = _groups(table, ["model", "task", "number"])
     figure, axes = _grid(len(groups), width=2.7, height=2.3, across=3)
-    legends = []
+    entries = {}
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         control_figures.alternatives(ax, rows)
         ax.set_title(_title(task, number, model))
-        legends.append(ax.get_legend())
-        legends[-1].remove()
-    fullest = max(legends, key=lambda one: len(one.get_texts()))  # gray is explained only where there is some
-    labels = [text.get_text() for text in fullest.get_texts()]
-    figure.legend(fullest.legend_handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        own = ax.get_legend()  # gray and arrowheads are explained only where there are some
+        entries |= {text.get_text(): handle for text, handle in zip(own.get_texts(), own.legend_handles, strict=True)}
+        own.remove()
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(4, len(entries)))
     return figure
 
 
@@ -255,8 +255,16 @@ def needed(power: pd.DataFrame) -> Figure:
 def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) -> None:
     """A panel of one model and task. The stars are of singular and plural together, as the paper's test is."""
     marks = stars[(stars["model"] == runs["paper_model"].iloc[0]) & (stars["task"] == runs["task"].iloc[0])]
-    keyed = {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
+    keyed = dict.fromkeys(runs[["subroutine", "network"]].itertuples(index=False, name=None), NO_TEST)
+    keyed |= {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
     figures.differences(ax, runs, _printed(runs), keyed, title=title)
+
+
+def _star_note(effects: pd.DataFrame) -> str:
+    """What the stars mean; only language has a number over which the test is pooled."""
+    numbers = effects["number"] != ""
+    pooled = f"{'' if numbers.all() else 'in language '}singular and plural pooled"
+    return f"{figures.STARS}, {pooled}" if numbers.any() else figures.STARS
 
 
 def _printed(runs: pd.DataFrame) -> pd.DataFrame:

@@ -190,7 +190,8 @@ def test_forest_draws_every_effect_twice():
     assert any(list(line.get_xdata()) == [0, 0] for line in ax.lines)
     assert (ax.get_xlabel(), ax.get_xlim()) == ("Test Target $-$ Test Other", DIFFERENCES)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["subnetwork, 95% interval", "ablated model, 95% interval", "paper, mean ± sd"]
+    looks = ["subnetwork, 95% interval", "ablated model, 95% interval", "paper, mean ± sd"]
+    assert legend == [*looks, "arrowhead: interval goes on"]
     assert_readable(figure)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import control_figures, discovery_figures, panels, paper_tables
+from subnet_utils import control_figures, discovery_figures, figures, panels, paper_tables
 from subnet_utils.figures import CONDITIONS
 from tests.test_figures import markers
 
@@ -40,6 +40,26 @@ def test_tasks_are_in_the_same_order_in_every_figure_whatever_that_of_the_profil
     assert both == ["sv-agreement singular", "sv-agreement plural", *ordered]
 
 
+def test_an_effect_without_a_test_has_no_stars_but_says_so():
+    p = {
+        "intercept_p": [0.2, np.nan],
+        "intercept_stars": "",
+        "ablated_p": [0.001, np.nan],
+        "ablated_stars": ["***", ""],
+    }
+    table = pd.DataFrame({"model": "resnet50", "task": "inside-number", "subroutine": ["inside", "number"]} | p)
+    assert list(paper_tables.stars(table)["stars"]) == ["", "n/a", "***", "n/a"]
+
+
+def test_only_the_stars_of_language_are_said_to_be_pooled():
+    vision, language = effects(("inside-number", "")), effects(("anaphora", "singular"), paper_model="bert_small")
+    shown = {"vision": vision, "language": language, "both": pd.concat([vision, language])}
+    notes = {name: panels._star_note(rows).removeprefix(figures.STARS) for name, rows in shown.items()}
+    assert notes == {
+        "vision": "", "language": ", singular and plural pooled", "both": ", in language singular and plural pooled",
+    }  # fmt: skip
+
+
 def test_accuracies_have_subnetworks_above_ablated_models():
     figure = panels.accuracies(effects(("inside-number", ""), ("number-contact", "")))
     above, below = np.reshape([ax for ax in figure.axes if ax.get_title() or ax.lines], (2, 2))
@@ -60,8 +80,8 @@ def test_networks_from_scratch_stand_above_those_that_were_pretrained():
     assert titles(figure) == ["number-contact"]
     above, below = figure.axes
     assert above.get_ylabel().startswith("from scratch\n") and below.get_ylabel().startswith("pretrained\n")
-    assert [text.get_text() for text in above.texts if text.get_text()] == ["*"]
-    assert not [text.get_text() for text in below.texts if text.get_text()], "the stars are of the other networks"
+    assert [text.get_text() for text in above.texts] == ["n/a", "*"]
+    assert [text.get_text() for text in below.texts] == ["n/a"] * 2, "the stars are of the other networks"
     assert set(paper_tables.starts_of("bert_small", scratch, own)) == set()
     assert set(paper_tables.starts_of("resnet50", scratch.iloc[:0], own)) == {"pretrained"}
 
@@ -125,6 +145,14 @@ def test_panels_of_the_search_are_drawn_one_by_one(monkeypatch):
     shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.95, 0.95]))
     assert drawn == [[True, False], [False, True]]
     assert all(ax.get_visible() for ax in shown.axes)
+
+
+def test_the_legend_of_the_search_names_only_frames_that_are_drawn():
+    search, kinds = searched("inside"), ["own task below 90%", "selected", "selected, though none reaches 90%"]
+    bases = search[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
+    for accuracies, shown in (([0.95, 0.95], kinds[1:2]), ([0.5, 0.95], kinds[:2]), ([0.5, 0.5], kinds[::2])):
+        figure = panels.heatmaps(search.assign(own_task_accuracy=[*accuracies] * 2), bases)
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == shown
 
 
 def test_the_search_that_is_shown_is_of_a_base_that_has_learned():
