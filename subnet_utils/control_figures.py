@@ -15,7 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_handle, cut_marks
+from subnet_utils.figures import (
+    BASE_MARKERS,
+    BASE_THRESHOLD,
+    CONDITIONS,
+    DIFFERENCES,
+    Condition,
+    cut_handle,
+    cut_marks,
+    is_drawn,
+)
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -33,6 +42,7 @@ CONTROLS = CONDITIONS | {
 """How every condition of these figures looks, those of the other figures included."""
 
 AXIS = "Test Target $-$ Test Other"
+_ONE_BASE = "_base"  # label of lines that a legend names only where they are drawn
 MOST_BASES = 1000
 """More base models than this are as good as out of reach: the axis of `needed` ends here."""
 
@@ -41,7 +51,7 @@ MOST_BASES = 1000
 
 
 def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
-    """Figure 19: overlap by layer within each subroutine and between them, dashed what chance would give.
+    """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
     table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
@@ -54,21 +64,38 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         raise ValueError("table has several rows for one layer and comparison; select one base model")
     layers = sorted(table["layer"].unique(), key=_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
-    for label, condition in _comparisons(table["comparison"].unique()).items():
+    for i, (label, condition) in enumerate(_comparisons(table["comparison"].unique()).items()):
         rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
         for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
             x = part["layer"].map(places)
-            look = {"color": condition.color, "label": "_" if number else label}
-            ax.plot(x, part["iou"], marker=condition.marker, ms=4.5, mec="white", mew=0.4, lw=1, clip_on=False, **look)
+            name = f"{label} the two subroutines" if label == "between" else label
+            look = {"color": condition.color, "label": "_" if number else name}
+            aside = 0.24 * (i - 1) * part["layer"].eq(OVERALL)  # so that none covers another
+            ax.plot(
+                x + aside,
+                part["iou"],
+                marker=condition.marker,
+                ms=4.5,
+                mec="white",
+                mew=0.4,
+                lw=1,
+                clip_on=False,
+                **look,
+            )
             _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
         own = each[each["comparison"] == label] if each is not None else pd.DataFrame({"base_model": []})
         for _, one in own.groupby("base_model"):
             heights = one.set_index("layer")["iou"].reindex([layer for layer in layers if layer != OVERALL])
-            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1)
+            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1, label=_ONE_BASE)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
-    chance = Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")
-    ax.legend(handles=[*ax.get_legend_handles_labels()[0], chance], loc="lower center", bbox_to_anchor=(0.5, 1.0),
+    handles = [
+        *ax.get_legend_handles_labels()[0],
+        Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks"),
+    ]
+    if is_drawn([ax], _ONE_BASE):
+        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
     return ax
 
@@ -342,7 +369,7 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     """Base models that an effect would need to be found with 80% power, beside those that were trained.
 
     table: one row per effect with columns `label`, `bases_needed` (infinity if no number would do, NaN if unknown) and
-    `n_bases`. More than `MOST_BASES` is an arrow at the edge; an unknown number leaves the row without one.
+    `n_bases`. More than `MOST_BASES` is an arrow at the edge; of an unknown number the row says why there is none.
     """
     places, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
     beyond, known = bases > MOST_BASES, ~np.isnan(bases)
@@ -355,6 +382,9 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.plot(ends[beyond], places[beyond], ">", ms=5.5, mfc="white", mec=color, clip_on=False)
     for place in places[beyond]:
         ax.text(1.03, place, f"> {MOST_BASES}", va="center", size=7.5, transform=ax.get_yaxis_transform())
+    for place, there in zip(places[~known], table["n_bases"][~known], strict=True):
+        reason = "one base has no spread" if there < 2 else "not in the paper"
+        ax.text(1.25 * there, place, f"unknown: {reason}", va="center", size=7, color="0.3")
     ax.set_yticks(places, table["label"])
     ax.set(xlabel="base models", xscale="log", xlim=(0.9, MOST_BASES), ylim=(len(table) - 0.5, -0.5))
     ax.set_xticks([1, 3, 10, 30, 100, 300, 1000])

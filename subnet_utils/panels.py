@@ -120,8 +120,9 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
     """
     groups = _groups(effects, ["paper_model", "task", "number"])
     figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
-    for ax, ((_, task, number), runs) in zip(axes, groups, strict=True):
-        _differences(ax, runs, stars, _title(task, number))
+    for ax, (_, runs) in zip(axes, groups, strict=True):
+        _differences(ax, runs, stars, _panel_title(effects, runs))
+    _head(figure, effects)
     return figures.legend(figure, stars=_star_note(effects))
 
 
@@ -142,6 +143,7 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
         row[0].set_ylabel(f"{start}\n{row[0].get_ylabel()}")
         for ax in row[1:]:
             ax.set_ylabel("")
+    _head(figure, every)
     return figures.legend(figure, stars=_star_note(every))
 
 
@@ -151,12 +153,13 @@ def accuracies(effects: pd.DataFrame) -> Figure:
     groups = _groups(effects, ["paper_model", "task", "number"])
     size = (max(4.6, PANEL[0] * len(groups)), 2 * PANEL[1])
     figure, axes = plt.subplots(2, len(groups), figsize=size, squeeze=False, sharey=True)
-    for column, ((_, task, number), runs) in zip(axes.T, groups, strict=True):
+    for column, (_, runs) in zip(axes.T, groups, strict=True):
         for ax, network in zip(column, figures.NETWORKS, strict=True):
-            title = _title(task, number) if network == figures.NETWORKS[0] else ""
+            title = _panel_title(effects, runs) if network == figures.NETWORKS[0] else ""
             figures.accuracies(ax, runs, _printed(runs), title=title, network=network)
     for ax in axes[:, 1:].flat:
         ax.set_ylabel("")
+    _head(figure, effects)
     return figures.legend(figure, probes=True)
 
 
@@ -230,7 +233,7 @@ def overlaps(layers: pd.DataFrame) -> Figure:
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
         control_figures.overlap(ax, mean, several)
-        ax.set_title(_title(task, number, model) + note, pad=40)
+        ax.set_title(_title(task, number, model) + note, pad=46)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
     return figure
@@ -243,13 +246,32 @@ def forest(compared: pd.DataFrame, effects: pd.DataFrame) -> Figure:
     return figure
 
 
-def needed(power: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need. power: from `contrasts.power_table`."""
-    known = power.dropna(subset=["bases_needed"])
-    names = known[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
-    figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.19 * max(len(known), 2)))
-    control_figures.needed(ax, known.assign(label=names).reset_index(drop=True))
+def needed(power: pd.DataFrame, effects: pd.DataFrame) -> Figure:
+    """Base models that the paper's effects would need, by the spread of ours; rows without a spread say so.
+
+    power: from `paper_tables.power`, of these effects.
+    """
+    named = power.assign(model=power["model"].map(_both_names(effects)))
+    names = named[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(named), 2)))
+    control_figures.needed(ax, named.assign(label=names).reset_index(drop=True))
     return figure
+
+
+def sizes(table: pd.DataFrame, masks: pd.DataFrame) -> Figure:
+    """Share of the weights that subnetworks keep, the paper's and ours. table: from `paper_tables.sizes`, of these
+    masks."""
+    figure, ax = plt.subplots(figsize=(7, 1.0 + 0.15 * max(len(table), 4)))
+    named = table.assign(model=table["model"].map(_both_names(masks)))
+    discovery_figures.sparsity(ax, named, by=("model", "task", "number", "subroutine"))
+    return figure
+
+
+def described(effects: pd.DataFrame, *, absolute: bool = False) -> str:
+    """What captions of `differences`, or with `absolute` of `accuracies`, say: which networks, and what is drawn."""
+    shown = "accuracy on both probe sets" if absolute else (
+        "accuracy on Test Target minus Test Other, each at least .25, which is chance")  # fmt: skip
+    return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model."
 
 
 def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) -> None:
@@ -284,6 +306,26 @@ def _groups(table: pd.DataFrame, by: list[str]) -> list[tuple[tuple, pd.DataFram
 def _title(task: str, number: str, model: str = "") -> str:
     """What a panel shows; model: ours, not the paper's that it stands for."""
     return " ".join(filter(None, (f"{model} ·" if model else "", task, number)))
+
+
+def _panel_title(effects: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Task and number of a panel's runs, below their model if the figure shows several."""
+    model, task, number = runs[["model", "task", "number"]].iloc[0]
+    return f"{model}\n" * (effects["model"].nunique() > 1) + _title(task, number)
+
+
+def _head(figure: Figure, effects: pd.DataFrame) -> None:
+    """A figure alone, without a caption, says which networks it shows."""
+    figure.suptitle("\n".join(_networks(effects)), fontsize=8.5)
+
+
+def _networks(effects: pd.DataFrame) -> list[str]:
+    """Each of our models, the paper's that it stands for, and what has been done to it."""
+    names, shown = _both_names(effects), effects[["paper_model", "condition"]].drop_duplicates()
+    states = {"trained": "trained from scratch", "random": "untrained", "pruned": "pruned"}
+    states |= {(model, "trained"): "pretrained" for model in paper_tables.STARTS}
+    pairs = shown.itertuples(index=False, name=None)
+    return [f"{names[model]}, {states.get((model, condition), states[condition])}" for model, condition in pairs]
 
 
 def _both_names(effects: pd.DataFrame) -> dict[str, str]:

@@ -101,6 +101,39 @@ def test_our_networks_have_their_own_names():
     assert names == {"resnet50": "resnet_4x16 (paper: resnet50)", "vit": "vit"}
 
 
+def test_a_figure_alone_says_which_networks_it_shows():
+    pruned = effects(("number-contact", "")).assign(condition="pruned")
+    name = "resnet_4x16 (paper: resnet50), pruned"
+    for figure in (panels.differences(pruned, STARS), panels.accuracies(pruned)):
+        assert figure.get_suptitle() == name and titles(figure) == ["number-contact"]
+    assert panels.described(pruned).startswith(f"{name}: accuracy on Test Target minus Test Other, each at least .25")
+    own = effects(("inside-number", ""), model="resnet_4x16_simclr", paper_model="resnet50_simclr")
+    both = pd.concat([effects(("number-contact", "")), own])
+    assert panels._networks(both) == [
+        "resnet_4x16 (paper: resnet50), trained from scratch",
+        "resnet_4x16_simclr (paper: resnet50_simclr), pretrained",
+    ]  # fmt: skip
+    assert panels._panel_title(both, own) == "resnet_4x16_simclr\ninside-number"
+
+
+def test_effects_without_a_spread_keep_their_row():
+    power = pd.DataFrame({"model": "resnet50", "task": "number-contact", "subroutine": "number", "n_bases": [3, 1],
+                          "network": ["subnetwork", "ablated"], "bases_needed": [4.0, np.nan]})  # fmt: skip
+    (ax,) = panels.needed(power, effects(("number-contact", ""))).axes
+    rows = [label.get_text() for label in ax.get_yticklabels()]
+    about = "resnet_4x16 (paper: resnet50) · number-contact · number"
+    assert rows == [f"{about} · subnetwork", f"{about} · ablated"]
+    assert [text.get_text() for text in ax.texts] == ["unknown: one base has no spread"]
+
+
+def test_sizes_are_under_our_names():
+    table = pd.DataFrame({"model": ["resnet50"], "task": "inside-number", "number": "", "subroutine": "inside",
+                          "ours": 0.2, "ours_low": 0.1, "ours_high": 0.3, "paper": 0.1, "paper_sd": 0.05})  # fmt: skip
+    (ax,) = panels.sizes(table, effects(("inside-number", ""))).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["resnet_4x16 (paper: resnet50) · inside-number · inside"]
+
+
 def test_every_p_value_has_the_line_that_it_is_about():
     """The controls outside the subnetworks are of fewer masks where one keeps too much: another observed mean."""
     draws = pd.DataFrame({"model": "m", "task": "number-contact", "subroutine": "number", "draw": range(9),
