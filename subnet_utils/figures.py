@@ -35,8 +35,8 @@ CONDITIONS = {
     "ours": Condition("#0069a8", "o", "ours, 95% interval"),
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
-BASE_MARKERS = ("o", "s", "P", "X", "p", "*")
-"""Shapes of the base models of one panel, in order of their names: none is the paper's diamond or like an arrowhead."""
+BASE_MARKERS = ("o", "s", "X", "*", "p", "h")
+"""Shapes of the base models of one panel, in order of their names: no diamond, arrowhead or cross as of other things."""
 
 DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""

@@ -316,7 +316,10 @@ def _panel_title(effects: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 def _head(figure: Figure, effects: pd.DataFrame) -> None:
     """A figure alone, without a caption, says which networks it shows."""
-    figure.suptitle("\n".join(_networks(effects)), fontsize=8.5)
+    names = _networks(effects)
+    figure.suptitle("\n".join(names), fontsize=8.5)
+    rows = figure.axes[0].get_gridspec().nrows * (effects["model"].nunique() > 1)  # whose titles have a line more
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.16 * (len(names) + rows))  # panels stay as high as without
 
 
 def _networks(effects: pd.DataFrame) -> list[str]:

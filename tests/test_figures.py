@@ -250,7 +250,7 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
 
 
 def test_no_base_model_looks_like_an_arrowhead_or_the_papers_diamond():
-    assert not {*BASE_MARKERS} & {"^", "v", "<", ">", "D"}
+    assert not {*BASE_MARKERS} & {"^", "v", "<", ">", "D", "P"}
 
 
 def test_the_legend_explains_the_stars_and_where_there_is_no_test(effects):
