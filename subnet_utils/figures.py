@@ -36,7 +36,7 @@ CONDITIONS = {
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
 BASE_MARKERS = ("o", "s", "X", "*", "p", "h")
-"""Shapes of the base models of one panel, in order of their names: no diamond, arrowhead or cross as of other things."""
+"""Shapes of the base models of one panel, in order of their names: no diamond, arrowhead or cross of other things."""
 
 DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
