@@ -15,7 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_marks
+from subnet_utils.figures import (
+    BASE_MARKERS,
+    BASE_THRESHOLD,
+    CONDITIONS,
+    DIFFERENCES,
+    Condition,
+    cut_handle,
+    cut_marks,
+    is_drawn,
+)
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -33,6 +42,7 @@ CONTROLS = CONDITIONS | {
 """How every condition of these figures looks, those of the other figures included."""
 
 AXIS = "Test Target $-$ Test Other"
+_ONE_BASE = "_base"  # label of lines that a legend names only where they are drawn
 MOST_BASES = 1000
 """More base models than this are as good as out of reach: the axis of `needed` ends here."""
 
@@ -41,7 +51,7 @@ MOST_BASES = 1000
 
 
 def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
-    """Figure 19: overlap by layer within each subroutine and between them, dashed what chance would give.
+    """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
     table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
@@ -54,21 +64,38 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         raise ValueError("table has several rows for one layer and comparison; select one base model")
     layers = sorted(table["layer"].unique(), key=_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
-    for label, condition in _comparisons(table["comparison"].unique()).items():
+    for i, (label, condition) in enumerate(_comparisons(table["comparison"].unique()).items()):
         rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
         for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
             x = part["layer"].map(places)
-            look = {"color": condition.color, "label": "_" if number else label}
-            ax.plot(x, part["iou"], marker=condition.marker, ms=4.5, mec="white", mew=0.4, lw=1, clip_on=False, **look)
+            name = f"{label} the two subroutines" if label == "between" else label
+            look = {"color": condition.color, "label": "_" if number else name}
+            aside = 0.24 * (i - 1) * part["layer"].eq(OVERALL)  # so that none covers another
+            ax.plot(
+                x + aside,
+                part["iou"],
+                marker=condition.marker,
+                ms=4.5,
+                mec="white",
+                mew=0.4,
+                lw=1,
+                clip_on=False,
+                **look,
+            )
             _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
         own = each[each["comparison"] == label] if each is not None else pd.DataFrame({"base_model": []})
         for _, one in own.groupby("base_model"):
             heights = one.set_index("layer")["iou"].reindex([layer for layer in layers if layer != OVERALL])
-            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1)
+            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1, label=_ONE_BASE)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
-    chance = Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")
-    ax.legend(handles=[*ax.get_legend_handles_labels()[0], chance], loc="lower center", bbox_to_anchor=(0.5, 1.0),
+    handles = [
+        *ax.get_legend_handles_labels()[0],
+        Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks"),
+    ]
+    if is_drawn([ax], _ONE_BASE):
+        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
     return ax
 
@@ -196,6 +223,7 @@ def _forest_legend(ax: Axes, looks: Sequence[Condition], *, differs: bool) -> No
     handles.append(Line2D([], [], color=color, marker=marker, mfc="white", ms=3.5, mew=0.8, lw=1, label=label))
     if differs:
         handles.append(Line2D([], [], ls="none", label="\N{NOT EQUAL TO} differs from the paper"))
+    handles += cut_handle([ax], ">")
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
 
 
@@ -203,33 +231,58 @@ def _forest_legend(ax: Axes, looks: Sequence[Condition], *, differs: bool) -> No
 
 
 def null_distribution(
-    ax: Axes, draws: pd.DataFrame, observed: float, *, p: float | Mapping[str, float] | None = None
+    ax: Axes,
+    draws: pd.DataFrame,
+    observed: float | Mapping[str, float],
+    *,
+    p: float | Mapping[str, float] | None = None,
+    masks: Mapping[str, int] | None = None,
 ) -> Axes:
     """What ablating random subnetworks of the same size does, and in red what ablating the subnetwork does.
 
     draws: one row per random subnetwork with columns `kind` ('random' from all weights, 'complement' from those outside
-    the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group;
-    p: permutation p-value, or one for each kind, shown in the legend, where no histogram can hide it. Values that are
-    missing are left out. Raises ValueError if all are.
+    the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group,
+    or one for each kind: where not every mask has room for a control outside itself, that of 'complement' is over fewer
+    of them, and is drawn as another line, in the color of its histogram; p: permutation p-value, or one for each kind,
+    shown in the legend, where no histogram can hide it; masks: how many each kind is about, for the legend. Values that
+    are missing are left out, and an observed one of 'random' alone says that there is no control outside. Raises
+    ValueError if all are missing.
     """
     known = draws.dropna(subset=["difference"])
     if known.empty:
         raise ValueError("no random subnetwork has a difference; measure some first")
-    edges, p_values = _bins([*known["difference"], observed]), p if isinstance(p, Mapping) else {"ablated": p}
+    seen = dict(observed) if isinstance(observed, Mapping) else {"ablated": observed}
+    edges, p_values = _bins([*known["difference"], *seen.values()]), p if isinstance(p, Mapping) else {"ablated": p}
     for kind, group in known.groupby("kind", sort=False):
-        look = CONTROLS[kind]
-        counts, _ = np.histogram(group["difference"], edges)
-        ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
-        ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(group)} {look.label}{_p(p_values.get(kind))}")
+        _histogram(ax, group["difference"], edges, CONTROLS[kind], _p(p_values.get(kind)))
     ax.axvline(0, color="0.45", lw=0.8, ls=":", zorder=0)
-    ax.axvline(
-        observed, color=CONTROLS["ablated"].color, lw=2, label=f"without the subnetwork{_p(p_values.get('ablated'))}"
-    )
+    for value, color, label in _observed(seen, masks or {}, _p(p_values.get("ablated"))):
+        ax.axvline(value, color=color, lw=2, label=label)
+    if "random" in seen and "complement" not in seen:
+        ax.plot([], [], ls="none", label="(no room for a control outside it)")
     ax.set(xlabel=f"{AXIS}, ablated", ylabel="random subnetworks", xlim=edges[[0, -1]])
     ax.margins(y=0.1)
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1, labelspacing=0.2)
     return ax
+
+
+def _histogram(ax: Axes, values: pd.Series, edges: np.ndarray, look: Condition, p: str) -> None:
+    """From the first to the last bin that holds something: an outline along 0 would look like data."""
+    counts, _ = np.histogram(values, edges)
+    first, last = np.flatnonzero(counts)[[0, -1]]
+    counts, edges = counts[first : last + 1], edges[first : last + 2]
+    ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
+    ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(values)} {look.label}{p}")
+
+
+def _observed(seen: Mapping[str, float], masks: Mapping[str, int], p: str) -> list[tuple[float, str, str]]:
+    """(value, color, label) of each line to draw: one, or one of each kind where the values differ."""
+    counts = {kind: f", {n} mask{'s' * (n > 1)}" for kind, n in masks.items()}
+    red, (first, *others) = CONTROLS["ablated"].color, seen.items()
+    lines = [(first[1], red, f"without the subnetwork{counts.get(first[0], '')}{p}")]
+    different = [(kind, value) for kind, value in others if not np.isclose(value, first[1])]
+    return lines + [(v, CONTROLS[k].color, f"the same{counts.get(k, '')} with room outside") for k, v in different]
 
 
 def _bins(values: Sequence[float]) -> np.ndarray:
@@ -305,8 +358,8 @@ def _alternatives_legend(ax: Axes, ablations: Sequence[str], *, gray: bool) -> N
     looks = [CONTROLS[name] for name in (*ablations, *["below"] * gray)]
     handles = [Line2D([], [], ls="none", marker="o", ms=5, color=look.color, mec="none", label=look.label)
                for look in looks]  # fmt: skip
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2,
-              handletextpad=0.3)  # fmt: skip
+    ax.legend(handles=[*handles, *cut_handle([ax])], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2,
+              columnspacing=1.2, handletextpad=0.3)  # fmt: skip
 
 
 # -- how many base models ----------------------------------------------------------------------------------------------
@@ -316,7 +369,7 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     """Base models that an effect would need to be found with 80% power, beside those that were trained.
 
     table: one row per effect with columns `label`, `bases_needed` (infinity if no number would do, NaN if unknown) and
-    `n_bases`. More than `MOST_BASES` is an arrow at the edge; an unknown number leaves the row without one.
+    `n_bases`. More than `MOST_BASES` is an arrow at the edge; of an unknown number the row says why there is none.
     """
     places, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
     beyond, known = bases > MOST_BASES, ~np.isnan(bases)
@@ -329,6 +382,9 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.plot(ends[beyond], places[beyond], ">", ms=5.5, mfc="white", mec=color, clip_on=False)
     for place in places[beyond]:
         ax.text(1.03, place, f"> {MOST_BASES}", va="center", size=7.5, transform=ax.get_yaxis_transform())
+    for place, there in zip(places[~known], table["n_bases"][~known], strict=True):
+        reason = "one base has no spread" if there < 2 else "not in the paper"
+        ax.text(1.25 * there, place, f"unknown: {reason}", va="center", size=7, color="0.3")
     ax.set_yticks(places, table["label"])
     ax.set(xlabel="base models", xscale="log", xlim=(0.9, MOST_BASES), ylim=(len(table) - 0.5, -0.5))
     ax.set_xticks([1, 3, 10, 30, 100, 300, 1000])

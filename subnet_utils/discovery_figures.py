@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from subnet_utils.figures import BASE_THRESHOLD, CONDITIONS, cut_marks
+from subnet_utils.figures import BASE_THRESHOLD, CONDITIONS, cut_handle, cut_marks, is_drawn
 from subnet_utils.tasks.odd_one_out import CHANCE
 
 MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
@@ -25,6 +25,7 @@ MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
 HATCHED = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
 FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
 BROKEN = {"ls": (0, (2, 1))}
+_FAILED, _FRAMED, _BROKEN = "_failed", "_framed", "_broken"
 SCORES = Normalize(CHANCE - 1, 1 - CHANCE)
 """Colors of search scores: from where ablation helps the target as much as it can to where it spares all else."""
 
@@ -116,30 +117,36 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     sns.heatmap(scores, ax=ax, mask=failed, annot=labels, fmt="", cmap="RdBu", vmin=SCORES.vmin, vmax=SCORES.vmax,
                 linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip
     for row, column in np.argwhere(failed.to_numpy()):
-        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, **HATCHED))
+        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, label=_FAILED, **HATCHED))
     winner = points.loc[points["score"].fillna(-1).idxmax()]
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
-    kind = FRAMED | (BROKEN if failed.to_numpy().all() else {})
+    kind = FRAMED | (BROKEN | {"label": _BROKEN} if failed.to_numpy().all() else {"label": _FRAMED})
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **kind))
     ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
     ax.tick_params(length=0, axis="both")
     ax.tick_params(axis="y", rotation=0)
     if explain:
-        handles = _search_handles(failed=bool(failed.to_numpy().all()))
-        ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2)
+        ax.legend(
+            handles=_search_handles([ax]), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2
+        )
     return ax
 
 
 def search_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
-    """The legend of `search_heatmap` and its color bar, once for all panels."""
-    figure.legend(handles=_search_handles(failed=True), loc="outside lower center", ncols=3)
+    """The legend of `search_heatmap`, of what the panels show, and its color bar, once for all of them."""
+    figure.legend(handles=_search_handles(axes), loc="outside lower center", ncols=3)
     figure.colorbar(ScalarMappable(SCORES, "RdBu"), ax=list(axes), label="score", aspect=30, fraction=0.02, pad=0.01)
     return figure
 
 
-def _search_handles(*, failed: bool) -> list[Patch]:
-    handles = [Patch(label="own task below 90%", **HATCHED), Patch(label="selected", **FRAMED)]
-    return handles + [Patch(label="selected, though none reaches 90%", **FRAMED | BROKEN)] * failed
+def _search_handles(axes: Sequence[Axes]) -> list[Patch]:
+    """Only what one of the panels has: a frame is not solid and broken at once, nor has every search failures."""
+    looks = {
+        _FAILED: ("own task below 90%", HATCHED),
+        _FRAMED: ("selected", FRAMED),
+        _BROKEN: ("selected, though none reaches 90%", FRAMED | BROKEN),
+    }
+    return [Patch(label=label, **look) for name, (label, look) in looks.items() if is_drawn(axes, name)]
 
 
 def _setting(learning_rate: float, mask_init: float) -> str:
@@ -216,7 +223,8 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
     ax.xaxis.set_major_formatter("{x:g}")
     ax.grid(axis="x", color="0.9", lw=0.6)
     ax.set_axisbelow(True)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    handles = [*ax.get_legend_handles_labels()[0], *cut_handle([ax], "<")]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return ax
 
 

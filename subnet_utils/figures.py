@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from subnet_utils.statistics import t_interval
+from subnet_utils.statistics import NO_TEST, t_interval
 from subnet_utils.tasks.odd_one_out import CHANCE
 
 
@@ -35,15 +35,16 @@ CONDITIONS = {
     "ours": Condition("#0069a8", "o", "ours, 95% interval"),
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
-BASE_MARKERS = ("o", "s", "^", "v", "P", "X")
-"""Shapes of the base models of one panel, in order of their names."""
+BASE_MARKERS = ("o", "s", "X", "*", "p", "h")
+"""Shapes of the base models of one panel, in order of their names: no diamond, arrowhead or cross of other things."""
 
 DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
 BASE_THRESHOLD = 0.9
 NETWORKS = ("subnetwork", "ablated")
 PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
-STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test, singular and plural pooled"
+STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
+_GRAY, _PAPER, _CUT = "_below", "_paper", "_cut"  # labels of what a legend names only where it is drawn
 MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
 """Smallest cross-entropy of four cosine-similarity logits: .0535 nats (section 5)."""
 
@@ -77,14 +78,15 @@ def differences(
     `base_accuracy`, `difference`; a marker each, one shape per base model, gray below 90%. Beside them a tick for our
     mean over base models with its 95% interval (t, without the gray ones), and an open diamond for the paper's mean
     +- sd. reference: rows of `break_it_down_effects` for one condition, model and task (and number). stars: mark of
-    each (subroutine, network), written above its cluster. An interval that runs off the axis ends in an arrowhead.
+    each (subroutine, network), written above its cluster. What runs off the axis, ours or the paper's, ends in an
+    arrowhead.
     Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
     """
     ax.axhline(0, color="0.45", lw=0.8, zorder=0)
     for x, subroutine, network, runs in _clusters(effects, {"subnetwork": -0.23, "ablated": 0.23}):
         _draw_runs(ax, x - 0.13, runs, "difference", CONDITIONS[network].color, width=0.06)
         _draw_mean(ax, x, runs, "difference", CONDITIONS[network].color, width=0.055, limits=DIFFERENCES)
-        _draw_paper(ax, x + 0.12, reference, subroutine, network, "difference")
+        _draw_paper(ax, x + 0.12, reference, (subroutine, network, "difference"), limits=DIFFERENCES)
         mark = (stars or {}).get((subroutine, network), "").replace(".", "\N{DAGGER}")
         ax.text(x, 1.025, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
     _name_subroutines(ax, effects)
@@ -108,29 +110,47 @@ def accuracies(
         for x, value in zip((middle - 0.23, middle + 0.23), PROBES, strict=True):
             _draw_runs(ax, x - 0.11, runs, value, color, width=0.075, filled=value == "target_accuracy")
             _draw_mean(ax, x + 0.02, runs, value, color, width=0.055, limits=limits)
-            _draw_paper(ax, x + 0.13, reference, subroutine, network, value)
+            _draw_paper(ax, x + 0.13, reference, (subroutine, network, value), limits=limits)
     _name_subroutines(ax, effects)
     ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
     ax.set_title(title)
     return ax
 
 
-def legend(figure: Figure, *, probes: bool = False, stars: bool = False) -> Figure:
+def legend(figure: Figure, *, probes: bool = False, stars: str = "") -> Figure:
     """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure.
 
-    stars: explain the marks of the paper's own test.
+    It names what the panels show: gray runs, the paper's values and arrowheads only where there are some. stars: what
+    explains the marks of the paper's own test, such as `STARS`.
     """
-    handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, "below")]
+    gray = ["below"] * is_drawn(figure.axes, _GRAY)
+    handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, *gray)]
     if probes:
         fills = zip(PROBES.values(), ("0.3", "white"), strict=True)
         handles += [_handle(Condition("0.3", None, name), marker="o", mec="0.3", mfc=fill) for name, fill in fills]
     handles.append(_handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5))
-    handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
+    if is_drawn(figure.axes, _PAPER):
+        handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
+    handles += cut_handle(figure.axes)
+    if stars and any(text.get_text() == NO_TEST for ax in figure.axes for text in ax.texts):
+        stars += f"\n{NO_TEST}: no test, which needs two base models above 90%"
     rows = -(-len(handles) // max(2, int(figure.get_figwidth() / 1.4)))
     columns = -(-len(handles) // rows)  # no row of one name below a full one
-    look = {"columnspacing": 1.2, "handletextpad": 0.3, "title": STARS if stars else None}
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+    look = {"columnspacing": 1.2, "handletextpad": 0.3, "title": stars or None}
+    made = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+    made.get_title().set_multialignment("center")
     return figure
+
+
+def is_drawn(axes: Iterable[Axes], label: str) -> bool:
+    """Whether one of the panels has something with that label, which begins with _ if no legend shows it."""
+    return any(drawn.get_label() == label for ax in axes for drawn in (*ax.lines, *ax.containers, *ax.patches))
+
+
+def cut_handle(axes: Iterable[Axes], marker: str = "^") -> list[Line2D]:
+    """What a legend says about arrowheads, if `cut_marks` has drawn one in a panel."""
+    arrowhead = Condition("0.3", None, "arrowhead: interval goes on")
+    return [_handle(arrowhead, marker=marker, mec="none", ms=4)] * is_drawn(axes, _CUT)
 
 
 def _handle(condition: Condition, **look: object) -> Line2D:
@@ -158,12 +178,14 @@ def _draw_runs(
     """A marker for each run, side by side in the order of the table, so that a redrawn figure is the same."""
     places = x + np.linspace(-width, width, len(runs)) if len(runs) > 1 else [x]
     for place, run in zip(places, runs.to_dict("records"), strict=True):
-        color_of_run = color if run["base_accuracy"] >= BASE_THRESHOLD else CONDITIONS["below"].color
+        learned = run["base_accuracy"] >= BASE_THRESHOLD
+        color_of_run = color if learned else CONDITIONS["below"].color
         look = (
             {"mfc": color_of_run, "mec": "white", "mew": 0.3}
             if filled
             else {"mfc": "none", "mec": color_of_run, "mew": 0.8}
         )
+        look |= {"label": "_run" if learned else _GRAY}
         ax.plot(place, run[value], run["shape"], ms=4, alpha=0.9, zorder=2, clip_on=False, **look)
 
 
@@ -196,18 +218,29 @@ def cut_marks(
         for place, value, own in zip(places, values, colors, strict=True):
             if beyond(value, limit):
                 at = (limit, place) if across else (place, limit)
-                ax.plot(*at, marker, color=own, ms=3.5, mec="none", clip_on=False, zorder=3.5, label="_cut")
+                ax.plot(*at, marker, color=own, ms=3.5, mec="none", clip_on=False, zorder=3.5, label=_CUT)
 
 
-def _draw_paper(ax: Axes, x: float, reference: pd.DataFrame | None, subroutine: str, network: str, value: str) -> None:
+def _draw_paper(
+    ax: Axes,
+    x: float,
+    reference: pd.DataFrame | None,
+    shown: tuple[str, str, str],
+    *,
+    limits: tuple[float, float],
+) -> None:
+    """The paper's mean +- sd of what is shown: subroutine, network and the name of the value."""
     if reference is None:
         return
+    subroutine, network, value = shown
     rows = reference[(reference["subroutine"] == subroutine) & (reference["network"] == network)]
     if len(rows) > 1:
         raise ValueError(f"reference has {len(rows)} rows for {subroutine}, {network}; select one condition and model")
     color, marker, _ = CONDITIONS["paper"]
-    ax.errorbar(np.full(len(rows), x), rows[f"{value}_mean"], rows[f"{value}_sd"], fmt=marker, ms=3.6, color=color,
-                mfc="white", mew=0.8, elinewidth=0.8, zorder=3)  # fmt: skip
+    for mean, sd in rows[[f"{value}_mean", f"{value}_sd"]].itertuples(index=False):
+        ax.errorbar([x], [mean], [sd], fmt=marker, ms=3.6, color=color, mfc="white", mew=0.8, elinewidth=0.8, zorder=3,
+                    label=_PAPER)  # fmt: skip
+        cut_marks(ax, [x], [mean - sd], [mean + sd], color, limits=limits)
 
 
 def _name_subroutines(ax: Axes, effects: pd.DataFrame) -> None:

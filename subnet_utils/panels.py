@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from subnet_utils import control_figures, discovery_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
 from subnet_utils.lab import LEARNED
+from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks import agreement, shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, OddOneOut, sets_of, subroutines_of
 
@@ -119,9 +120,10 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
     """
     groups = _groups(effects, ["paper_model", "task", "number"])
     figure, axes = _grid(len(groups), width=PANEL[0], height=PANEL[1])
-    for ax, ((_, task, number), runs) in zip(axes, groups, strict=True):
-        _differences(ax, runs, stars, _title(task, number))
-    return figures.legend(figure, stars=True)
+    for ax, (_, runs) in zip(axes, groups, strict=True):
+        _differences(ax, runs, stars, _panel_title(effects, runs))
+    _head(figure, effects)
+    return figures.legend(figure, stars=_star_note(effects))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
@@ -141,7 +143,8 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
         row[0].set_ylabel(f"{start}\n{row[0].get_ylabel()}")
         for ax in row[1:]:
             ax.set_ylabel("")
-    return figures.legend(figure, stars=True)
+    _head(figure, every)
+    return figures.legend(figure, stars=_star_note(every))
 
 
 def accuracies(effects: pd.DataFrame) -> Figure:
@@ -150,12 +153,13 @@ def accuracies(effects: pd.DataFrame) -> Figure:
     groups = _groups(effects, ["paper_model", "task", "number"])
     size = (max(4.6, PANEL[0] * len(groups)), 2 * PANEL[1])
     figure, axes = plt.subplots(2, len(groups), figsize=size, squeeze=False, sharey=True)
-    for column, ((_, task, number), runs) in zip(axes.T, groups, strict=True):
+    for column, (_, runs) in zip(axes.T, groups, strict=True):
         for ax, network in zip(column, figures.NETWORKS, strict=True):
-            title = _title(task, number) if network == figures.NETWORKS[0] else ""
+            title = _panel_title(effects, runs) if network == figures.NETWORKS[0] else ""
             figures.accuracies(ax, runs, _printed(runs), title=title, network=network)
     for ax in axes[:, 1:].flat:
         ax.set_ylabel("")
+    _head(figure, effects)
     return figures.legend(figure, probes=True)
 
 
@@ -175,7 +179,8 @@ def step_times(times: pd.DataFrame) -> Figure:
 
 
 def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
-    """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean.
+    """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean; one
+    for each kind of them where it is not over the same masks.
 
     draws, tests: from `random_controls.null_draws` and `grouped_tests`.
     """
@@ -184,10 +189,13 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     figure, axes = _grid(len(groups), width=3.0, height=2.5, across=3)
     for ax, ((model, task, subroutine), rows) in zip(axes, groups, strict=True):
         own = draws[(draws["model"] == model) & (draws["task"] == task)]
-        own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"])["difference"].mean().reset_index()
-        p = dict(zip(rows["kind"], rows["p"], strict=True))
-        control_figures.null_distribution(ax, own, float(rows["observed"].iloc[0]), p=p)
-        ax.set_title(f"{_title(task, '', model)}\n{subroutine}", pad=38)
+        own = own[own["subroutine"] == subroutine].groupby(["kind", "draw"], sort=False)["difference"].mean()
+        rows = rows.set_index("kind").sort_index(ascending=False)  # 'random', which has all masks, before 'complement'
+        about = {"p": rows["p"].to_dict(), "masks": rows["n_masks"].to_dict()}
+        control_figures.null_distribution(ax, own.reset_index(), rows["observed"].to_dict(), **about)
+    lines = max(len(ax.get_legend().get_texts()) for ax in axes)
+    for ax, ((model, task, subroutine), _) in zip(axes, groups, strict=True):
+        ax.set_title(f"{_title(task, '', model)}\n{subroutine}", pad=6 + 11 * lines)
     limits = np.array([ax.get_xlim() for ax in axes])
     for ax in axes:  # so that a small effect looks small
         ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
@@ -198,15 +206,14 @@ def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     groups = _groups(table, ["model", "task", "number"])
     figure, axes = _grid(len(groups), width=2.7, height=2.3, across=3)
-    legends = []
+    entries = {}
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         control_figures.alternatives(ax, rows)
         ax.set_title(_title(task, number, model))
-        legends.append(ax.get_legend())
-        legends[-1].remove()
-    fullest = max(legends, key=lambda one: len(one.get_texts()))  # gray is explained only where there is some
-    labels = [text.get_text() for text in fullest.get_texts()]
-    figure.legend(fullest.legend_handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        own = ax.get_legend()  # gray and arrowheads are explained only where there are some
+        entries |= {text.get_text(): handle for text, handle in zip(own.get_texts(), own.legend_handles, strict=True)}
+        own.remove()
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(4, len(entries)))
     return figure
 
 
@@ -226,7 +233,7 @@ def overlaps(layers: pd.DataFrame) -> Figure:
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
         control_figures.overlap(ax, mean, several)
-        ax.set_title(_title(task, number, model) + note, pad=40)
+        ax.set_title(_title(task, number, model) + note, pad=46)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
     return figure
@@ -239,20 +246,47 @@ def forest(compared: pd.DataFrame, effects: pd.DataFrame) -> Figure:
     return figure
 
 
-def needed(power: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need. power: from `contrasts.power_table`."""
-    known = power.dropna(subset=["bases_needed"])
-    names = known[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
-    figure, ax = plt.subplots(figsize=(6.4, 1.0 + 0.19 * max(len(known), 2)))
-    control_figures.needed(ax, known.assign(label=names).reset_index(drop=True))
+def needed(power: pd.DataFrame, effects: pd.DataFrame) -> Figure:
+    """Base models that the paper's effects would need, by the spread of ours; rows without a spread say so.
+
+    power: from `paper_tables.power`, of these effects.
+    """
+    named = power.assign(model=power["model"].map(_both_names(effects)))
+    names = named[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(named), 2)))
+    control_figures.needed(ax, named.assign(label=names).reset_index(drop=True))
     return figure
+
+
+def sizes(table: pd.DataFrame, masks: pd.DataFrame) -> Figure:
+    """Share of the weights that subnetworks keep, the paper's and ours. table: from `paper_tables.sizes`, of these
+    masks."""
+    figure, ax = plt.subplots(figsize=(7, 1.0 + 0.15 * max(len(table), 4)))
+    named = table.assign(model=table["model"].map(_both_names(masks)))
+    discovery_figures.sparsity(ax, named, by=("model", "task", "number", "subroutine"))
+    return figure
+
+
+def described(effects: pd.DataFrame, *, absolute: bool = False) -> str:
+    """What captions of `differences`, or with `absolute` of `accuracies`, say: which networks, and what is drawn."""
+    shown = "accuracy on both probe sets" if absolute else (
+        "accuracy on Test Target minus Test Other, each at least .25, which is chance")  # fmt: skip
+    return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model."
 
 
 def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) -> None:
     """A panel of one model and task. The stars are of singular and plural together, as the paper's test is."""
     marks = stars[(stars["model"] == runs["paper_model"].iloc[0]) & (stars["task"] == runs["task"].iloc[0])]
-    keyed = {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
+    keyed = dict.fromkeys(runs[["subroutine", "network"]].itertuples(index=False, name=None), NO_TEST)
+    keyed |= {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
     figures.differences(ax, runs, _printed(runs), keyed, title=title)
+
+
+def _star_note(effects: pd.DataFrame) -> str:
+    """What the stars mean; only language has a number over which the test is pooled."""
+    numbers = effects["number"] != ""
+    pooled = f"{'' if numbers.all() else 'in language '}singular and plural pooled"
+    return f"{figures.STARS}, {pooled}" if numbers.any() else figures.STARS
 
 
 def _printed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -272,6 +306,29 @@ def _groups(table: pd.DataFrame, by: list[str]) -> list[tuple[tuple, pd.DataFram
 def _title(task: str, number: str, model: str = "") -> str:
     """What a panel shows; model: ours, not the paper's that it stands for."""
     return " ".join(filter(None, (f"{model} ·" if model else "", task, number)))
+
+
+def _panel_title(effects: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Task and number of a panel's runs, below their model if the figure shows several."""
+    model, task, number = runs[["model", "task", "number"]].iloc[0]
+    return f"{model}\n" * (effects["model"].nunique() > 1) + _title(task, number)
+
+
+def _head(figure: Figure, effects: pd.DataFrame) -> None:
+    """A figure alone, without a caption, says which networks it shows."""
+    names = _networks(effects)
+    figure.suptitle("\n".join(names), fontsize=8.5)
+    rows = figure.axes[0].get_gridspec().nrows * (effects["model"].nunique() > 1)  # whose titles have a line more
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.16 * (len(names) + rows))  # panels stay as high as without
+
+
+def _networks(effects: pd.DataFrame) -> list[str]:
+    """Each of our models, the paper's that it stands for, and what has been done to it."""
+    names, shown = _both_names(effects), effects[["paper_model", "condition"]].drop_duplicates()
+    states = {"trained": "trained from scratch", "random": "untrained", "pruned": "pruned"}
+    states |= {(model, "trained"): "pretrained" for model in paper_tables.STARTS}
+    pairs = shown.itertuples(index=False, name=None)
+    return [f"{names[model]}, {states.get((model, condition), states[condition])}" for model, condition in pairs]
 
 
 def _both_names(effects: pd.DataFrame) -> dict[str, str]:

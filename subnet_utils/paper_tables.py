@@ -193,10 +193,12 @@ _TEST_COLUMNS = {
 
 
 def stars(table: pd.DataFrame) -> pd.DataFrame:
-    """The stars of `table_1` in long form: model, task, subroutine, network, stars."""
+    """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
     keys = ["model", "task", "subroutine"]
     parts = [
-        table[keys].assign(network=network, stars=table[f"{test}_stars"])
+        table[keys].assign(
+            network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), statistics.NO_TEST)
+        )
         for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
     ]
     return pd.concat(parts, ignore_index=True)

@@ -44,6 +44,8 @@ KEYS = ["model", "task", "subroutine"]
 """What each statistic is computed for, one row of a table each."""
 LEVELS = {"network": ("subnetwork", "ablated"), "condition": ("trained", "random")}
 """The factors of the paper's models and their levels."""
+NO_TEST = "n/a"
+"""In place of stars where no test is possible: nothing would read as 'not significant'."""
 
 _MARKS = {0.001: "***", 0.01: "**", 0.05: "*", 0.1: "."}
 _TESTS = (("subnetwork", "intercept", "z"), ("ablated", "ablated", "chi2"))  # network, its test, statistic

@@ -61,7 +61,8 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         heights = rows.set_index("layer").loc[layers]
         own = [line for line in ax.lines if to_hex(line.get_color()) == CONTROLS[key].color]
         solid, dashed, solid_overall, dashed_overall = own
-        assert (solid.get_label(), solid.get_marker()) == (label, CONTROLS[key].marker)
+        name = {"between": "between the two subroutines"}.get(label, label)
+        assert (solid.get_label(), solid.get_marker()) == (name, CONTROLS[key].marker)
         assert list(solid.get_xdata()) == list(dashed.get_xdata()) == list(range(len(layers) - 1))
         assert list(solid.get_ydata()) == list(heights["iou"][:-1])
         assert list(dashed.get_ydata()) == list(heights["expected"][:-1])
@@ -72,7 +73,9 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
     assert tick_labels(ax.xaxis) == [control_figures.short_layer(layer) for layer in layers]
     assert ax.get_ylim() == (0, 1)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["within inside", "within number", "between", "random masks"]
+    assert legend == ["within inside", "within number", "between the two subroutines", "random masks"]
+    overall = [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1]
+    assert len(set(overall)) == 3, "no marker covers another one"
     assert_readable(figure)
 
 
@@ -111,7 +114,8 @@ def test_a_mean_over_other_base_models_is_on_another_line():
     control_figures.overlap(ax, table, each)
     own = [line for line in ax.lines if line.get_marker() == CONTROLS["between"].marker]
     assert [len(line.get_xdata()) for line in own] == [3, len(layers) - 4, 1]
-    assert [line.get_label() for line in own] == ["between", "_", "_"]
+    assert [line.get_label() for line in own] == ["between the two subroutines", "_", "_"]
+    assert "single base models" in [text.get_text() for text in ax.get_legend().get_texts()]
     thin = [line for line in ax.lines if line.get_alpha() == 0.4]
     assert [len(line.get_xdata()) for line in thin] == [len(layers) - 1] * 2
 
@@ -190,7 +194,8 @@ def test_forest_draws_every_effect_twice():
     assert any(list(line.get_xdata()) == [0, 0] for line in ax.lines)
     assert (ax.get_xlabel(), ax.get_xlim()) == ("Test Target $-$ Test Other", DIFFERENCES)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["subnetwork, 95% interval", "ablated model, 95% interval", "paper, mean ± sd"]
+    looks = ["subnetwork, 95% interval", "ablated model, 95% interval", "paper, mean ± sd"]
+    assert legend == [*looks, "arrowhead: interval goes on"]
     assert_readable(figure)
 
 
@@ -379,7 +384,8 @@ def test_needed_bases_beside_those_there_are():
     assert ax.get_xscale() == "log" and " ".join(tick_labels(ax.xaxis)) == "1 3 10 30 100 300 1000"
     joined = [(y, x0, x1) for y, x0, x1 in segments(ax)]
     assert joined == [(0, 3, 2), (1, 2, 37), (2, 3, 1000), (3, 3, 1000)]
-    assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("> 1000", 2), ("> 1000", 3)]
+    said = [("> 1000", 2), ("> 1000", 3), ("unknown: not in the paper", 4)]
+    assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == said
     assert_readable(figure)
 
 

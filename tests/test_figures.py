@@ -231,9 +231,37 @@ def test_intervals_that_run_off_the_axis_end_in_arrowheads(effects):
     assert not [line for line in ax.lines if line.get_label() == "_cut"]
 
 
-def test_the_legend_explains_the_stars():
-    figure = figures.legend(plt.figure(figsize=(7, 2)), stars=True)
-    assert figure.legends[0].get_title().get_text() == figures.STARS
+def explained(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
+    good = effects[effects["base_model"] == "1"]
+    always = [CONDITIONS[name].label for name in ("subnetwork", "ablated", "ours")]
+    figure, ax = plt.subplots()
+    figures.differences(ax, good)
+    assert explained(figures.legend(figure)) == always
+    figure, ax = plt.subplots()
+    figures.differences(ax, effects, paper.assign(difference_sd=0.7))
+    below, diamond = (CONDITIONS[name].label for name in ("below", "paper"))
+    assert explained(figures.legend(figure)) == [*always[:2], below, always[2], diamond, "arrowhead: interval goes on"]
+    cut = [line for line in ax.lines if line.get_label() == "_cut" and line.get_color() == BLACK]
+    assert len(cut) >= 4, "the paper's whiskers do not end there"
+
+
+def test_no_base_model_looks_like_an_arrowhead_or_the_papers_diamond():
+    assert not {*BASE_MARKERS} & {"^", "v", "<", ">", "D", "P"}
+
+
+def test_the_legend_explains_the_stars_and_where_there_is_no_test(effects):
+    def title(figure) -> str:
+        return figures.legend(figure, stars=figures.STARS).legends[-1].get_title().get_text()
+
+    figure, ax = plt.subplots()
+    figures.differences(ax, effects, stars={("inside", "subnetwork"): "***"})
+    assert title(figure) == figures.STARS
+    figures.differences(ax, effects, stars={("inside", "ablated"): figures.NO_TEST})
+    assert title(plt.figure()) == figures.STARS and title(figure).startswith(f"{figures.STARS}\nn/a: no test")
     assert not figures.legend(plt.figure()).legends[0].get_title().get_text()
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import discovery_figures, panels, paper_tables
+from subnet_utils import control_figures, discovery_figures, figures, panels, paper_tables
 from subnet_utils.figures import CONDITIONS
 from tests.test_figures import markers
 
@@ -40,6 +40,26 @@ def test_tasks_are_in_the_same_order_in_every_figure_whatever_that_of_the_profil
     assert both == ["sv-agreement singular", "sv-agreement plural", *ordered]
 
 
+def test_an_effect_without_a_test_has_no_stars_but_says_so():
+    p = {
+        "intercept_p": [0.2, np.nan],
+        "intercept_stars": "",
+        "ablated_p": [0.001, np.nan],
+        "ablated_stars": ["***", ""],
+    }
+    table = pd.DataFrame({"model": "resnet50", "task": "inside-number", "subroutine": ["inside", "number"]} | p)
+    assert list(paper_tables.stars(table)["stars"]) == ["", "n/a", "***", "n/a"]
+
+
+def test_only_the_stars_of_language_are_said_to_be_pooled():
+    vision, language = effects(("inside-number", "")), effects(("anaphora", "singular"), paper_model="bert_small")
+    shown = {"vision": vision, "language": language, "both": pd.concat([vision, language])}
+    notes = {name: panels._star_note(rows).removeprefix(figures.STARS) for name, rows in shown.items()}
+    assert notes == {
+        "vision": "", "language": ", singular and plural pooled", "both": ", in language singular and plural pooled",
+    }  # fmt: skip
+
+
 def test_accuracies_have_subnetworks_above_ablated_models():
     figure = panels.accuracies(effects(("inside-number", ""), ("number-contact", "")))
     above, below = np.reshape([ax for ax in figure.axes if ax.get_title() or ax.lines], (2, 2))
@@ -60,8 +80,8 @@ def test_networks_from_scratch_stand_above_those_that_were_pretrained():
     assert titles(figure) == ["number-contact"]
     above, below = figure.axes
     assert above.get_ylabel().startswith("from scratch\n") and below.get_ylabel().startswith("pretrained\n")
-    assert [text.get_text() for text in above.texts if text.get_text()] == ["*"]
-    assert not [text.get_text() for text in below.texts if text.get_text()], "the stars are of the other networks"
+    assert [text.get_text() for text in above.texts] == ["n/a", "*"]
+    assert [text.get_text() for text in below.texts] == ["n/a"] * 2, "the stars are of the other networks"
     assert set(paper_tables.starts_of("bert_small", scratch, own)) == set()
     assert set(paper_tables.starts_of("resnet50", scratch.iloc[:0], own)) == {"pretrained"}
 
@@ -71,7 +91,7 @@ def test_our_networks_have_their_own_names():
     draws = pd.DataFrame({"model": "resnet_4x16", "paper_model": "resnet50", "task": "number-contact",
                           "subroutine": "number", "kind": "random", "draw": range(9), "base_accuracy": 0.95,
                           "difference": np.linspace(-0.1, 0.1, 9)})  # fmt: skip
-    tests = draws.iloc[:1].assign(observed=-0.3, p=0.1)
+    tests = draws.iloc[:1].assign(observed=-0.3, p=0.1, n_masks=3)
     more = [frame.assign(subroutine="contact") for frame in (draws, tests.assign(observed=-0.6))]
     figure = panels.null_distributions(pd.concat([draws, more[0]]), pd.concat([tests, more[1]]))
     assert titles(figure) == ["resnet_4x16 · number-contact\nnumber", "resnet_4x16 · number-contact\ncontact"]
@@ -79,6 +99,60 @@ def test_our_networks_have_their_own_names():
     assert len(limits) == 1, "a small effect looks small beside a large one"
     names = panels._both_names(pd.DataFrame({"paper_model": ["resnet50", "vit"], "model": ["resnet_4x16", "vit"]}))
     assert names == {"resnet50": "resnet_4x16 (paper: resnet50)", "vit": "vit"}
+
+
+def test_a_figure_alone_says_which_networks_it_shows():
+    pruned = effects(("number-contact", "")).assign(condition="pruned")
+    name = "resnet_4x16 (paper: resnet50), pruned"
+    for figure in (panels.differences(pruned, STARS), panels.accuracies(pruned)):
+        assert figure.get_suptitle() == name and titles(figure) == ["number-contact"]
+    assert panels.described(pruned).startswith(f"{name}: accuracy on Test Target minus Test Other, each at least .25")
+    own = effects(("inside-number", ""), model="resnet_4x16_simclr", paper_model="resnet50_simclr")
+    both = pd.concat([effects(("number-contact", "")), own])
+    assert panels._networks(both) == [
+        "resnet_4x16 (paper: resnet50), trained from scratch",
+        "resnet_4x16_simclr (paper: resnet50_simclr), pretrained",
+    ]  # fmt: skip
+    assert panels._panel_title(both, own) == "resnet_4x16_simclr\ninside-number"
+
+
+def test_effects_without_a_spread_keep_their_row():
+    power = pd.DataFrame({"model": "resnet50", "task": "number-contact", "subroutine": "number", "n_bases": [3, 1],
+                          "network": ["subnetwork", "ablated"], "bases_needed": [4.0, np.nan]})  # fmt: skip
+    (ax,) = panels.needed(power, effects(("number-contact", ""))).axes
+    rows = [label.get_text() for label in ax.get_yticklabels()]
+    about = "resnet_4x16 (paper: resnet50) · number-contact · number"
+    assert rows == [f"{about} · subnetwork", f"{about} · ablated"]
+    assert [text.get_text() for text in ax.texts] == ["unknown: one base has no spread"]
+
+
+def test_sizes_are_under_our_names():
+    table = pd.DataFrame({"model": ["resnet50"], "task": "inside-number", "number": "", "subroutine": "inside",
+                          "ours": 0.2, "ours_low": 0.1, "ours_high": 0.3, "paper": 0.1, "paper_sd": 0.05})  # fmt: skip
+    (ax,) = panels.sizes(table, effects(("inside-number", ""))).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["resnet_4x16 (paper: resnet50) · inside-number · inside"]
+
+
+def test_every_p_value_has_the_line_that_it_is_about():
+    """The controls outside the subnetworks are of fewer masks where one keeps too much: another observed mean."""
+    draws = pd.DataFrame({"model": "m", "task": "number-contact", "subroutine": "number", "draw": range(9),
+                          "base_accuracy": 0.95, "difference": np.linspace(-0.02, 0.02, 9)})  # fmt: skip
+    draws = pd.concat([draws.assign(kind=kind) for kind in ("complement", "random")])
+    tests = draws.groupby("kind", sort=False).head(1).assign(observed=[-0.2, -0.3], p=[0.2, 0.1], n_masks=[1, 3])
+    (ax,) = panels.null_distributions(draws, tests).axes
+    lines = {line.get_label(): line for line in ax.lines if line.get_linewidth() == 2}
+    assert {label: line.get_xdata()[0] for label, line in lines.items()} == {
+        "without the subnetwork, 3 masks": -0.3, "the same, 1 mask with room outside": -0.2,
+    }  # fmt: skip
+    colors = [control_figures.CONTROLS[kind].color for kind in ("ablated", "complement")]
+    assert [line.get_color() for line in lines.values()] == colors
+    outlines = [patch.get_data() for patch in ax.patches]
+    assert all(values[0] > 0 and values[-1] > 0 for values, *_ in outlines), "an outline along 0 looks like data"
+    (ax,) = panels.null_distributions(draws, tests.assign(observed=-0.3)).axes
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 2] == [-0.3]
+    (ax,) = panels.null_distributions(draws, tests[tests["kind"] == "random"]).axes
+    assert "(no room for a control outside it)" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def searched(*subroutines: str) -> pd.DataFrame:
@@ -104,6 +178,14 @@ def test_panels_of_the_search_are_drawn_one_by_one(monkeypatch):
     shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.95, 0.95]))
     assert drawn == [[True, False], [False, True]]
     assert all(ax.get_visible() for ax in shown.axes)
+
+
+def test_the_legend_of_the_search_names_only_frames_that_are_drawn():
+    search, kinds = searched("inside"), ["own task below 90%", "selected", "selected, though none reaches 90%"]
+    bases = search[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
+    for accuracies, shown in (([0.95, 0.95], kinds[1:2]), ([0.5, 0.95], kinds[:2]), ([0.5, 0.5], kinds[::2])):
+        figure = panels.heatmaps(search.assign(own_task_accuracy=[*accuracies] * 2), bases)
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == shown
 
 
 def test_the_search_that_is_shown_is_of_a_base_that_has_learned():
