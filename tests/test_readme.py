@@ -131,10 +131,14 @@ def test_answers_at_a_glance_are_those_of_the_tables():
         language, vision = (f"{row['sum']} of {row['size']}" for _, row in count.iterrows())
         assert f"language {language}, vision {vision}" in text
     overlap = pd.read_csv(LAPTOP / "overlap_claim.csv")
-    assert (overlap["lower"] == overlap["layers"]).all()
-    lower, layers = overlap[["lower_by_chance", "layers_by_chance"]].sum()
-    text = f"in every layer of all {len(overlap)} models and tasks; relative to chance in {lower} of {layers} layers"
+    assert (overlap["lower"] == overlap["layers"]).all() and (overlap["lower_corrected"] == overlap["layers"]).all()
+    sums = overlap.groupby(overlap["paper_model"] == "bert_small")[["above_chance", "layers"]].sum()
+    vision, language = (f"{row['above_chance']} of {row['layers']}" for _, row in sums.iterrows())
+    text = (
+        f"in every layer of all {len(overlap)} models and tasks, corrected for chance too; two subroutines share more"
+    )
     assert text in answer("Is overlap larger")[1]
+    assert f"in {vision} layers in vision, in language in {language}" in answer("Is overlap larger")[1]
     gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
     assert f"by {with_interval(gaps.loc['text'])} more than a random one" in answer("Does a subnetwork teach")[1]
     ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"])
