@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import (BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES,
-                                  Condition, cut_handle, cut_marks, is_drawn, run_size)  # fmt: skip
+from subnet_utils import figures
+from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_handle, cut_marks
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -86,7 +86,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         *ax.get_legend_handles_labels()[0],
         Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks"),
     ]
-    if is_drawn([ax], _ONE_BASE):
+    if figures.is_drawn([ax], _ONE_BASE):
         handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
@@ -338,7 +338,7 @@ def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str,
             where,
             value,
             shapes[base],
-            ms=run_size(shapes[base]),
+            ms=figures.run_size(shapes[base]),
             mfc=face,
             mec="white",
             mew=0.3,
