@@ -15,16 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.figures import (
-    BASE_MARKERS,
-    BASE_THRESHOLD,
-    CONDITIONS,
-    DIFFERENCES,
-    Condition,
-    cut_handle,
-    cut_marks,
-    is_drawn,
-)
+from subnet_utils import figures
+from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_handle, cut_marks
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -64,13 +56,14 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         raise ValueError("table has several rows for one layer and comparison; select one base model")
     layers = sorted(table["layer"].unique(), key=_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
-    for i, (label, condition) in enumerate(_comparisons(table["comparison"].unique()).items()):
+    comparisons = _comparisons(table["comparison"].unique())
+    for i, (label, condition) in enumerate(comparisons.items()):
         rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
         for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
             x = part["layer"].map(places)
             name = f"{label} the two subroutines" if label == "between" else label
             look = {"color": condition.color, "label": "_" if number else name}
-            aside = 0.24 * (i - 1) * part["layer"].eq(OVERALL)  # so that none covers another
+            aside = 0.24 * (i - (len(comparisons) - 1) / 2) * part["layer"].eq(OVERALL)  # so that none covers another
             ax.plot(
                 x + aside,
                 part["iou"],
@@ -93,7 +86,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         *ax.get_legend_handles_labels()[0],
         Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks"),
     ]
-    if is_drawn([ax], _ONE_BASE):
+    if figures.is_drawn([ax], _ONE_BASE):
         handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
@@ -341,7 +334,17 @@ def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str,
     x = np.linspace(*span, len(runs)) if len(runs) > 1 else [span.mean()]
     for where, value, base, good in zip(x, runs["difference"], runs["base_model"], _learned(runs), strict=True):
         face = color if good else CONTROLS["below"].color
-        ax.plot(where, value, shapes[base], ms=4, mfc=face, mec="white", mew=0.3, alpha=0.9, clip_on=False)
+        ax.plot(
+            where,
+            value,
+            shapes[base],
+            ms=figures.run_size(shapes[base]),
+            mfc=face,
+            mec="white",
+            mew=0.3,
+            alpha=0.9,
+            clip_on=False,
+        )
 
 
 def _mean(ax: Axes, span: np.ndarray, runs: pd.DataFrame, color: str) -> None:

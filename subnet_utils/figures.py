@@ -186,7 +186,12 @@ def _draw_runs(
             else {"mfc": "none", "mec": color_of_run, "mew": 0.8}
         )
         look |= {"label": "_run" if learned else _GRAY}
-        ax.plot(place, run[value], run["shape"], ms=4, alpha=0.9, zorder=2, clip_on=False, **look)
+        ax.plot(place, run[value], run["shape"], ms=run_size(run["shape"]), alpha=0.9, zorder=2, clip_on=False, **look)
+
+
+def run_size(shape: str) -> float:
+    """Points across the marker of a run: crosses and stars have less area than what is round."""
+    return 5.2 if shape in ("X", "*") else 4
 
 
 def _draw_mean(
