@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.jobs import cache_limit
 from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, file_subnetwork, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl, random_like
@@ -218,6 +219,7 @@ def _build_mask(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
         method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
         start=START,
         recipe=Recipe(training.learning_rate, training.epochs, mask.source.seed),
+        limit_gb=cache_limit(lab.study.compute),
         checkpoint=folder / CHECKPOINT,
         label=f"{mask.source.layers} layers, {mask.subtask} in {mask.source.computation}, seed {mask.source.seed}",
     )

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils.image_sets import data_spec, image_set, settings_of
 from subnet_utils.image_settings import ImageModel, ImageTraining
+from subnet_utils.jobs import cache_limit
 from subnet_utils.lab import CHECKPOINT, Lab, file_subnetwork, precision_of, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl
@@ -190,6 +191,7 @@ def _build_mask(lab: Lab, mask: ShapeMask, folder: Path) -> None:
         recipe=Recipe(training.learning_rate, training.epochs, mask.base.seed),
         autocast=precision_of(lab),
         watch=accuracy,
+        limit_gb=cache_limit(lab.study.compute),
         checkpoint=folder / CHECKPOINT,
         label=f"shape mask in {mask.base.model.model}, seed {mask.base.seed}",
     )

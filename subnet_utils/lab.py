@@ -7,7 +7,7 @@ artefact: change a parameter and exactly what depends on it is new.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -21,12 +21,12 @@ from torch.nn.functional import cross_entropy
 
 from subnet_utils import pretraining, stimuli
 from subnet_utils.evaluation import score_model
-from subnet_utils.jobs import run_jobs
+from subnet_utils.jobs import cache_limit, run_jobs
 from subnet_utils.masks.discover import Discovery, discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import BaseTraining
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
@@ -38,6 +38,9 @@ from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, resol
 CHECKPOINT = "checkpoint.safetensors"
 LEARNED = 0.9
 """Accuracy from which on a network has learned its task (section 3)."""
+SMALLEST_MARGIN = 0.1
+"""Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
+and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
 Condition = Literal["trained", "random", "pruned"]
 """The authors' names for what a network is; a pretrained one is trained, too."""
 
@@ -306,6 +309,20 @@ def precision_of(lab: Lab) -> Callable[[], AbstractContextManager]:
     return partial(autocast, lab.study.compute, lab.device)
 
 
+def mask_precision(lab: Lab, network: Network) -> Callable[[], AbstractContextManager]:
+    """As `precision_of` for masks of a base, or float32 if it tells the odd one by less than `SMALLEST_MARGIN`."""
+    return partial(full_precision, lab.device) if _is_near_collapse(lab, network) else precision_of(lab)
+
+
+def throughout(lab: Lab, network: Network) -> AbstractContextManager:
+    """Context of the training of such masks from end to end: a GPU's convolutions would take TF32 on the way back."""
+    return full_precision(lab.device) if _is_near_collapse(lab, network) else nullcontext()
+
+
+def _is_near_collapse(lab: Lab, network: Network) -> bool:
+    return train_base(lab, network).json("result")["validation_margin"] < SMALLEST_MARGIN
+
+
 def pretrain(lab: Lab, network: Network) -> Artefact:
     """The pretrained weights that a network starts from. Raises ValueError for one that starts from random weights."""
     return pretraining.pretrain(lab.store, network.experiment, lab.study.compute)
@@ -353,11 +370,13 @@ def _build_pruning(lab: Lab, network: Network, point: tuple[float, float], folde
         method=ContinuousSparsification(settings.epochs, settings.beta_max, start_value, settings.l0),
         start=network.experiment.architecture.stages[0],
         recipe=Recipe(learning_rate, settings.epochs, network.seed),
-        autocast=precision_of(lab),
+        autocast=mask_precision(lab, network),
+        limit_gb=cache_limit(lab.study.compute),
         checkpoint=folder / CHECKPOINT,
         label=f"pruning {network.label}",
     )
-    kept = file_subnetwork(folder, find)
+    with throughout(lab, network):
+        kept = file_subnetwork(folder, find)
     if kept is None:
         return
     accuracy = score_model(kept.apply(model), data_of(lab, network, "base", "validation")).accuracy

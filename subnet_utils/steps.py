@@ -24,8 +24,9 @@ from subnet_utils.lab import (
     Network,
     data_of,
     load_base,
-    precision_of,
+    mask_precision,
     subnetwork_in,
+    throughout,
     train_base,
     untrained,
 )
@@ -33,7 +34,7 @@ from subnet_utils.masks import search
 from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, full_precision
+from subnet_utils.models.frozen import FrozenPrefix
 from subnet_utils.statistics import clamped_difference
 from subnet_utils.store import Artefact, save_json, save_table
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, other_subroutine, similarity_logits
@@ -45,9 +46,6 @@ ROLES = ("own_task", "target", "other", "compositional")
 EVERYTHING = dict.fromkeys(NETWORKS, ROLES)
 VALIDATED = {"subnetwork": ("own_task",), "ablated": ("target", "other")}
 """What masks are scored on for the search, on validation data (appendix C): network -> roles of the sets."""
-SMALLEST_MARGIN = 0.1
-"""Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
-and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
 
 
 @dataclass(frozen=True)
@@ -197,17 +195,18 @@ def _discover(
     network, settings, point = masks[0].base, masks[0].base.experiment.masks, masks[0].point
     subroutines = sorted({mask.subroutine for mask in masks})
     seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
-    return discover_many(
-        load_base(lab, network),
-        [_wanted(lab, mask) for mask in masks],
-        lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-        start=point.start,
-        recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
-        autocast=_mask_precision(lab, network),
-        checkpoint=checkpoint,
-        stop_after=stop_after,
-        label=f"{network.label} {' and '.join(subroutines)} {seeds}",
-    )
+    with throughout(lab, network):
+        return discover_many(
+            load_base(lab, network),
+            [_wanted(lab, mask) for mask in masks],
+            lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+            start=point.start,
+            recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
+            autocast=mask_precision(lab, network),
+            checkpoint=checkpoint,
+            stop_after=stop_after,
+            label=f"{network.label} {' and '.join(subroutines)} {seeds}",
+        )
 
 
 def _wanted(lab: Lab, mask: Mask) -> Wanted:
@@ -292,12 +291,6 @@ def _rows(
 def _search_score(rows: list[dict[str, Any]]) -> float:
     subnetwork, ablated = ({row["network"]: row for row in rows}[name] for name in ("subnetwork", "ablated"))
     return search.score(subnetwork["own_task_accuracy"], ablated["target_accuracy"], ablated["other_accuracy"])
-
-
-def _mask_precision(lab: Lab, network: Network):
-    """The study's precision, or float32 if the base tells the odd one by less than bfloat16 can be trusted with."""
-    margin = train_base(lab, network).json("result")["validation_margin"]
-    return partial(full_precision, lab.device) if margin < SMALLEST_MARGIN else precision_of(lab)
 
 
 def _bytes_of_a_mask(lab: Lab, network: Network) -> float:

@@ -157,6 +157,9 @@ def test_masks_at_once_fill_half_of_a_gpu_and_no_more_than_24(lab, monkeypatch):
         properties = type("Properties", (), {"total_memory": memory})
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=properties: found)
         assert steps.masks_at_once(lab, bert) == expected
+        by_two = replace(lab, study=lab.study.model_copy(update={"compute": lab.study.compute.model_copy(
+            update={"workers": 2})}))  # fmt: skip
+        assert steps.masks_at_once(by_two, bert) == max(1, min(24, int(memory / 4 / one)))
     assert steps.masks_at_once(lab, resnet) == 1
     halving = bert.experiment.model_copy(
         update={"masks": bert.experiment.masks.model_copy(update={"search": "halving"})}
@@ -241,6 +244,23 @@ def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
     with pytest.raises(TrainingDiverged, match="lower the learning rate"):
         steps.load_subnetwork(broken, break_it_down.final_masks(broken)[0])
     assert break_it_down.attempted(masks.assign(fault="")) == "4 masks attempted, 4 used"
+
+
+def test_a_mask_that_diverges_among_others_is_told_and_the_others_are_found(lab, tmp_path, monkeypatch):
+    study = micro.study(precision="float32", masks_at_once=4)
+    experiment = study["experiments"][0] | {"base": micro.BASE | {"seeds": [0]}}
+    other = Lab.open(study | {"experiments": [experiment], "vit_search": None}, tmp_path)
+    (network,) = break_it_down.networks(other.study)
+    (group, *_) = break_it_down._groups(other, list(break_it_down.candidates(network)))
+    method = steps._method
+    broken = next(mask for mask in group if mask.subroutine == group[0].subroutine and mask != group[0])
+    monkeypatch.setattr(steps, "_method", lambda mask: (
+        replace(method(mask), start_value=float("nan")) if mask == broken else method(mask)))  # fmt: skip
+    found = steps.find_masks_at_once(other, group)
+    results = {mask: artefact.json("result") for mask, artefact in zip(group, found, strict=True)}
+    assert [mask for mask, result in results.items() if "fault" in result] == [broken]
+    assert "not finite" in results[broken]["fault"] and all("training_seconds" in one for one in results.values())
+    assert len(group) == 4
 
 
 def test_killed_runs_end_with_the_same_bits(lab, tmp_path):

@@ -563,9 +563,17 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     assert sizes == list(zip([4, 2, 2], names, strict=True))
     assert "bert: out of memory with 4 masks at once; trying 2" in capsys.readouterr().err
     assert [a.subnetwork for a in found] == [b.subnetwork for b in expected]
+
+    def scarcer(self, masks, checkpoint):
+        if len(masks) > 1:
+            raise RuntimeError("could not create a primitive")
+        return train(self, masks, checkpoint)
+
+    monkeypatch.setattr(discover_module._Together, "_train", scarcer)
+    same(find_many("bert", masks[:2])[1], expected[1])
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
-    with pytest.raises(torch.OutOfMemoryError):
-        find_many("bert", wanted("bert", 1))
+    with pytest.raises(torch.OutOfMemoryError, match="bert: out of memory with one mask; lower compute.workers, "):
+        find_many("bert", wanted("bert", 1), label="bert")
 
 
 def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
@@ -588,6 +596,9 @@ def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
         "CUDA error: out of memory",
+        "could not create a primitive",
+        "std::bad_alloc",
+        "GET was unable to find an engine to execute this computation",
     ],
 )
 def test_memory_runs_out_in_many_words(said):

@@ -53,7 +53,7 @@ def test_fast_masks_are_as_good_as_plain_ones(monkeypatch, tmp_path):
         measured = {}
         for way in ("fast", "plain"):
             precision = {"fast": precision_of(fast_lab), "plain": lambda: full_precision(lab.device)}[way]
-            monkeypatch.setattr(steps, "_mask_precision", lambda *_, precision=precision: precision)
+            monkeypatch.setattr(steps, "mask_precision", lambda *_, precision=precision: precision)
             (found,) = steps._discover(lab, [mask], tmp_path / f"{i}-{way}")
             measured[way] = {row["network"]: row for row in steps._rows(lab, mask, found.subnetwork, "test")}
         for network, fast in measured["fast"].items():

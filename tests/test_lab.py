@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from subnet_utils import break_it_down, ledger, stimuli
+from subnet_utils import lab as lab_module
 from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, best_pruning, load_base, make_all, pretrain, prune, prunings, train_base
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -96,6 +97,25 @@ def test_a_large_set_is_drawn_in_parts_of_which_none_is_drawn_twice(tmp_path, mo
     data = stimuli.load(store, experiment, "number-contact", "base", "train")
     assert torch.equal(data.items, whole.items) and torch.equal(data.kinds, whole.kinds)
     assert torch.equal(data.examples, whole.examples) and drawn == before
+
+
+def test_a_network_near_collapse_is_pruned_in_float32(lab, tmp_path, monkeypatch):
+    """On the way back, too: a GPU's convolutions would take TF32."""
+    compute = lab.study.compute.model_copy(update={"precision": "bfloat16"})
+    other = Lab.open(lab.study.model_copy(update={"compute": compute}), tmp_path)
+    network, seen = break_it_down.networks(other.pruned().study, "pruned")[0], []
+
+    def find(model, items, batches, loss, *, autocast, **_):
+        with autocast():
+            seen.append(torch.mm(torch.ones(1, 1), torch.ones(1, 1)).dtype)
+        seen.append(torch.backends.cudnn.allow_tf32)
+        raise TrainingDiverged("that is all")
+
+    monkeypatch.setattr(lab_module, "discover", find)
+    for smallest, point in zip((-9.0, 9.0), prunings(other, network), strict=True):
+        monkeypatch.setattr(lab_module, "SMALLEST_MARGIN", smallest)
+        prune(other, network, point)
+    assert seen == [torch.bfloat16, True, torch.float32, False]
 
 
 def test_pruning_zeroes_weights_and_changes_none(lab, pruned):

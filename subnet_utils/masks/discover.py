@@ -69,13 +69,15 @@ def discover(
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
+    limit_gb: float = 4.0,
     checkpoint: Path | None = None,
     label: str = "mask",
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
     items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
-    autocast: context in which the suffix runs forward; watch: what to add to the history of the subnetwork that
+    autocast: context in which the suffix runs forward; limit_gb: of a table's outputs that are kept (`FrozenPrefix`);
+    watch: what to add to the history of the subnetwork that
     thresholding gives after each epoch. The model's weights and buffers stay as they are, bit for bit.
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
     schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
@@ -90,6 +92,7 @@ def discover(
         recipe=recipe,
         autocast=autocast,
         watch=watch,
+        limit_gb=limit_gb,
         checkpoint=checkpoint,
         label=label,
     )
@@ -107,6 +110,7 @@ def discover_many(
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
+    limit_gb: float = 4.0,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
     label: str = "masks",
@@ -128,7 +132,7 @@ def discover_many(
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in wanted}
-    outputs = {key: _outputs(prefix, items, device) for key, items in tables.items()}
+    outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
     ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
     train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
     found = train.all(ready)
@@ -163,9 +167,12 @@ class _Together:
             return self._train(wanted, self._file(places))
         except TrainingDiverged as error:
             diverged = error.with_traceback(None)  # it would keep the tensors of this attempt alive
-        except RuntimeError as error:
-            if len(wanted) == 1 or not out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
                 raise
+            if len(wanted) == 1:
+                remedy = "lower compute.workers, compute.cache_limit_gb or masks.batch_size"
+                raise torch.OutOfMemoryError(f"{self.label}: out of memory with one mask; {remedy}") from error
         if diverged is not None:
             kept = [i for i in range(len(wanted)) if i not in diverged.runs]
             found = iter(self.all([wanted[i] for i in kept], tuple(own[i] for i in kept)) if kept else [])
@@ -181,7 +188,7 @@ class _Together:
     def _file(self, places: tuple[int, ...]) -> Path | None:
         if self.checkpoint is None or not places:
             return self.checkpoint
-        return self.checkpoint.with_name(f"checkpoint-{'-'.join(map(str, places))}.safetensors")
+        return self.checkpoint.with_stem(f"{self.checkpoint.stem}-{'-'.join(map(str, places))}")
 
     def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
@@ -300,10 +307,10 @@ def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:
         raise ValueError("a method that draws random numbers trains one mask at a time; train them apart")
 
 
-def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device) -> FrozenPrefix:
+def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device, limit_gb: float) -> FrozenPrefix:
     """The prefix's outputs: those given, if they are its own, or new ones for a table of items."""
     if not isinstance(items, FrozenPrefix):
-        return FrozenPrefix(prefix, items, device=device, limit_gb=4.0)
+        return FrozenPrefix(prefix, items, device=device, limit_gb=limit_gb)
     items.require(prefix)
     return items
 

@@ -90,7 +90,7 @@ class FrozenPrefix:
                 for rows in torch.arange(len(self.items)).split(CHUNK):
                     for whole, part in zip(cache, rest(*begin(rows)), strict=True):
                         whole[rows[0] : rows[-1] + 1] = part
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
             return _say(f"out of memory for prefix outputs of {needed:.1f} GiB")
@@ -137,11 +137,22 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error is torch's way to say that memory ran out, on a GPU or a CPU."""
-    # of torch's allocator on Linux and elsewhere, of cuBLAS and cuDNN, and of the driver
-    texts = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "out of memory")
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
+OUT_OF_MEMORY = (
+    "can't allocate memory",  # torch's allocator on Linux
+    "not enough memory",  # and elsewhere
+    "bad_alloc",
+    "could not create a primitive",  # oneDNN
+    "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, which also say it in these words:
+    "ALLOCATION_FAILED",
+    "STATUS_NOT_INITIALIZED",
+    "unable to find an engine to execute this computation",
+    "out of memory",  # the driver
+)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error is a way to say that memory ran out, on a GPU or a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
 
 
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
