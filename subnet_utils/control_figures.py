@@ -237,9 +237,8 @@ def null_distribution(
     the subnetwork) and `difference`; observed: the difference of the ablated model, of one mask or the mean of a group,
     or one for each kind: where not every mask has room for a control outside itself, that of 'complement' is over fewer
     of them, and is drawn as another line, in the color of its histogram; p: permutation p-value, or one for each kind,
-    shown in the legend, where no histogram can hide it; masks: how many each kind is about, for the legend. Values that
-    are missing are left out, and an observed one of 'random' alone says that there is no control outside. Raises
-    ValueError if all are missing.
+    shown in the legend, where no histogram can hide it; masks: how many each kind is about. An observed value of
+    'random' alone says that there is no control outside. Raises ValueError if all differences are missing.
     """
     known = draws.dropna(subset=["difference"])
     if known.empty:
