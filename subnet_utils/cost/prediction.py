@@ -89,7 +89,7 @@ def _each(sorts: pd.Series, found: Mapping[Sort, Mapping[str, float]]) -> pd.Dat
 
 def at_best(counted: pd.DataFrame, lab: Lab) -> str:
     """In a line: the operations of what is counted, and how long they would take this machine if all of them were in
-    products as large as it multiplies best. No study is faster than that."""
+    products as large as it multiplies best: about the least that a study could cost."""
     product = large_product(lab.device, autocast=partial(autocast, lab.study.compute, lab.device))
     steps = race({"product": product}, counting=True)
     rate, all_of_it = (steps["flops"] / steps["seconds"]).median() / 1e12, counted["tflop"].sum()
