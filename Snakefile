@@ -23,7 +23,7 @@ NOTEBOOKS = (
 # What a study may do without: a notebook about a section that its profile lacks is left out.
 OPTIONAL = {
     **{name: "experiments" for name in NOTEBOOKS[:6]}, "05_pretraining": "pretrained",
-    "07_subtask_induction": "arithmetic", "07b_shape_bias": "images",
+    "07_subtask_induction": "arithmetic", "07b_shape_bias": "images", "08_heuristic_core": "inference",
 }
 PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
@@ -39,7 +39,12 @@ if PROFILE not in PROFILES:
     raise SystemExit(f"no profile '{PROFILE}'; {''.join(close)}valid: {', '.join(PROFILES)}")
 
 # The sections alone: to check the whole of it is the notebooks' first act, and would take seconds here.
-SECTIONS = (yaml.safe_load(Path("params", f"{PROFILE}.yaml").read_text()) or {}).get("study") or {}
+LOADED = yaml.safe_load(Path("params", f"{PROFILE}.yaml").read_text())
+SECTIONS = LOADED.get("study") if isinstance(LOADED, dict) else None
+if not isinstance(SECTIONS, dict):
+    raise SystemExit(f"params/{PROFILE}.yaml has no 'study'; look at params/tiny.yaml")
+if SECTIONS.get("name") != PROFILE:  # the notebooks would write into the figures of another profile
+    raise SystemExit(f"params/{PROFILE}.yaml: study.name is '{SECTIONS.get('name')}'; make it '{PROFILE}'")
 NOTEBOOKS = [name for name in NOTEBOOKS if name not in OPTIONAL or SECTIONS.get(OPTIONAL[name]) not in (None, [])]
 
 PARTS = []

@@ -260,15 +260,31 @@ def test_a_committed_manifest_does_not_count_as_a_run(checkout: Path):
 
 def test_notebooks_about_sections_that_a_profile_lacks_are_left_out(checkout: Path):
     profile = yaml.safe_load((checkout / "params/tiny.yaml").read_text())
-    for section in ("pretrained", "arithmetic", "images"):
+    for section in ("pretrained", "arithmetic", "images", "inference"):
         del profile["study"][section]
+    profile["study"]["name"] = "small"
     (checkout / "params/small.yaml").write_text(yaml.safe_dump(profile))
     dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=small", folder=checkout)
     code, output = finish(dry_run)
     assert code == 0
-    kept = [name for name in NAMES if name not in ("05_pretraining", "07_subtask_induction", "07b_shape_bias")]
+    left_out = ("05_pretraining", "07_subtask_induction", "07b_shape_bias", "08_heuristic_core")
+    kept = [name for name in NAMES if name not in left_out]
     assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(kept)] == kept
     assert "05_pretraining" not in output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("study: {name: tiny}", "params/mine.yaml: study.name is 'tiny'; make it 'mine'"),
+        ("[study]", "params/mine.yaml has no 'study'; look at params/tiny.yaml"),
+        ("", "params/mine.yaml has no 'study'; look at params/tiny.yaml"),
+    ],
+)
+def test_a_profile_that_would_write_into_anothers_figures_is_not_run(checkout: Path, text: str, said: str):
+    (checkout / "params/mine.yaml").write_text(text)
+    code, output = finish(start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=mine", folder=checkout))
+    assert code != 0 and said in output and "Traceback" not in output
 
 
 def test_parts_run_before_the_notebooks(checkout: Path):
