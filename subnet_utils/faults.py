@@ -16,13 +16,15 @@ from pydantic_core import PydanticCustomError
 
 from subnet_utils.names import nearest
 
+TOLD_BY = ("family", "method")
 WANTED = {
     "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",
     "tuple_type": "a list, in square brackets", "too_long": "at most {max_length} entries",
+    "too_short": "at least {min_length} entries", "multiple_of": "a multiple of {multiple_of:g}",
     "model_type": "a mapping of keys", "model_attributes_type": "a mapping of keys",
     "greater_than": "more than {gt:g}", "greater_than_equal": "at least {ge:g}", "less_than_equal": "at most {le:g}",
     "less_than": "less than {lt:g}", "finite_number": "a finite number",
-    "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits and underscores",
+    "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
 }  # fmt: skip
 """What to give instead, by pydantic's name of the fault."""
 
@@ -87,7 +89,7 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         families = [tag for section in sections for tag in _tags(section)]
         what = f"{context['tag']!r} is not valid" if "tag" in context else "missing"
-        return f"{where}.family: {what}; {nearest(context.get('tag', ''), families)}"
+        return f"{where}.{context['discriminator'].strip(chr(39))}: {what}; {nearest(context.get('tag', ''), families)}"
     if kind in ("float_type", "int_type") and _plain(given):
         remedy = "it without quotes" if _plain(given) == given else _plain(given)
         return f"{where}: YAML reads {given} as text; write {remedy}"
@@ -125,7 +127,9 @@ def _walk(root: type[BaseModel], location: tuple) -> tuple[list[str | int], list
 
 
 def _tags(section: type[BaseModel]) -> tuple[str, ...]:
-    return get_args(section.model_fields["family"].annotation) if "family" in section.model_fields else ()
+    """Values of the field that tells a section from others that may stand in its place."""
+    return tuple(tag for name in TOLD_BY if name in section.model_fields
+                 for tag in get_args(section.model_fields[name].annotation))  # fmt: skip
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:

@@ -133,7 +133,7 @@ def legend(figure: Figure, *, probes: bool = False, stars: str = "") -> Figure:
         handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
     handles += cut_handle(figure.axes)
     if stars and any(text.get_text() == NO_TEST for ax in figure.axes for text in ax.texts):
-        stars += f"\n{NO_TEST}: no test, which needs two base models above 90%"
+        stars += f"\n{NO_TEST}: no test, for want of two base models above 90% or of any variance"
     rows = -(-len(handles) // max(2, int(figure.get_figwidth() / 1.4)))
     columns = -(-len(handles) // rows)  # no row of one name below a full one
     look = {"columnspacing": 1.2, "handletextpad": 0.3, "title": stars or None}

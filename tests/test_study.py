@@ -266,7 +266,7 @@ WRONG = [
     ("compute.workers", True, "True is not valid; give 'auto' or a whole number above 0"),
     ("compute.threads", 0, "0 is not valid; give more than 0"),
     (f"{E}.masks.search", "gird", "'gird' is not valid; give 'grid', 'halving' or 'selected'"),
-    ("name", "My Study", "'My Study' is not valid; give lower-case letters, digits and underscores"),
+    ("name", "My Study", "'My Study' is not valid; give lower-case letters, digits, - and _"),
     ("name", 3, "3 is not valid; give text"),
     ("experiments.1.architecture.depths", [1, 1, 1, 1, 1], None),
     ("experiments.1.architecture.depths.2", 0, "0 is not valid; give more than 0"),
@@ -299,6 +299,20 @@ def test_unknown_family():
     valid = "valid: bert, resnet, vit"
     assert faults(changed(where, "brt")) == [f"{where}: 'brt' is not valid; did you mean 'bert'? {valid}"]
     assert faults(without(where)) == [f"{where}: missing; {valid}"]
+
+
+def test_faults_of_a_pretraining_name_the_key_that_is_there():
+    where, lm = "experiments.0.pretraining", {"method": "masked_language_model"}
+    assert faults(changed(where, {"method": "masked_languag_model"})) == [
+        f"{where}.method: 'masked_languag_model' is not valid; did you mean 'masked_language_model'? "
+        "valid: simclr, masked_language_model"
+    ]
+    assert faults(changed(where, {})) == [f"{where}.method: missing; valid: simclr, masked_language_model"]
+    (line,) = faults(changed(where, lm | {"epoch": 3}))
+    assert line.startswith(f"{where}.epoch: unknown key; did you mean 'epochs'? valid: method, ")
+    assert "temperature" not in line and "sentences" in line
+    (line,) = faults(changed("experiments.1.pretraining", {"method": "simclr", "batch_size": 127}))
+    assert line == "experiments.1.pretraining.batch_size: 127 is not valid; give a multiple of 2"
 
 
 def test_every_fault_has_its_line():
