@@ -28,7 +28,7 @@ from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks.arithmetic import Rows, diagonal_pairs, disambiguation_pairs, off_diagonal, rows_of, task_pairs
-from subnet_utils.training import Recipe, TrainingDiverged
+from subnet_utils.training import Recipe
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
@@ -261,29 +261,27 @@ def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
     sets = {name: _rows(lab, target, pairs)
             for name, pairs in (("validation", off_diagonal(held.validation)), ("test", off_diagonal(held.test)),
                                 ("diagonal", diagonal_pairs(settings.max)))}  # fmt: skip
-    while starts:
-        try:
-            weights, history = train_on(
-                fresh,
-                list(starts.values()),
-                lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
-                _loss(settings),
-                lambda now: {"validation_error": _errors(fresh, now, sets["validation"])},
-                recipe=Recipe(
-                    training.learning_rate, training.epochs, seed, training.epochs,
-                    weight_decay=training.weight_decay, judged_by="validation_error",
-                ),
-                checkpoint=folder / CHECKPOINT,
-                label=f"{transfers.layers} layers, {target}, {transfers.samples} rows, seed {seed}",
-            )  # fmt: skip
-            break
-        except TrainingDiverged as error:  # the others go on without
-            names = list(starts)
-            for run in error.runs:
-                rows.append({"condition": names[run], "fault": str(error)})
-                del starts[names[run]]
-    errors = {name: _errors(fresh, weights, of) for name, of in sets.items()} if starts else {}
+    faults: dict[int, str] = {}
+    if starts:
+        weights, history = train_on(
+            fresh,
+            list(starts.values()),
+            lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
+            _loss(settings),
+            lambda now: {"validation_error": _errors(fresh, now, sets["validation"])},
+            recipe=Recipe(
+                training.learning_rate, training.epochs, seed, training.epochs,
+                weight_decay=training.weight_decay, judged_by="validation_error",
+            ),
+            checkpoint=folder / CHECKPOINT,
+            faults=faults,
+            label=f"{transfers.layers} layers, {target}, {transfers.samples} rows, seed {seed}",
+        )  # fmt: skip
+        errors = {name: _errors(fresh, weights, of) for name, of in sets.items()}
     for i, name in enumerate(starts):
+        if i in faults:
+            rows.append({"condition": name, "fault": faults[i]})
+            continue
         own = _flat(history, i)["validation_error"]
         accuracies = {f"{part}_accuracy": 1 - values[i] for part, values in errors.items()}
         rows.append({"condition": name} | accuracies | {"best_epoch": int(own.idxmin()), "epochs": len(own)})

@@ -69,6 +69,7 @@ class Shortened:
         recipe: Recipe,
         stop_after: int | None = None,
         file: Callable[[int], Mapping[str, float]] | None = None,
+        faults: dict[int, str] | None = None,
         label: str,
         **judges: Callable[..., Mapping[str, Any]] | None,
     ) -> pd.DataFrame:
@@ -76,7 +77,8 @@ class Shortened:
         self.first = first = FirstEpoch(batches, self.seconds, self.counting)
         judged = {name: partial(first.judge, name, judge) for name, judge in judges.items() if judge is not None}
         with rehearsing(None):
-            history = fit(parameters, first, loss, recipe=recipe, file=file, stop_after=1, label=label, **judged)
+            options = {"file": file, "stop_after": 1, "faults": faults, "label": label}
+            history = fit(parameters, first, loss, recipe=recipe, **options, **judged)
         _as_if_trained(parameters)
         self.epochs = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
         (row,) = history.to_dict("records")

@@ -36,14 +36,7 @@ REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsa
 
 
 class TrainingDiverged(RuntimeError):
-    """A loss or a parameter is not finite; the message names the run, the epoch and what to change.
-
-    runs: which of the stacked runs it is; (0,) if there is but one.
-    """
-
-    def __init__(self, message: str, runs: tuple[int, ...] = (0,)):
-        super().__init__(message)
-        self.runs = runs
+    """A loss or a parameter is not finite; the message names the run, the epoch and what to change."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +80,13 @@ class Progress:
     best_loss: float | list[float] = math.inf
     best_epoch: int | list[int] = -1
     history: list[dict[str, float | list[float]]] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    """Which of the stacked runs diverged, by number, and how; text, as the keys of JSON are."""
 
     def exhausted(self, recipe: Recipe) -> bool:
-        """Whether the epochs or the patience are used up, or nothing can be better than the best of every run."""
+        """Whether the epochs, the patience or the runs are used up, or nothing can be better than the best of each."""
+        if self.faults and len(self.faults) == len(self.history[-1]["train_loss"]):
+            return True
         waited = self.epoch - 1 - int(np.max(self.best_epoch))
         if recipe.patience is not None and (waited >= recipe.patience or not np.any(self.best_loss)):
             return True
@@ -108,6 +105,7 @@ def fit(
     checkpoint: Path | None = None,
     about: Any = None,
     stop_after: int | None = None,
+    faults: dict[int, str] | None = None,
     label: str = "training",
 ) -> pd.DataFrame:
     """Optimize `parameters` (leaf tensors, changed in place) and return the history, one row an epoch.
@@ -119,12 +117,14 @@ def fit(
     some epochs among it. checkpoint: a file to resume from and write to; one that is damaged or was written by another
     run is not used, and a line says so. about: what tells this run from others besides its recipe and its parameters'
     shapes, as JSON. stop_after: epochs after which to pause, with a checkpoint from which a call without it goes on as
-    if there had been no pause.
+    if there had been no pause. faults: where it is given, one of stacked runs that diverges ends alone; why is noted
+    there by its number, its tensors are set to zero, its numbers in the history are NaN, and the others go on.
 
-    Raises TrainingDiverged when a loss or a parameter is not finite, ValueError for a patience without `validate`.
+    Raises TrainingDiverged when a loss or a parameter is not finite and `faults` is not given, ValueError for a
+    patience without `validate` and for an epoch without batches.
     """
     if (rehearsal := REHEARSAL.get()) is not None:
-        parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after}
+        parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after, "faults": faults}
         return rehearsal(parameters, batches, loss, recipe=recipe, label=label, **parts)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
@@ -132,22 +132,25 @@ def fit(
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     saved = Checkpoint(checkpoint, parameters, best, optimizer, {"recipe": asdict(recipe), "about": about})
     state = Progress(**saved.resume(label))
+    check = _Check(state, optimizer, label, alone=faults is not None)
     last = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
             optimizer.param_groups[0]["lr"] = recipe.rate(state.epoch)
-            row = {"epoch": state.epoch, "train_loss": _epoch(state, batches, loss, optimizer, label)}
+            row = {"epoch": state.epoch, "train_loss": _epoch(batches, loss, check)}
             row.update(validate() if validate else {})
             row.update(file(state.epoch) if file else {})
             row.update(observe(state.epoch) if observe else {})
-            _require_finite("the validation loss", row.get(recipe.judged_by, 0.0), state, optimizer, label)
-            _note(state, row, parameters, best, recipe)
+            check.finite("the validation loss", row.get(recipe.judged_by, 0.0))
+            _note(state, check.without_faults(row), parameters, best, recipe)
             saved.save_if_due(state)
             advance(row)
     if stop_after is not None:
         saved.save(state)
     if recipe.patience is not None:
         _copy(best, parameters)
+    if faults is not None:
+        faults.update({int(run): fault for run, fault in state.faults.items()})
     note(epochs=state.epoch)
     return pd.DataFrame(state.history)
 
@@ -194,7 +197,7 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
         if of_many and (late or told and done == total):  # who was told of a part hears of the end
             last, told = time.monotonic(), True
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
-            numbers = ", ".join(f"{name} {np.mean(row[name]):.4g}" for name in shown if name in row)
+            numbers = ", ".join(f"{name} {pd.Series(row[name]).mean():.4g}" for name in shown if name in row)
             print(f"{label}: {done}/{total} {numbers}".rstrip(), file=sys.stderr, flush=True)
 
     try:
@@ -212,38 +215,84 @@ def _optimizer(parameters: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.
     return kind(parameters.values(), **common)
 
 
-def _epoch(state: Progress, batches, loss, optimizer, label: str) -> float | list[float]:
+@dataclass
+class _Check:
+    """That numbers are finite.
+
+    alone: one of stacked runs for which they are not ends alone.
+    """
+
+    state: Progress
+    optimizer: torch.optim.Optimizer
+    label: str
+    alone: bool
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """All that is trained."""
+        return self.optimizer.param_groups[0]["params"]
+
+    def finite(self, what: str, value: Tensor | float | list[float]) -> None:
+        """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite, or have the runs, which are
+        dimension 0, end alone."""
+        stacked = torch.as_tensor(value).ndim > 0
+        values = torch.atleast_1d(torch.as_tensor(value))
+        bad = ~values.isfinite().reshape(len(values), -1).all(dim=1)
+        runs = [run for run in bad.nonzero().flatten().tolist() if str(run) not in self.state.faults]
+        remedy = f"lower the learning rate ({self.optimizer.param_groups[0]['lr']:g})"
+        for run in runs:
+            one = f"{self.label}, run {run + 1} of {len(values)}" if len(values) > 1 else self.label
+            message = f"{one}: {what} in epoch {self.state.epoch} is not finite; {remedy}"
+            if not (self.alone and stacked):
+                raise TrainingDiverged(message)
+            self.state.faults[str(run)] = message
+            if len(values) > 1:
+                print(f"{message}. The others go on", file=sys.stderr, flush=True)
+
+    def parameters_finite(self, *, stacked: bool) -> None:
+        """The same for the parameters: the last step has no later loss to show that it went wrong."""
+        for parameter in self.parameters:
+            values = parameter.detach()
+            # a sum is finite if all its terms are, unless it overflows: then the terms are looked at one by one
+            if not values.sum().isfinite():
+                self.finite("a parameter", values if stacked else values.abs().max())
+
+    @torch.no_grad()
+    def clear(self) -> None:
+        """Set what belongs to runs that have ended to zero, so that nothing has to cope with NaN."""
+        for run in map(int, self.state.faults):
+            for parameter in self.parameters:
+                for tensor in (parameter, *self.optimizer.state[parameter].values()):
+                    if tensor.shape == parameter.shape:
+                        tensor[run] = 0
+
+    def without_faults(self, row: dict[str, float | list[float]]) -> dict[str, float | list[float]]:
+        """An epoch's numbers, NaN for the runs that have ended."""
+        ended = self.state.faults
+        return {
+            name: [math.nan if str(run) in ended else value for run, value in enumerate(values)]
+            if isinstance(values, list)
+            else values
+            for name, values in row.items()
+        }
+
+
+def _epoch(batches, loss, check: _Check) -> float | list[float]:
     """One pass of optimization; the mean loss over its batches, of each run if they are stacked."""
-    losses = []
-    for batch in batches(state.epoch):
+    losses, epoch, optimizer = [], check.state.epoch, check.optimizer
+    for batch in batches(epoch):
         optimizer.zero_grad(set_to_none=True)
-        value = loss(batch, state.epoch)
+        value = loss(batch, epoch)
         value.sum().backward()
         optimizer.step()
         losses.append(value.detach())
     if not losses:
-        raise TrainingDiverged(f"{label}: epoch {state.epoch} has no batches; give it data")
+        raise ValueError(f"{check.label}: epoch {epoch} has no batches; give it data")
     mean = torch.stack(losses).mean(dim=0)
-    _require_finite("the loss", mean, state, optimizer, label)
-    stacked = mean.ndim == 1
-    for parameter in optimizer.param_groups[0]["params"]:  # the last step has no later loss to show that it went wrong
-        values = parameter.detach() if stacked else parameter.detach()[None]
-        # a sum is finite if all its terms are, unless it overflows: then the terms are looked at one by one
-        if not values.sum().isfinite():
-            _require_finite("a parameter", values, state, optimizer, label)
+    check.finite("the loss", mean)
+    check.parameters_finite(stacked=mean.ndim == 1)
+    check.clear()
     return mean.tolist()
-
-
-def _require_finite(
-    what: str, value: Tensor | float, state: Progress, optimizer: torch.optim.Optimizer, label: str
-) -> None:
-    """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite; the runs are dimension 0."""
-    values = torch.atleast_1d(torch.as_tensor(value))
-    bad = ~values.isfinite().reshape(len(values), -1).all(dim=1)
-    if bad.any():
-        remedy = f"lower the learning rate ({optimizer.param_groups[0]['lr']:g})"
-        message = f"{label}: {what} in epoch {state.epoch} is not finite; {remedy}"
-        raise TrainingDiverged(message, tuple(bad.nonzero().flatten().tolist()))
 
 
 def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Recipe) -> None:

@@ -541,10 +541,18 @@ def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     options = {"start": "middle", "recipe": Recipe(0.01, 3, 0), "label": "contact"}
     first, dropped, last = discover_many(model, masks, odd_one_out, **options)
     assert isinstance(dropped, TrainingDiverged)
-    assert str(dropped) == "contact: the loss in epoch 0 is not finite; lower the learning rate (0.01)"
+    assert str(dropped) == "contact, run 2 of 3: the loss in epoch 0 is not finite; lower the learning rate (0.01)"
     without = discover_many(model, [masks[0], masks[2]], odd_one_out, **options)
     same(first, without[0])
     same(last, without[1])
+    assert discover_many(model, [], odd_one_out, **options) == []
+
+
+def test_masks_need_equally_many_batches():
+    first, second = wanted("bert", 2)
+    shorter = replace(second, batches=lambda generator: list(second.batches(generator))[:-1])
+    with pytest.raises(ValueError, match="bert: masks trained at once need equally many batches; train them apart"):
+        find_many("bert", [first, shorter], label="bert")
 
 
 def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monkeypatch, capsys, tmp_path):

@@ -13,7 +13,6 @@ from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.settings import Induction
 from subnet_utils.study import Study, StudyError
-from subnet_utils.training import TrainingDiverged
 from tests import micro
 from tests.test_figures import assert_readable
 
@@ -315,18 +314,20 @@ def test_beside_the_reference_stand_the_same_sizes_only(tmp_path):
     assert elsewhere.empty
 
 
-def test_a_diverged_condition_costs_no_other(lab, monkeypatch, capsys):
-    original = arithmetic_steps.train_on
-
-    def train_on(model, transfers, *rest, **options):
-        if len(transfers) == 3:
-            raise TrainingDiverged("the loss is not finite", runs=(1,))
-        return original(model, transfers, *rest, **options)
-
-    monkeypatch.setattr(arithmetic_steps, "train_on", train_on)
+def test_a_diverged_condition_costs_no_other(lab, monkeypatch):
     wish = arithmetic_steps.Transfers(1, Induction(), 0, 15, ("subnetwork", "random", "scratch"))
-    rows = arithmetic_steps.transfer(lab, wish).json("result")
-    assert {row["condition"]: "fault" in row for row in rows} == {"subnetwork": False, "random": True, "scratch": False}
+    whole = {row["condition"]: row for row in arithmetic_steps.transfer(lab, wish).json("result")}
+    errors = arithmetic_steps._errors
+
+    def broken(model, weights, rows):
+        found = errors(model, weights, rows)
+        return [found[0], float("nan"), found[2]] if len(found) == 3 else found
+
+    monkeypatch.setattr(arithmetic_steps, "_errors", broken)
+    fresh = Lab.open(study(), lab.store.root.parent / "diverged")
+    rows = {row["condition"]: row for row in arithmetic_steps.transfer(fresh, wish).json("result")}
+    assert "run 2 of 3: the validation loss in epoch 0 is not finite" in rows.pop("random")["fault"]
+    assert rows == {name: whole[name] for name in ("subnetwork", "scratch")}
 
 
 def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch):

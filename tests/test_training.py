@@ -1,9 +1,11 @@
 """The training loop: against Adam in numpy, early stopping, bit-exact resume, damaged checkpoints, what stops a run."""
 
+import math
 import random
 import signal
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -422,8 +424,76 @@ def test_last_step_that_is_not_finite_stops_the_run():
         fit(parameters, lambda epoch: [0], lambda *_: parameters["w"].sqrt(), recipe=Recipe(0.1, 1, seed=0))
 
 
+def of_three(bad, *, epochs: int = 4, batches: int = 2, **more) -> tuple[torch.Tensor, pd.DataFrame, dict[int, str]]:
+    """Three stacked runs towards 1; bad(epoch, batch, loss [3]) is their loss."""
+    weights, faults = torch.zeros(3, 2, requires_grad=True), {}
+    history = fit(
+        {"w": weights},
+        lambda epoch: [0, 1][:batches],
+        lambda batch, epoch: bad(epoch, batch, (weights - 1).square().sum(dim=1)),
+        recipe=replace(RECIPE, epochs=epochs, patience=more.pop("patience", None)),
+        faults=faults,
+        label="three",
+        **more,
+    )
+    return weights.detach(), history, faults
+
+
+def broken(number: int, since: tuple[int, int]):
+    """The loss of one run is NaN from a batch of an epoch on."""
+
+    def loss(epoch, batch, values):
+        return values * torch.where(torch.arange(3) == number, float("nan") if (epoch, batch) >= since else 1.0, 1.0)
+
+    return loss
+
+
+def test_one_of_stacked_runs_ends_alone_and_the_others_go_on(capsys):
+    expected, whole, none = of_three(lambda *given: given[-1])
+    assert not none and whole["train_loss"].map(len).eq(3).all()
+    weights, history, faults = of_three(broken(1, (2, 1)))
+    message = "three, run 2 of 3: the loss in epoch 2 is not finite; lower the learning rate (0.25)"
+    assert faults == {1: message.replace("0.25", f"{RECIPE.learning_rate:g}")}
+    assert capsys.readouterr().err == f"{faults[1]}. The others go on\n"
+    assert torch.equal(weights[[0, 2]], expected[[0, 2]]) and weights[1].eq(0).all()
+    for found, others in zip(history["train_loss"], whole["train_loss"], strict=True):
+        assert (found[0], found[2]) == (others[0], others[2])
+    assert [math.isnan(row[1]) for row in history["train_loss"]] == [False, False, True, True]
+
+
+def test_a_run_that_ended_stays_ended_after_a_pause(tmp_path):
+    """Its loss is finite again, as its weights are zero."""
+    options = {"checkpoint": tmp_path / "checkpoint"}
+    whole = of_three(lambda epoch, *given: broken(1, (1, 0))(min(epoch, 1), *given))
+    of_three(broken(1, (1, 0)), stop_after=2, **options)
+    weights, history, faults = of_three(lambda *given: given[-1], **options)
+    assert faults == whole[2] and torch.equal(weights, whole[0])
+    assert repr(history) == repr(whole[1]), "and NaN is equal to NaN"
+
+
+def test_when_all_stacked_runs_have_ended_nothing_is_left_to_do():
+    *_, history, faults = of_three(lambda epoch, batch, loss: loss * (float("nan") if epoch == 1 else 1.0))
+    assert sorted(faults) == [0, 1, 2] and len(history) == 2
+
+
+def test_a_run_whose_validation_or_last_step_fails_ends_alone():
+    judged = {"validate": lambda: {"validation_loss": [1.0, float("inf"), 1.0]}, "patience": 9}
+    _, history, faults = of_three(lambda *given: given[-1], **judged)
+    assert list(faults) == [1] and "the validation loss in epoch 0" in faults[1]
+    assert math.isnan(history["validation_loss"][0][1])
+    root = lambda epoch, batch, loss: loss + torch.cat([loss[:2], (loss - loss.detach())[2:].sqrt()])  # noqa: E731
+    *_, faults = of_three(root, epochs=1, batches=1)
+    assert list(faults) == [2] and "a parameter in epoch 0" in faults[2]
+
+
+def test_a_single_run_has_no_others_that_could_go_on():
+    with pytest.raises(TrainingDiverged, match="the loss in epoch 0"):
+        nan = torch.tensor(float("nan"), requires_grad=True)
+        fit(scalar(), lambda epoch: [0], lambda *_: nan, recipe=Recipe(1, 1, 0), faults={})
+
+
 def test_a_run_without_data_stops():
-    with pytest.raises(TrainingDiverged, match="my run: epoch 0 has no batches; give it data"):
+    with pytest.raises(ValueError, match="my run: epoch 0 has no batches; give it data"):
         fit(scalar(), lambda epoch: [], lambda *_: None, recipe=Recipe(0.1, 1, seed=0), label="my run")
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,13 @@ def discover_many(
 
     The masks have the start, learning rate and epochs in common, and methods that differ in nothing but the first value
     of the logits; each has its data, its seed and its optimizer state. recipe: its seed is not used, each mask has its
-    own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others are trained
-    without it. stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
+    own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others go on.
+    stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
     later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and a line says
     so. Raises ValueError as `discover` does, and for masks that cannot be trained together.
     """
+    if not wanted:
+        return []
     _require_alike(wanted, recipe)
     names = model.maskable(start)
     if not names:
@@ -157,26 +159,20 @@ class _Together:
     label: str
 
     def all(self, wanted: Sequence[Wanted], places: tuple[int, ...] = ()) -> list[Discovery | TrainingDiverged]:
-        """Train; if some masks diverge, train the others without them; if memory runs out, one half after the other.
+        """Train; if memory runs out, one half after the other.
 
-        places: those of the masks among all, if these are not all; each subset has a checkpoint of its own.
+        places: those of the masks among all, if these are not all; each part has a checkpoint of its own.
         """
-        own = places or tuple(range(len(wanted)))
-        diverged = None
         try:
             return self._train(wanted, self._file(places))
-        except TrainingDiverged as error:
-            diverged = error.with_traceback(None)  # it would keep the tensors of this attempt alive
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
             if len(wanted) == 1:
                 remedy = "lower compute.workers, compute.cache_limit_gb or masks.batch_size"
                 raise torch.OutOfMemoryError(f"{self.label}: out of memory with one mask; {remedy}") from error
-        if diverged is not None:
-            kept = [i for i in range(len(wanted)) if i not in diverged.runs]
-            found = iter(self.all([wanted[i] for i in kept], tuple(own[i] for i in kept)) if kept else [])
-            return [next(found) if i in kept else diverged for i in range(len(wanted))]
+        # not in the handler, whose exception keeps the tensors of the attempt alive
+        own = places or tuple(range(len(wanted)))
         half = len(wanted) // 2
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # so that libraries that allocate for themselves find something, too
@@ -190,7 +186,7 @@ class _Together:
             return self.checkpoint
         return self.checkpoint.with_stem(f"{self.checkpoint.stem}-{'-'.join(map(str, places))}")
 
-    def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery]:
+    def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
         method = wanted[0].method
         in_one = InOne.of(method, weights, self.names, len(wanted))
@@ -214,6 +210,7 @@ class _Together:
                 return _each(network_loss, masked, state, places, targets) + penalties
             return _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
 
+        faults: dict[int, str] = {}
         history = fit(
             trained,
             lambda epoch: self._batches(wanted, epoch),
@@ -223,9 +220,13 @@ class _Together:
             checkpoint=checkpoint,
             about=[self.network, *(_described(one.method) for one in wanted)],
             stop_after=self.stop_after,
+            faults=faults,
             label=self.label,
         )
-        return [self._discovery(method, logits, history, i) for i in range(len(wanted))]
+        return [
+            TrainingDiverged(faults[i]) if i in faults else self._discovery(method, logits, history, i)
+            for i in range(len(wanted))
+        ]
 
     def _first_logits(
         self, wanted: Sequence[Wanted], weights: Mapping[str, Tensor], in_one: InOne | None
@@ -247,7 +248,9 @@ class _Together:
         device = wanted[0].items.device
         generators = [generator_for(one.seed, epoch) for one in wanted]
         passes = [one.batches(generator) for one, generator in zip(wanted, generators, strict=True)]
-        for parts in zip(*passes, strict=True):
+        for parts in zip_longest(*passes):
+            if None in parts:
+                raise ValueError(f"{self.label}: masks trained at once need equally many batches; train them apart")
             rows, places = _distinct([rows for rows, _ in parts])
             together = zip((one.items for one in wanted), rows, strict=True)
             # neighbours with the same items are looked up together

@@ -105,6 +105,7 @@ def train_on(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     updating: bool = True,
     checkpoint: Path | None = None,
+    faults: dict[int, str] | None = None,
     label: str = "transfer",
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """Train every transfer, all at once: the weights [k, ...] of each one's best epoch, and the history.
@@ -113,7 +114,8 @@ def train_on(
     each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
     numbers, with what the recipe judges by; autocast: context of the forward pass; updating: whether the network is in
     training mode, which dropout and running statistics (these for one network at a time) depend on. Frozen weights come
-    back with the bits that they had. Raises TrainingDiverged for a loss that is not finite.
+    back with the bits that they had. faults: see `fit`. Raises TrainingDiverged for a loss that is not finite, unless
+    `faults` is given.
     """
     device, count = next(model.parameters()).device, len(transfers)
     fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
@@ -148,9 +150,8 @@ def train_on(
 
     model.train(updating)
     with separate_randomness():
-        history = fit(
-            new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), checkpoint=checkpoint, label=label
-        )
+        kept = {"checkpoint": checkpoint, "faults": faults, "label": label}
+        history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **kept)
     _forget_batches(model.eval())
     return whole(), history
 
