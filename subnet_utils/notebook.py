@@ -20,7 +20,8 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
 
     study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
     parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
-    valid, or has no experiments where the notebook is about them.
+    valid, or has no experiments where the notebook is about them; ValueError for data or published weights that the
+    study names and that are not there.
     """
     warm_up()  # first of all: while this process imports the package, the workers' server does the same
     with importing():
@@ -37,11 +38,30 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     lab = Lab.open(study)
     if not lab.study.experiments and notebook.split("_")[0] in ABOUT_EXPERIMENTS:
         raise StudyError(f"profile '{lab.study.name}' has no 'experiments', which {notebook} is about; add some")
+    _require_data(lab, notebook.split("_")[0])
     figures.style()
     pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
     print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook)
+
+
+def _require_data(lab: "Lab", number: str) -> None:
+    """Look for the files and the published weights that a notebook needs. What depends on them can name itself only if
+    they are there; those of `experiments` are looked for in the same way as the first network is asked for."""
+    if number == "07b" and lab.study.images is not None:
+        from subnet_utils.image_sets import data_spec
+        from subnet_utils.image_steps import ImageBase
+
+        data_spec(lab)  # first: weights may have to be fetched
+        for model in lab.study.images.models:
+            ImageBase(model, seed=0).spec(lab)
+    if number == "08" and lab.study.inference is not None:
+        from subnet_utils.inference_sets import data_spec
+        from subnet_utils.inference_steps import network_spec
+
+        data_spec(lab)
+        network_spec(lab)
 
 
 def _unknown(parameters: Iterable[str]) -> str | None:

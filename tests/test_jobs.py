@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 from subnet_utils import lab as lab_module
 from subnet_utils import models, notebook
@@ -305,6 +306,26 @@ def test_a_notebook_begins_by_warming_up(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         notebook.begin("tiny", "01_train_bases")
     assert order == ["warm up", "open"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "section", "data", "number"),
+    [
+        ("minilm", "inference", {"files": {"train": "nowhere", "hans": "nowhere"}}, "08_heuristic_core"),
+        (
+            "paper",
+            "images",
+            {"folders": {"train": "nowhere", "test": "nowhere", "conflicts": "nowhere"}},
+            "07b_shape_bias",
+        ),
+    ],
+)
+def test_data_are_looked_for_before_anything_is_drawn(monkeypatch, profile, section, data, number):
+    monkeypatch.setattr(notebook, "warm_up", lambda: None)
+    settings = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())["study"][section] | data
+    with pytest.raises(ValueError, match="nowhere"):
+        notebook.begin({"name": "far", section: settings}, number)
+    assert not (ROOT / "figures" / "far").exists()
 
 
 def test_what_a_notebook_imports_is_left_out_of_collections():

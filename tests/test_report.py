@@ -279,6 +279,8 @@ def test_the_manifest_counts_every_verdict_column_and_sums_up_the_values(tmp_pat
         ({"paper": pd.array([7, None], "Int64"), "ours": [8, 9]}, {"paper": 7, "ours": 8, "rows": 1, "runs": None}),
         ({"paper": ["yes", 0.2], "ours": [0.1, 0.4]}, {"paper": 0.2, "ours": 0.4, "rows": 1, "runs": None}),
         ({"paper": [np.inf, 2.0], "ours": [1.0, 1.0]}, {"paper": 2, "ours": 1, "rows": 1, "runs": None}),
+        ({"paper": [-0.5, 0.4], "ours": [0.1, 0.2]}, {"paper": None, "ours": None, "rows": 2, "runs": None}),
+        ({"paper": [-0.5, 0.0], "ours": [0.25, 0.5]}, {"paper": -0.25, "ours": 0.375, "rows": 2, "runs": None}),
         ({"paper": [None, 0.2], "ours": [0.1, None], "n_runs": [3, 3]}, None),
         ({"paper": [], "ours": []}, None),
         ({"paper_random_z": [2.0], "ours": [1.0]}, None),
@@ -310,11 +312,12 @@ def test_the_manifest_comes_last_and_names_every_file(tmp_path):
     assert "core" in shown.loc["device", "provenance"] or "NVIDIA" in shown.loc["device", "provenance"]
 
 
-def test_starting_again_withdraws_the_manifest(tmp_path):
+def test_the_first_file_that_is_replaced_withdraws_the_manifest(tmp_path):
     Book("tiny", "01_train_bases", root=tmp_path).close()
     manifest = tmp_path / "figures/tiny/01_train_bases.json"
-    assert manifest.is_file()
-    Book("tiny", "01_train_bases", root=tmp_path)
+    again = Book("tiny", "01_train_bases", root=tmp_path)
+    assert manifest.is_file(), "a run that fails before it draws anything leaves all as it was"
+    again.table(verdicts(), "table_1", caption="Tests.")
     assert not manifest.exists()
 
 
@@ -662,6 +665,16 @@ def test_long_cells_of_a_notebooks_tables_may_be_broken_into_lines(tmp_path):
     body = notebook_body(tmp_path / "nb.ipynb")
     assert '<td class="long">the same, and t tests, a wild cluster bootstrap</td>' in body
     assert "<td>sv-agreement</td>" in body
+
+
+def test_links_to_other_notebooks_lead_to_their_pages(tmp_path):
+    cell = nbformat.v4.new_markdown_cell("See [one](07_one.ipynb), [two](08_two.ipynb) and [all](https://example.org).")
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    nbformat.write(notebook, tmp_path / "nb.ipynb")
+    notebook.metadata["papermill"] = {"end_time": "2026"}
+    nbformat.write(notebook, tmp_path / "07_one.ipynb")
+    body = notebook_body(tmp_path / "nb.ipynb")
+    assert 'See <a href="07_one.html">one</a>, two and <a href="https://example.org"' in body
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):

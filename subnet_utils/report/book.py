@@ -1,7 +1,7 @@
 """The record of what a notebook makes: its figures and tables, and the manifest that says where they came from.
 
 Everything goes to `figures/<profile>/`: each figure as png and pdf, each table as csv, and last the manifest
-`<notebook>.json`. A manifest that exists means that the notebook ran to its end.
+`<notebook>.json`. A manifest that exists means that the notebook ran to its end, and that its files are of that run.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ class Book:
     """
 
     def __init__(self, study_name: str, notebook: str, *, root: Path | None = None):
-        """Start the record and withdraw the manifest of an earlier run. `root`: the checkout, by default this one.
+        """Start the record. The manifest of an earlier run is withdrawn as soon as one of its files is replaced.
 
-        Raises ValueError for a name that would not make a plain file name.
+        root: the checkout, by default this one. Raises ValueError for a name that would not make a plain file name.
         """
         self.root = Path(root or ROOT)
         self.profile, self.notebook = _checked(study_name), _checked(notebook)
@@ -48,7 +48,6 @@ class Book:
         self.items: list[dict[str, Any]] = []
         self._started = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.manifest.unlink(missing_ok=True)
 
     @property
     def manifest(self) -> Path:
@@ -124,6 +123,7 @@ class Book:
             raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
 
     def _write(self, name: str, content: bytes) -> dict[str, str]:
+        self.manifest.unlink(missing_ok=True)
         write_whole(self.folder / name, content)
         return {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -205,7 +205,10 @@ def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
-    """Means of `paper` and `ours` over the rows in which both are numbers, how many rows and runs; None without any."""
+    """Means of `paper` and `ours` over the rows in which both are numbers, how many rows and runs; None without any.
+
+    There are no means where the paper's numbers have both signs: opposite effects would cancel.
+    """
     if not {"paper", "ours"} <= set(frame):
         return None
     numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64")
@@ -215,6 +218,8 @@ def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
         return None
     paper, ours = values[both].mean(axis=0).tolist()
     runs = int(frame.loc[both, "n_runs"].sum()) if "n_runs" in frame else None
+    if values[both, 0].min() < 0 < values[both, 0].max():
+        paper = ours = None
     return {"paper": paper, "ours": ours, "rows": int(both.sum()), "runs": runs}
 
 

@@ -8,6 +8,7 @@ import base64
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 from jinja2 import pass_context
@@ -28,6 +29,7 @@ POINTS_PER_EM = 11
 
 LONG = 24
 """Cells of tables with more characters than this may take several lines."""
+NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
 
 
@@ -53,11 +55,14 @@ def is_done(path: Path) -> bool:
 
 
 def notebook_body(path: Path) -> str:
-    """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts."""
+    """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
+
+    A link to another notebook leads to its page, or is none if that was not run.
+    """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_filename(str(path))
-    return LONG_CELL.sub(r'<td class="long">\1</td>', body)
+    return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
 
 
 def code_styles() -> str:
@@ -87,6 +92,11 @@ def _drawn(text: str) -> tuple[bytes, float, float]:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return buffer.getvalue(), height, depth
+
+
+def _linked(folder: Path, link: re.Match) -> str:
+    name, text = link.groups()
+    return f'<a href="{name}.html">{text}</a>' if is_done(folder / f"{name}.ipynb") else text
 
 
 @pass_context
