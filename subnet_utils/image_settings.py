@@ -7,7 +7,16 @@ from pydantic import Field, Strict, model_validator
 from subnet_utils.faults import fault
 from subnet_utils.masks.conditions import CONDITIONS, IMAGE_CONDITIONS
 from subnet_utils.names import nearest
-from subnet_utils.settings import Distinct, PositiveFloat, PositiveInt, Section, Seeds, Several, heads_divide_width
+from subnet_utils.settings import (
+    Distinct,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Seed,
+    Seeds,
+    Several,
+    heads_divide_width,
+)
 from subnet_utils.tasks.textures import require_known
 
 
@@ -22,6 +31,12 @@ class ResNetClassifier(Section):
     small_stem: bool = False
     pretrained: str | None = None
     """File of torchvision's weights, or 'torchvision' to fetch them."""
+
+    @model_validator(mode="after")
+    def _groups_divide_width(self):
+        if self.norm == "group" and self.width > 4 and self.width % 4:
+            raise fault("width", f"{self.width} channels do not make groups of four; give a multiple of 4")
+        return self
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -71,7 +86,7 @@ class Rendered(Section):
     test: PositiveInt = 1000
     conflicts: PositiveInt = 1000
     """Test images whose texture is another class's."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _fits_together(self):

@@ -12,6 +12,7 @@ from subnet_utils.settings import (
     PositiveFloat,
     PositiveInt,
     Section,
+    Seed,
     Seeds,
     heads_divide_width,
 )
@@ -60,7 +61,7 @@ class GeneratedPairs(Section):
     """In-domain pairs, of the same mix."""
     each: PositiveInt = 200
     """Out-of-domain pairs of every kind."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @property
     def out_of_domain(self) -> tuple[str, ...]:
@@ -141,7 +142,7 @@ class PairPretraining(Section):
     warmup: Annotated[int, Field(ge=0)] = 200
     interval: PositiveInt = 50
     """Steps between evaluations, and between changes of the learning rate."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _fits_together(self):
@@ -163,7 +164,7 @@ class FineTuning(Section):
     checkpoints: Distinct[PositiveInt] = (500, 10000, 20000, 30000, 40000, 50000)
     """Steps after which the weights are kept for pruning, multiples of `interval`; the last ones always are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _fits_together(self):

@@ -47,8 +47,14 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
 
 
 def _require_data(lab: "Lab", number: str) -> None:
-    """Look for the files and the published weights that a notebook needs. What depends on them can name itself only if
-    they are there; those of `experiments` are looked for in the same way as the first network is asked for."""
+    """Look for the files and the published weights that a notebook needs, and whether there are sentences enough. What
+    depends on files can name itself only if they are there; of experiments that is the first thing asked for."""
+    if number in ("01", "05"):
+        from subnet_utils.stimuli import require_sentences
+
+        for experiment in lab.study.experiments if number == "01" else lab.study.pretrained:
+            for task in experiment.tasks if experiment.modality == "language" else ():
+                require_sentences(experiment, task)
     if number == "07b" and lab.study.images is not None:
         from subnet_utils.image_sets import data_spec
         from subnet_utils.image_steps import ImageBase

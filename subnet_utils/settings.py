@@ -28,7 +28,8 @@ Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
 Distinct = Annotated[Several[T], AfterValidator(distinct)]
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
-Seeds = Distinct[Annotated[int, Field(ge=0)]]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seeds = Distinct[Seed]
 
 
 class Section(BaseModel):
@@ -161,7 +162,7 @@ class Data(Section):
     probe: Sizes
     resolution: Annotated[int, Field(ge=32)] = 128
     """Side of an image, pixels (vision)."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     as_printed: bool = False
     """Sample language sets as the authors did: mask sets overlap base and probe sentences."""
 
@@ -189,7 +190,7 @@ class MaskTraining(Section):
     inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
     starts: Distinct[str]
     """Stages to start masking at."""
-    search_seed: Annotated[int, Field(ge=0)] = 0
+    search_seed: Seed = 0
     seeds: Seeds = (0, 1, 2)
     epochs: PositiveInt = 90
     batch_size: PositiveInt = 64
@@ -215,7 +216,7 @@ class SimCLR(Section):
     temperature: PositiveFloat = 0.07
     tasks: Distinct[Literal[VISION_TASKS]] = VISION_TASKS
     """Whose base sets give the images."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
 
 class MaskedLanguageModel(Section):
@@ -232,7 +233,7 @@ class MaskedLanguageModel(Section):
     """Distinct sentences at most, all from training splits."""
     tasks: Distinct[Literal[LANGUAGE_TASKS]] = LANGUAGE_TASKS
     """Whose base sets give the sentences."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
 
 class Pruning(Section):

@@ -62,6 +62,18 @@ def render(
         run_jobs(rendered, list(jobs.values()), compute=drawing, label="stimuli")
 
 
+def require_sentences(experiment: Experiment, task: str) -> None:
+    """Raise ValueError, naming the key, if the grammar has not enough sentences for one of a language task's sets."""
+    data = experiment.data
+    for set_name, split in product(agreement.sets_of(task), SPLITS):
+        n = size_of(data, set_name, split)
+        try:
+            if n:
+                agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
+        except ValueError as error:
+            raise ValueError(f"{experiment.model}, data.{set_name.split('-')[0]}.{split}: {error}") from None
+
+
 @lru_cache(maxsize=64)
 def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | None) -> OddOneOut:
     n = size_of(data, set_name, split)

@@ -110,10 +110,13 @@ def clocks() -> tuple[float, float]:
 
 
 class Store:
-    """A folder of artefacts, by default `artifacts/` in the checkout or the folder named by SUBNET_ARTIFACTS."""
+    """A folder of artefacts, by default `artifacts/` in the checkout or the folder named by SUBNET_ARTIFACTS.
+
+    A relative name there starts at the checkout: notebooks run in folders of their own.
+    """
 
     def __init__(self, root: Path | str | None = None):
-        self.root = Path(root or os.environ.get("SUBNET_ARTIFACTS") or ROOT / "artifacts").absolute()
+        self.root = Path(root or ROOT / Path(os.environ.get("SUBNET_ARTIFACTS") or "artifacts").expanduser()).absolute()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Store) and self.root == other.root

@@ -82,7 +82,7 @@ class Experiment(Section):
                 raise fault("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
         if self.data.mask.train == 0:
             raise fault("data.mask.train", "0 is not enough; give at least one training example")
-        _refuse_unknown_paper_model(self.paper_model)
+        _refuse_other_paper_model(self.paper_model, self.modality)
         _refuse_unsuited_pretraining(self)
         if self.masks.search == "selected":
             _refuse_unselected(self)
@@ -127,11 +127,17 @@ def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
             raise fault("data.resolution", f"{data.resolution} is too small for this ResNet; give more than {least}")
 
 
-def _refuse_unknown_paper_model(name: str) -> None:
-    """A misspelt name would find no reference numbers and compare with nothing, in silence."""
-    known = tuple(reference.load("break_it_down_effects")["model"].unique())
+def _refuse_other_paper_model(name: str, modality: str) -> None:
+    """A misspelt name, or that of a model for other tasks, would find no reference numbers and compare with nothing, in
+    silence."""
+    effects = reference.load("break_it_down_effects")
+    known = tuple(effects["model"].unique())
     if name not in known:
         raise fault("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
+    of_vision = effects.groupby("model")["task"].agg(lambda tasks: tasks.isin(VISION_TASKS).all())
+    fits = [model for model in known if of_vision[model] == (modality == "vision")]
+    if name not in fits:
+        raise fault("paper_model", f"'{name}' is not a {modality} model; {nearest(name, fits)}")
 
 
 def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
@@ -298,10 +304,24 @@ class Study(Section):
         return self.model_copy(update={"experiments": (only,), "pretrained": (), "vit_search": None})
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML as `safe_load` reads it, but a key that stands twice is a fault: of two values the last would count."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """A mapping as it is written, before anything is merged into it."""
+        node = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for i, key in enumerate(keys):
+            if key.value in [before.value for before in keys[:i]]:
+                what = f"key '{key.value}' stands twice in one section; remove one"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+        return node
+
+
 def _read(source: str | Path) -> Mapping[str, Any]:
     path = _locate(source)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except yaml.MarkedYAMLError as error:
         raise StudyError(f"{path.name}, line {error.problem_mark.line + 1}: not valid YAML, {error.problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -137,6 +137,10 @@ def test_where_the_store_is(monkeypatch, tmp_path):
     monkeypatch.setenv("SUBNET_ARTIFACTS", str(tmp_path / "elsewhere"))
     assert Store().root == tmp_path / "elsewhere"
     assert Store(tmp_path).root == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, folder in (("own/store", ROOT / "own/store"), ("~/store", tmp_path / "store")):
+        monkeypatch.setenv("SUBNET_ARTIFACTS", name)
+        assert Store().root == folder
     monkeypatch.delenv("SUBNET_ARTIFACTS")
     assert Store().root == ROOT / "artifacts"
     monkeypatch.chdir(tmp_path)

@@ -256,6 +256,8 @@ WRONG = [
     (f"{E}.base.seeds.1", -1, "-1 is not valid; give at least 0"),
     (f"{E}.data.seed", -1, "-1 is not valid; give at least 0"),
     (f"{E}.masks.search_seed", -1, "-1 is not valid; give at least 0"),
+    (f"{E}.base.seeds.1", 2**63, "9223372036854775808 is not valid; give less than 9.22337e+18"),
+    (f"{E}.paper_model", "resnet50", "'resnet50' is not a language model; valid: bert_small, bert_small_lm"),
     (f"{E}.data.base.train", 0, "0 is not enough; give at least one training example"),
     (f"{E}.data.mask.train", 0, "0 is not enough; give at least one training example"),
     ("vit_search.data.base.train", 0, "0 is not enough; give at least one training example"),
@@ -444,6 +446,7 @@ def test_unknown_profile_is_answered_with_the_nearest():
         (b"study:", "study: None is not valid; give a mapping of keys such as 'name'"),
         (b"study: tiny", "study: 'tiny' is not valid; give a mapping of keys such as 'name'"),
         (b"name: a\nstudy: [1", "study.yaml, line 2: not valid YAML, expected ',' or ']', but got '<stream end>'"),
+        (b"name: a\nb: {c: 1,\n c: 1}", "study.yaml, line 3: not valid YAML, key 'c' stands twice in one section"),
         (b"a:\n\t- b", "study.yaml, line 2: not valid YAML, found character '\\t' that cannot start any token"),
         (b"name: !!python/name:os.system", "study.yaml, line 1: not valid YAML, could not determine a constructor"),
         (b"\xff\xfe\x00", "study.yaml cannot be read as YAML: 'utf-8' codec can't decode byte 0xff"),
@@ -455,6 +458,16 @@ def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):
     path.write_bytes(content)
     (line,) = faults(path)
     assert line.startswith(what)
+
+
+def test_what_is_merged_may_be_said_once_more(tmp_path):
+    text = yaml.safe_dump({"study": VALUES}, sort_keys=False)
+    base = "base:\n      learning_rate: 0.001\n      batch_size: 4\n"
+    assert base in text
+    merged = base.replace("base:\n", "base:\n      <<: {epochs: 3, batch_size: 9}\n")
+    (tmp_path / "study.yaml").write_text(text.replace(base, merged, 1))
+    base = Study.load(tmp_path / "study.yaml").experiments[0].base
+    assert (base.epochs, base.batch_size) == (3, 4)
 
 
 @pytest.mark.parametrize("source", [None, 3, ["tiny"]])
@@ -482,3 +495,12 @@ def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(
         assert Study.load(study).experiments[0].masks.search == "selected"
     else:
         assert what in faults(study)[0]
+
+
+def test_widths_that_make_no_groups():
+    images = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["images"]
+    images["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group", "width": 6}
+    (line,) = faults({"name": "a", "images": images})
+    assert line == "images.models.0.architecture.width: 6 channels do not make groups of four; give a multiple of 4"
+    images["models"][0]["architecture"]["width"] = 3
+    assert Study.load({"name": "a", "images": images})
