@@ -332,9 +332,7 @@ def test_sentences_are_counted_before_anything_is_trained(monkeypatch):
     monkeypatch.setattr(notebook, "warm_up", lambda: None)
     study = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"] | {"name": "far"}
     study["experiments"][0]["data"]["probe"]["test"] = 10**6
-    message = (
-        "bert_2x128, data.probe.test: sv-agreement-singular probe-subject test: n = 1000000 needs .* ask for fewer"
-    )
+    message = "bert_2x128, data.probe.test: sv-agreement-singular probe-subject test: n = 1000000 needs"
     with pytest.raises(ValueError, match=message):
         notebook.begin(study, "01_train_bases")
     assert not (ROOT / "figures" / "far").exists()

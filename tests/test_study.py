@@ -461,11 +461,9 @@ def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):
 
 
 def test_what_is_merged_may_be_said_once_more(tmp_path):
-    text = yaml.safe_dump({"study": VALUES}, sort_keys=False)
-    base = "base:\n      learning_rate: 0.001\n      batch_size: 4\n"
-    assert base in text
-    merged = base.replace("base:\n", "base:\n      <<: {epochs: 3, batch_size: 9}\n")
-    (tmp_path / "study.yaml").write_text(text.replace(base, merged, 1))
+    merged = "{<<: {epochs: 3, batch_size: 9}, batch_size: 4, learning_rate: 0.001}"
+    experiment = json.dumps(LANGUAGE | {"base": "BASE"}).replace('"BASE"', merged)  # what is JSON is YAML
+    (tmp_path / "study.yaml").write_text(f"name: small\nexperiments: [{experiment}]")
     base = Study.load(tmp_path / "study.yaml").experiments[0].base
     assert (base.epochs, base.batch_size) == (3, 4)
 
