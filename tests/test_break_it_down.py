@@ -184,6 +184,32 @@ def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, 
     assert capsys.readouterr().err == ""
 
 
+def test_of_cached_outputs_those_not_used_for_longest_are_dropped(lab, monkeypatch):
+    monkeypatch.setattr(steps, "_KEPT", type(steps._KEPT)())
+    network = break_it_down.networks(lab.study)[0]
+    first, second, third = (("base", split) for split in ("train", "validation", "test"))
+    sizes = [steps._outputs(lab, network, *which, "layer_2").gb for which in (first, second, third)]
+    compute = lab.study.compute.model_copy(update={"cache_limit_gb": sum(sizes) - min(sizes[:2]) / 2})
+    scarce = Lab(lab.study.model_copy(update={"compute": compute}), lab.store)
+    for which in (first, second, first, third):
+        steps._outputs(scarce, network, *which, "layer_2")
+    assert [key[2:4] for key in steps._KEPT] == [first, third]
+
+
+def test_a_mask_goes_on_from_its_half(lab, tmp_path, monkeypatch):
+    made, backward = [], torch.Tensor.backward
+    other = Lab(lab.study, type(lab.store)(tmp_path))
+    mask = next(break_it_down.candidates(break_it_down.networks(lab.study)[0]))
+    steps.train_base(other, mask.base)
+    monkeypatch.setattr(torch.Tensor, "backward", lambda value: made.append(1) or backward(value))
+    steps.find_half(other, mask)
+    half = len(made)
+    found = steps.find_mask(other, mask)
+    epochs = mask.base.experiment.masks.epochs
+    assert half * epochs == len(made) * (epochs // 2) > 0
+    assert Subnetwork.load(found.path / "subnetwork.safetensors") == steps.load_subnetwork(lab, mask)
+
+
 def test_cached_outputs_go_on_from_those_of_an_earlier_start(lab, monkeypatch):
     monkeypatch.setattr(steps, "_KEPT", type(steps._KEPT)())
     network, given = break_it_down.networks(lab.study)[0], []

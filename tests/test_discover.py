@@ -531,6 +531,15 @@ def test_many_resume_with_the_same_bits(every_epoch, tmp_path, monkeypatch, caps
     assert "not used" not in capsys.readouterr().err
 
 
+def test_masks_with_other_seeds_do_not_go_on_from_a_checkpoint(tmp_path, capsys):
+    options = {"checkpoint": tmp_path / "checkpoint"}
+    find_many("bert", [replace(one, seed=7) for one in wanted("bert")], stop_after=2, **options)
+    found = find_many("bert", wanted("bert"), **options)
+    assert "not used, starting over" in capsys.readouterr().err
+    for ours, theirs in zip(found, find_many("bert", wanted("bert")), strict=True):
+        same(ours, theirs)
+
+
 def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     model, data = planted(), noisy_examples(20)
     broken = replace(data, items=data.items.clone().index_fill_(0, torch.tensor([7]), float("nan")))
