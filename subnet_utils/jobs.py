@@ -7,6 +7,7 @@ depend on the number of workers, because every job has its own threads and seeds
 import ctypes
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -90,6 +91,8 @@ def run_jobs(
                     advance({})
         except BrokenProcessPool:
             remedy = "memory may have run out; set compute.workers lower and run again, finished work is kept"
+            if not results and hasattr(sys.modules["__main__"], "__file__"):  # workers import a script: see its error
+                remedy = f"if this is a script, let it work under `if __name__ == '__main__':` only; else {remedy}"
             raise WorkerDied(f"{label}: a worker process was killed; {remedy}") from None
         return [results[number] for number in range(len(jobs))]
 

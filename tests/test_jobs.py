@@ -197,7 +197,22 @@ def test_interrupt_ends_the_jobs(tmp_path):
     assert not still_beating(tmp_path, within=1)
 
 
-def test_killed_worker_is_one_line_with_the_remedy():
+def test_a_script_that_works_as_it_is_imported_is_told_so(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import operator\nfrom subnet_utils.jobs import run_jobs\nfrom subnet_utils.settings import Compute\n"
+        "print(run_jobs(operator.neg, [(1,), (2,)], compute=Compute(workers=2), label='numbers'))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert (
+        "WorkerDied: numbers: a worker process was killed; if this is a script, let it work under `if __name__" in last
+    )
+
+
+def test_killed_worker_is_one_line_with_the_remedy(monkeypatch):
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as in a notebook
     jobs = [(signal.SIGKILL,)] * 2
     with pytest.raises(WorkerDied) as caught:
         run_jobs(signal.raise_signal, jobs, compute=Compute(workers=2), label="mask search")
