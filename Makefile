@@ -21,7 +21,8 @@ help:
 
 # Before the installation: a misspelt profile should not cost minutes.
 ifneq ($(filter reproduce,$(MAKECMDGOALS)),)
-ifeq ($(filter $(PROFILE),$(PROFILES)),)
+# By subst: to filter, two names are two words and % stands for anything.
+ifeq ($(strip $(foreach name,$(PROFILES),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
 	print(*("did you mean %r?" % name for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
 	'$(PROFILE)' $(PROFILES))

@@ -5,6 +5,7 @@
 here, before any work. Names follow the paper's symbols where it has them; units are in the field descriptions.
 """
 
+import argparse
 import reprlib
 import sys
 from collections.abc import Mapping
@@ -345,8 +346,10 @@ def _locate(source: str | Path) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Check profiles: `python -m subnet_utils.study tiny`. One line per fault on stderr and exit status 2."""
+    parser = argparse.ArgumentParser(prog="python -m subnet_utils.study", description="Check profiles.")
+    parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     try:
-        for name in arguments:
+        for name in parser.parse_args(arguments).profile:
             Study.load(name)
     except StudyError as error:
         print(error, file=sys.stderr)

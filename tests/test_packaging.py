@@ -343,6 +343,12 @@ def test_unknown_profile_is_one_line_with_the_nearest_name(checkout: Path, comma
     assert re.search(r"no profile 'labtop'; did you mean 'laptop'\? valid: laptop,? tiny", output)
 
 
+@pytest.mark.parametrize("name", ["tiny laptop", "ti%", ""])
+def test_a_profile_is_one_whole_name(checkout: Path, name: str):
+    code, output = finish(start("make", "reproduce", f"PROFILE={name}", folder=checkout))
+    assert code != 0 and f"no profile '{name}'" in output
+
+
 def test_old_python_is_refused_with_the_remedy(checkout: Path):
     (checkout / ".venv").unlink()
     for name in ("requirements.lock", "pyproject.toml"):
