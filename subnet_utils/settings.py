@@ -51,7 +51,7 @@ class Compute(Section):
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
     masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
     """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
-    the GPU's memory holds by a rough count, at most 24."""
+    the GPU's memory holds by a rough count, at most 24. In a halved search always 1: each mask is paused alone."""
     cache_limit_gb: Annotated[Literal["auto"] | float, PlainValidator(auto_or_size)] = "auto"
     """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed. auto = a
     third of the memory, or half of the GPU's, divided among the jobs at a time."""
