@@ -231,7 +231,7 @@ def key_of(kind: str, spec: Mapping[str, Any]) -> str:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file: whole or not at all."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    _replace(path, _with_sorted_metadata(safetensors.torch.save(tensors, metadata=dict(metadata or {}))))
+    _replace(path, *_with_sorted_metadata(safetensors.torch.save(tensors, metadata=dict(metadata or {}))))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -326,22 +326,24 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _with_sorted_metadata(content: bytes) -> bytes:
-    """safetensors writes metadata in random order; sorted, equal content makes equal files."""
+def _with_sorted_metadata(content: bytes) -> tuple[bytes, memoryview]:
+    """Header and data, which is not copied: safetensors writes metadata in random order; sorted, equal content makes
+    equal files."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
     header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + content[start:]
+    return len(text).to_bytes(8, "little") + text, memoryview(content)[start:]
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, *content: bytes | memoryview) -> None:
     """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with beside.open("wb") as file:
-            file.write(content)
+            for part in content:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

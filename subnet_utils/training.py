@@ -159,7 +159,13 @@ def resolve_device(compute: Compute) -> torch.device:
     """The device of a study. Raises ValueError if a GPU is asked for and there is none."""
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("compute.device is 'cuda' but torch sees no GPU; set it to 'auto' or 'cpu'")
-    return torch.device("cuda" if compute.device != "cpu" and torch.cuda.is_available() else "cpu")
+    if compute.device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    # that equal seeds give equal bits: of cuDNN's convolutions only such algorithms, and none of its attention, which
+    # also plans anew for every length of sentence
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return torch.device("cuda")
 
 
 def autocast(compute: Compute, device: torch.device):

@@ -1,5 +1,6 @@
 """What a study costs: races take turns and time the engine itself, counts are those of a real run."""
 
+import gc
 import hashlib
 import json
 import math
@@ -7,10 +8,12 @@ import shutil
 import stat
 import sys
 import time
+import weakref
 from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import pandas as pd
@@ -23,6 +26,7 @@ from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, tim
 from subnet_utils.cost.plan import COUNTED
 from subnet_utils.cost.sections import MAKERS, sections_of
 from subnet_utils.lab import Lab
+from subnet_utils.masks import discover as discover_module
 from subnet_utils.models import build
 from subnet_utils.models.frozen import FrozenPrefix
 from subnet_utils.study import Study
@@ -210,6 +214,42 @@ def test_masks_at_once_are_compared_with_one_by_one(lab, monkeypatch):
     faster = table.set_index(["model", "masks"])["times_faster"].unstack()
     assert faster[1].to_list() == [1, 1]
     assert faster[2].to_list() == pytest.approx((2 * ms[1] / ms[2]).to_list())
+
+
+def test_masks_that_do_not_fit_are_left_out_of_the_comparison(lab, monkeypatch, capsys):
+    monkeypatch.setattr(comparison, "AT_ONCE", {"cpu": (1, 2, 3)})
+    together = discover_module._each
+
+    def full(loss, weights, *rest):
+        if len(next(iter(weights.values()))) == 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return together(loss, weights, *rest)
+
+    monkeypatch.setattr(discover_module, "_each", full)
+    table = cost.compare_at_once(lab, cost.kinds(lab)[:1], cost.sample_items, steps=1)
+    assert list(table["masks"]) == [1, 2]
+    assert capsys.readouterr().err.splitlines()[-1] == "3 masks at once do not fit into memory; without them"
+    monkeypatch.setattr(discover_module, "_each", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory with one mask"):
+        cost.compare_at_once(lab, cost.kinds(lab)[:1], cost.sample_items, steps=1)
+
+
+def test_a_race_lets_go_of_what_its_contenders_held():
+    held = []
+
+    def train(pace):
+        memory = torch.ones(3)
+        held.append(weakref.ref(memory))
+        for one, _ in zip(pace(repeat(None)), repeat(None), strict=True):
+            assert one is None
+
+    gc.collect()
+    gc.disable()  # a GPU's memory does not make it run
+    try:
+        timing.race({"one": train, "two": train}, steps=2, warm_up=0)
+        assert [reference() for reference in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_every_model_is_compared_from_each_of_its_starts(lab):

@@ -557,6 +557,23 @@ def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     assert discover_many(model, [], odd_one_out, **options) == []
 
 
+def test_parameters_of_two_names(monkeypatch):
+    calls, functional_call = [], torch.func.functional_call
+    monkeypatch.setattr(torch.func, "functional_call", lambda *given, tie_weights=True: (
+        calls.append(tie_weights) or functional_call(*given, tie_weights=tie_weights)))  # fmt: skip
+    data, options = noisy_examples(20), {"start": "middle", "epochs": 1}
+    find(planted(), data, **options)
+    assert not any(calls), "it takes as long as a dozen operations to look for them"
+    calls.clear()
+    tied = planted()
+    tied.stages["last"].linear.bias = tied.stages["middle"].linear.bias
+    find(tied, data, **options)
+    assert calls and all(calls)
+    tied.stages["last"].linear.weight = tied.stages["middle"].linear.weight
+    with pytest.raises(ValueError, match="'stages.last.linear.weight' is one tensor with an earlier weight"):
+        find(tied, data, **options)
+
+
 def test_masks_need_equally_many_batches():
     first, second = wanted("bert", 2)
     shorter = replace(second, batches=lambda generator: list(second.batches(generator))[:-1])

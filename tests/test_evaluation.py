@@ -167,13 +167,21 @@ def test_always_in_float32(family):
         assert scores() == plain
 
 
-def test_no_tf32_in_evaluation(monkeypatch):
-    """On a GPU torch would compute convolutions with ten bits of mantissa; the setting is put back afterwards."""
+def test_no_tf32_in_evaluation():
+    """On a GPU torch would compute convolutions with ten bits of mantissa, and products if an environment says so; the
+    settings are put back afterwards."""
     seen, model, data = [], network("resnet"), set_of(items_for("resnet"), 5)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    model.stages["head"].register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.allow_tf32))
-    score_model(model, data)
-    assert seen == [False] and torch.backends.cudnn.allow_tf32 is True
+    kinds = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    before = [kind.allow_tf32 for kind in kinds]
+    model.stages["head"].register_forward_hook(lambda *_: seen.extend(kind.allow_tf32 for kind in kinds))
+    try:
+        for kind in kinds:
+            kind.allow_tf32 = True
+        score_model(model, data)
+        assert seen == [False, False] and all(kind.allow_tf32 for kind in kinds)
+    finally:
+        for kind, allowed in zip(kinds, before, strict=True):
+            kind.allow_tf32 = allowed
 
 
 def test_what_does_not_fit_is_refused():

@@ -533,6 +533,13 @@ def test_device_and_precision(monkeypatch):
     assert resolve_device(Compute()) == resolve_device(Compute(device="cpu")) == cpu
     with pytest.raises(ValueError, match="compute.device is 'cuda' but torch sees no GPU"):
         resolve_device(Compute(device="cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    attention = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", attention.append)
+    assert resolve_device(Compute(device="cpu")) == cpu and not attention
+    assert resolve_device(Compute()) == torch.device("cuda")
+    assert torch.backends.cudnn.deterministic and attention == [False], "equal seeds, equal bits"
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
 
     def type_of_product(precision: str) -> torch.dtype:

@@ -1,6 +1,8 @@
 """Which steps are raced: masks against the same network trained without them, and against NeuroSurgeon."""
 
-from collections.abc import Callable, Iterator
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -58,8 +60,8 @@ def compare_at_once(
     a row for each number.
 
     ms: median time of a step in which every one of the masks is trained; times_faster: how many times the masks a
-    second that are trained one by one. Arguments as in `compare`; networks without masks are left out. Raises
-    MemoryError if the masks do not fit.
+    second that are trained one by one. Arguments as in `compare`; networks without masks are left out, and numbers of
+    masks for which memory runs out. Raises torch.OutOfMemoryError if one mask does not fit.
     """
     tables = []
     for network in networks:
@@ -68,16 +70,29 @@ def compare_at_once(
         start, examples = network.experiment.masks.starts[0], network.experiment.masks.batch_size
         options = {"examples": examples, "autocast": partial(autocast, lab.study.compute, lab.device)}
         contenders = {
-            str(masks): masked_step(_untrained(lab, network), items(network), start, masks=masks, **options)
+            masks: masked_step(_untrained(lab, network), items(network), start, masks=masks, **options)
             for masks in AT_ONCE[lab.device.type]
         }
         with _threads(lab.study.compute.threads):
-            rounds = race(contenders, steps=steps).pivot(index="step", columns="contender", values="seconds")
-        for name in contenders:
-            row = {"model": network.experiment.model, "start": start, "masks": int(name)}
-            faster = int(name) * (rounds["1"] / rounds[name]).median()
-            tables.append(row | {"ms": 1e3 * rounds[name].median(), "times_faster": faster})
+            rounds = _of_those_that_fit(contenders, steps)
+        for masks in rounds:
+            row = {"model": network.experiment.model, "start": start, "masks": masks}
+            faster = masks * (rounds[1] / rounds[masks]).median()
+            tables.append(row | {"ms": 1e3 * rounds[masks].median(), "times_faster": faster})
     return pd.DataFrame(tables, columns=["model", "start", "masks", "ms", "times_faster"])
+
+
+def _of_those_that_fit(contenders: Mapping[int, Callable[[PACE], None]], steps: int) -> pd.DataFrame:
+    """Seconds of every step, a column for each number of masks, without the largest ones if memory runs out."""
+    while True:
+        try:
+            return race(contenders, steps=steps).pivot(index="step", columns="contender", values="seconds")
+        except MemoryError as error:
+            if len(contenders) == 1:
+                raise
+            print(f"{error}; without them", file=sys.stderr, flush=True)
+        contenders = {masks: train for masks, train in contenders.items() if masks < max(contenders)}
+        gc.collect()  # the contenders that stopped hold the memory of their last step
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class _Runner:
         try:
             self.run(self.pace)
         except BaseException as error:  # of any kind: it is raised again where the race is run
-            self.fault = error
+            self.fault = None if self.stopped else error  # which keeps all that the training held
         self.done.release()
 
     def step(self) -> None:

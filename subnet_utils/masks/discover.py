@@ -132,6 +132,8 @@ def discover_many(
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier")
     network = fingerprint(model)
     prefix, suffix = model.cut(start)
+    if tied := sorted(set(names) - dict(suffix.named_parameters()).keys()):
+        raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in wanted}
     outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
@@ -188,14 +190,16 @@ class _Together:
 
     def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
+        # one name for each weight: no need to look for others in every step
+        once = len(weights) == len(list(self.suffix.named_parameters(remove_duplicate=False)))
         method = wanted[0].method
         in_one = InOne.of(method, weights, self.names, len(wanted))
         logits, trained = self._first_logits(wanted, weights, in_one)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
-                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)[places]
-            return self.loss(embeddings.float(), targets)
+                embeddings = torch.func.functional_call(self.suffix, weights | masked, state, tie_weights=not once)
+            return self.loss(embeddings[places].float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
             with self.autocast():
@@ -347,9 +351,11 @@ def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[
     active = sum(method.hard(tensor).flatten(1).sum(dim=1) for tensor in logits.values())
     soft = method.soft(logits, epoch, torch.Generator())
     bins = [
-        sum(torch.histc(mask[i].float(), HISTOGRAM_BINS, 0.0, 1.0).double().cpu() for mask in soft.values()) / total
+        (
+            sum(torch.histc(mask[i].float(), HISTOGRAM_BINS, 0.0, 1.0).double() for mask in soft.values()) / total
+        ).tolist()
         for i in range(count)
     ]
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
     row |= {"density": [int(number) / total for number in active]}
-    return row | {f"bin_{j:02d}": [float(shares[j]) for shares in bins] for j in range(HISTOGRAM_BINS)}
+    return row | {f"bin_{j:02d}": [shares[j] for shares in bins] for j in range(HISTOGRAM_BINS)}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .packing import at_least_float32
+from .packing import at_least_float32, is_vectorized
 
 SHORT = 32
 """Scores in a row up to which softmax is written out on a CPU."""
@@ -18,9 +18,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None
     keep: booleans that broadcast to [..., heads, L, L], False where a key is padding; one key at least must be kept.
 
     On a CPU this is written out: torch's fused kernel is ten times slower there in bfloat16 (its backward pass, torch
-    2.13), no faster in float32 at these lengths, and cannot be vectorized over masks.
+    2.13), no faster in float32 at these lengths, and cannot be vectorized over masks. So it is on a GPU for many masks
+    at once, where torch would take float32 for bfloat16.
     """
-    if query.is_cuda:
+    if query.is_cuda and not is_vectorized(query):
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
     scale = 1 / math.sqrt(query.shape[-1])
     if key.shape[-2] > max(SHORT, query.shape[-1]):  # fewer numbers than there are scores

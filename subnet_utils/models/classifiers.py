@@ -11,6 +11,7 @@ A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1]. The last stage,
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import safetensors.torch
@@ -57,13 +58,19 @@ class Channels(nn.Module):
 
     def __init__(self, statistics: tuple[Sequence[float], Sequence[float]]) -> None:
         super().__init__()
-        self.mean, self.std = statistics
+        self.mean, self.std = map(tuple, statistics)
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalized images."""
         values = images.float() / 255 if images.dtype == torch.uint8 else images
-        mean, std = (values.new_tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
+        mean, std = (_of_channels(numbers, values.dtype, values.device) for numbers in (self.mean, self.std))
         return (values - mean) / std
+
+
+@lru_cache(maxsize=16)
+def _of_channels(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers [3, 1, 1], sent to a GPU once: it would have to be waited for."""
+    return torch.tensor(numbers, dtype=dtype, device=device)[:, None, None]
 
 
 class GroupNorm(nn.GroupNorm):

@@ -102,24 +102,31 @@ def _say(why: str) -> None:
 
 
 class _WithoutTf32:
-    """TF32 is off as long as any thread is in here: the flag is the whole process's, and as the first one found it when
-    the last one leaves."""
+    """TF32 is off as long as any thread is in here: the flags are the whole process's, and as the first one found them
+    when the last one leaves."""
+
+    KINDS = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    """Convolutions, where TF32 is torch's default, and products, where an environment may ask for it."""
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, False
+        self._lock, self._inside, self._before = threading.Lock(), 0, (False, False)
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._before = torch.backends.cudnn.allow_tf32
-                torch.backends.cudnn.allow_tf32 = False
+                self._before = tuple(kind.allow_tf32 for kind in self.KINDS)
+                self._set(False, False)
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                torch.backends.cudnn.allow_tf32 = self._before
+                self._set(*self._before)
+
+    def _set(self, *allowed: bool) -> None:
+        for kind, allow in zip(self.KINDS, allowed, strict=True):
+            kind.allow_tf32 = allow
 
 
 _WITHOUT_TF32 = _WithoutTf32()
