@@ -185,6 +185,11 @@ ENTRIES = (
         "left out of means, intervals and tests, and drawn gray; the paper's means beside them are the published ones",
     ),
     Entry(
+        "03_ablations", "masks that fail their own task", "must reach 90% on it (appendix C)",
+        "score 0, which beats any mask whose ablation helps the target; measured and tested like the others",
+        "as released; `subnetworks` has their accuracies",
+    ),
+    Entry(
         "03_ablations", "vocabulary of BERT from scratch", "BERT-small (section 5)", "WordPiece with 30,522 tokens",
         "a word-level vocabulary of the grammar, unless `pretrained` names weights with a WordPiece of their own",
     ),

@@ -85,7 +85,13 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     assert f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'])} with five seeds)" in paragraph
     onset = finding("out of domain: change of effective size", row=1)
     assert onset["n"] == 5 and f"(+{short(onset['our_value'])}, p = {short(onset['p'])})" in paragraph
-    assert f"hardly changes ({short(finding('in domain: change of effective size')['our_value'])})" in paragraph
+    balanced = finding("balanced: change of effective size")
+    assert f"it is not settled (+{short(balanced['our_value'])}, p = {short(balanced['p'])})" in paragraph
+    flat = finding("in domain: change of effective size")
+    interval = f"[{short(flat['low'])}, {short(flat['high'])}]"
+    assert f"hardly changes ({short(flat['our_value'])} {interval})" in paragraph
+    both = lost["all heads of the core"], lost["L3.H1"], -lost["L2.H3"]
+    assert "({}, and {} less {})".format(*map(short, both)) in paragraph
     gone = pd.read_csv(LAPTOP / "core_own_mlps.csv")
     low, high = (f"{row.mlps_pruned} of {row.mlps}" for row in gone.itertuples())
     assert f"{low} and {high}" in paragraph
@@ -121,7 +127,8 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     assert answer("Does the network lose") == (
         f"{paper.sum()} of {len(without)} by more than .05",
         f"{ours.sum()} of {len(without)} by more than .05, among them {(paper & ours).sum()} of the paper's "
-        f"{paper.sum()}; in {(ours & (without['ours_high'] < 0)).sum()} the interval excludes 0",
+        f"{paper.sum()}; in {(ours & (without['ours_high'] < 0)).sum()} the interval excludes 0, "
+        f"{(paper & ours & (without['ours_high'] < 0)).sum()} of these among the paper's {paper.sum()}",
     )
     starts = pd.read_csv(LAPTOP / "by_start.csv")
     side = starts["network"].map({"subnetwork": 1, "ablated": -1})
@@ -144,14 +151,22 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"])
     row = ahead.loc["resnet_4x16", "shape_bias", "random"]
     assert f"shape bias +{with_interval(row)} over a random one" in answer("And does it teach")[1]
+    shapes = pd.read_csv(LAPTOP / "shape_table_1.csv").set_index(["model", "measure", "network"])["ours"]
+    found, scratch = (short(shapes["resnet_4x16", "shape_accuracy", name]) for name in ("subnetwork", "scratch"))
+    row = ahead.loc["resnet_4x16", "shape_accuracy", "scratch"]
+    assert f"{found} right, from scratch {scratch} (+{with_interval(row)})" in answer("And does it teach")[1]
+    needed = pd.read_csv(LAPTOP / "induction_samples_needed.csv").set_index(["layers", "condition"])["median"]
+    assert needed[2, "random"] == needed[2, "subnetwork"] and needed[4, "random"] == 2 * needed[4, "subnetwork"]
+    assert "a random one needs as much with 2 layers and twice as much with 4" in answer("Does a subnetwork teach")[1]
     wide, sparser = (finding(f"{share}% sparsity: spread over seeds, out of domain") for share in (20, 50))
     paper, ours = ([row[f"{who}_value"] for row in (wide, sparser)] for who in ("paper", "our"))
     assert answer("Do pruned networks") == (
         f"spread over seeds {paper[0]:.0f} times that in domain, at 70% sparsity {paper[1]:.1f} times",
-        f"{ours[0]:.0f} times (p = {short(wide['p'], 4)}), at higher sparsity {ours[1]:.0f} times",
+        f"{ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; at higher "
+        f"sparsity {ours[1]:.0f} times, without any one 4 to 7",
     )
     core = finding("heads in all")
-    ours = f"{core['our_value']:.0f} of 32 (by chance {by_chance(core)})"
+    ours = f"{core['our_value']:.0f} of 32, [{core['low']:.0f}, {core['high']:.0f}] (by chance {by_chance(core)})"
     assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", ours)
 
 
@@ -160,7 +175,14 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     agree = scratch[scratch["verdict"] == "agrees"]
     text = readme("At laptop scale")
     assert f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with it" in text
-    assert f"in {agree['decisive'].sum()} of them the interval is narrow enough" in text
+    settled = agree.groupby("network")["decisive"].sum()
+    counted = f"in {settled['subnetwork']} of subnetworks and in {settled['ablated']} of ablated networks"
+    assert f"in {settled.sum()} of them the interval is narrow enough to settle it, {counted}" in text
+    masks = pd.read_csv(LAPTOP / "subnetworks.csv")
+    failed = masks[(masks["own_task_accuracy"] < 0.9) & (masks["task"] != "inside-contact")]
+    assert len(failed) == 6 + 3 and set(failed["subroutine"]) == {"number", "antecedent"}
+    for _, accuracy in failed.groupby("subroutine")["own_task_accuracy"]:
+        assert f"({short(accuracy.min() + 1e-9)} to {short(accuracy.max() + 1e-9)})" in text
     open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
     assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
     others = scratch[scratch["verdict"] == "differs"]
@@ -294,7 +316,12 @@ def test_permutation_tests_are_those_of_the_tables():
     assert (
         f"{corrected} after Holm, among these and the nine tests outside the masks" in text and every["complement"] == 9
     )
-    assert f"of the {len(masks)} masks by themselves {(masks['p'] <= 0.05).sum()} stand out" in text
+    learned = masks[(masks["task"] != "inside-contact") | (masks["base_model"] == "3")]
+    said = f"of the {len(learned)} masks of these base models by themselves {(learned['p'] <= 0.05).sum()} stand out"
+    assert said in text
+    language = learned[learned["model"].str.startswith("bert")]
+    same = (language["null_mean"] == 0) & (language["null_sd"] == 0)
+    assert f"for {same.sum()} of the {len(language)} masks in language every draw leaves the difference at" in text
 
 
 def test_the_arithmetic_is_that_of_the_tables():
@@ -308,6 +335,9 @@ def test_the_arithmetic_is_that_of_the_tables():
     gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
     assert "+" + with_interval(gaps.loc["text"]).replace("[", "(95% interval [") in text
     assert f"({with_interval(gaps.loc['strict'])})" in text
+    few = main[main["samples"] <= 200].groupby("condition")["mean"].mean()
+    own, gain = few["subnetwork"] - few["embed_only"], few["subnetwork"] - few["scratch"]
+    assert f"({short(own)} of {short(gain)} are not there" in text
     sizes = pd.read_csv(LAPTOP / "induction_table_3.csv").query("subtask == 'ab'")["ours"]
     assert f"{100 * sizes.min():.0f} to {100 * sizes.max():.0f}% of the attention and MLP matrices" in text
     ablations = pd.read_csv(LAPTOP / "induction_ablations.csv").query("subtask == 'ab'")
@@ -335,3 +365,5 @@ def test_the_shape_bias_is_that_of_the_tables():
     assert f"(+{with_interval(ahead.loc['shape_bias', 'random'])} over the random one, " in text
     assert f"{with_interval(ahead.loc['shape_bias', 'embed_only'])} over what comes along" in text
     assert f"(+{with_interval(ahead.loc['pooled', 'random'])})" in text
+    assert f"(+{with_interval(ahead.loc['pooled', 'embed_only'])})" in text
+    assert f"over training from scratch (+{with_interval(ahead.loc['shape_bias', 'scratch'])})" in text

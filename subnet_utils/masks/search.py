@@ -45,8 +45,8 @@ def select(search: pd.DataFrame) -> Point:
 def best(search: pd.DataFrame) -> int:
     """Position of the winner in one search: the highest score, the first on ties.
 
-    By this rule of the paper a mask that fails its own task, score 0, beats one whose ablation helps the target. One
-    whose training diverged, score NaN, comes last.
+    A mask that fails its own task, score 0, beats one whose ablation helps the target: so it was in the authors' run,
+    where appendix C has "must achieve at least 90% accuracy". One whose training diverged, score NaN, comes last.
     """
     return int(search["score"].fillna(-math.inf).argmax())
 
