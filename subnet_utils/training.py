@@ -252,8 +252,9 @@ class _Check:
             if not (self.alone and stacked):
                 raise TrainingDiverged(message)
             self.state.faults[str(run)] = message
-            if len(values) > 1:
-                print(f"{message}. The others go on", file=sys.stderr, flush=True)
+        if runs and len(self.state.faults) < len(values):
+            said = "\n".join(self.state.faults[str(run)] for run in runs)
+            print(f"{said}. The others go on", file=sys.stderr, flush=True)
 
     def parameters_finite(self, *, stacked: bool) -> None:
         """The same for the parameters: the last step has no later loss to show that it went wrong."""

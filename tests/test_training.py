@@ -471,9 +471,10 @@ def test_a_run_that_ended_stays_ended_after_a_pause(tmp_path):
     assert repr(history) == repr(whole[1]), "and NaN is equal to NaN"
 
 
-def test_when_all_stacked_runs_have_ended_nothing_is_left_to_do():
+def test_when_all_stacked_runs_have_ended_nothing_is_left_to_do(capsys):
     *_, history, faults = of_three(lambda epoch, batch, loss: loss * (float("nan") if epoch == 1 else 1.0))
     assert sorted(faults) == [0, 1, 2] and len(history) == 2
+    assert capsys.readouterr().err == "", "no others go on"
 
 
 def test_a_run_whose_validation_or_last_step_fails_ends_alone():
