@@ -28,7 +28,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
 from subnet_utils.seeds import generator_for
-from subnet_utils.settings import BaseTraining
+from subnet_utils.settings import BaseTraining, Bert, ResNet, ViT
 from subnet_utils.store import Artefact, Store, save_json, save_table, save_tensors
 from subnet_utils.study import BaseSearch, Experiment, Study
 from subnet_utils.tasks import agreement, tokenization
@@ -160,6 +160,14 @@ class Network:
         """The trained network that an untrained or pruned one belongs to."""
         return replace(self, condition="trained", draw=0)
 
+    @property
+    def architecture(self) -> Bert | ResNet | ViT:
+        """That of the experiment; the weights of an untrained network may be drawn otherwise (`control_deviation`)."""
+        architecture = self.experiment.architecture
+        if self.condition != "random" or self.experiment.masks.control_deviation is None:
+            return architecture
+        return architecture.model_copy(update={"deviation": self.experiment.masks.control_deviation})
+
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the weights and scores of the network depend on."""
         if self.condition == "pruned":
@@ -167,7 +175,7 @@ class Network:
             base = self.trained()
             network = train_base(lab, base).json("result")["network"]
             return {"condition": "pruned", "base": base.spec(lab), "network": network, "pruning": settings}
-        architecture = {"architecture": self.experiment.architecture.model_dump()}
+        architecture = {"architecture": self.architecture.model_dump()}
         data = {
             "sizes": self.experiment.data.base.model_dump(),
             **stimuli.sampling(self.task, self.experiment.data),
@@ -196,7 +204,7 @@ def train_base(lab: Lab, network: Network) -> Artefact:
 
 def untrained(network: Network) -> StagedModel:
     """The network before training: its architecture with the weights that its seed draws."""
-    architecture, sizes = network.experiment.architecture, {"resolution": network.experiment.data.resolution}
+    architecture, sizes = network.architecture, {"resolution": network.experiment.data.resolution}
     if architecture.family == "bert":
         sizes = {"vocabulary": tokenization.tokenizer(architecture.pretrained).size}
     seed = network.draw if network.condition == "random" else network.seed

@@ -6,7 +6,7 @@ import torch
 from subnet_utils import contrasts, reference, statistics
 from subnet_utils.models import build
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
-from subnet_utils.report.comparison import BASE_THRESHOLD
+from subnet_utils.report.comparison import BASE_THRESHOLD, CLAIM
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -86,10 +86,32 @@ def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
 def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
     """The values behind Figures 4 to 7: the difference per model, task, subroutine and network.
 
-    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18.
+    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. Beside the verdict of `compare`
+    stands what it would be without masks that fail their own task (below 90%, appendix C), which the authors' runs
+    have as well: `failed`, how many there are of `n_runs`; `ours_without_failed`, `verdict_without_failed`.
     """
-    by = [*BY_TASK, "subroutine", "network"]
-    return compare(_as_paper_model(found), printed_effects(condition), by=by, value="difference", profile=profile)
+    by, printed = [*BY_TASK, "subroutine", "network"], printed_effects(condition)
+    ours = _counted(_as_paper_model(found), by)
+    failed = ours["key"].isin(failing(ours))
+    table = compare(ours, printed, by=by, value="difference", profile=profile)
+    table = table.join(failed.groupby([ours[name] for name in by]).sum().rename("failed"), on=by)
+    if failed.all():
+        return table.assign(ours_without_failed=float("nan"), verdict_without_failed=NOT_COMPARABLE)
+    others = compare(ours[~failed], printed, by=by, value="difference", profile=profile).set_index(by)
+    table = table.join(others[["ours", "verdict"]].add_suffix("_without_failed"), on=by)
+    return table.fillna({"verdict_without_failed": NOT_COMPARABLE})
+
+
+def _counted(effects: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """The runs that count: those of base models that learned their task, or all where none did."""
+    learned = effects["base_accuracy"] >= BASE_THRESHOLD
+    return effects[learned | ~learned.groupby([effects[name] for name in by]).transform("any")]
+
+
+def failing(effects: pd.DataFrame) -> pd.Series:
+    """Keys of the masks whose subnetwork fails the task it was trained on: below 90% accuracy (appendix C)."""
+    alone = effects[effects["network"] == "subnetwork"]
+    return alone.loc[alone["own_task_accuracy"] < BASE_THRESHOLD, "key"]
 
 
 def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
@@ -139,28 +161,44 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     """Table 12: the two-factor model's statistics for trained against untrained networks, the paper's and ours.
 
     effects: rows of both conditions. Bases below 90% are left out, with the untrained networks that belong to them.
-    Verdicts as in `table_1`.
+    `random_own_task`, `random_density`: mean accuracy of the control's masks on the task they were trained on, and the
+    share of weights that they keep. Verdicts as in `table_1`; none where masks are no better than a guess there (within
+    `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
     """
-    learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
-    ours = statistics.random_control_table(_as_paper_model(learned))
+    learned = _as_paper_model(effects[effects["base_accuracy"] >= BASE_THRESHOLD])
+    ours = statistics.random_control_table(learned)
     printed = reference.load("break_it_down_table12").add_prefix("paper_")
     keys = ["model", "task", "subroutine"]
     table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
+    table = table.join(_found_by_control(learned, keys), on=keys)
+    guessing = table["random_own_task"] <= statistics.CHANCE + CLAIM
     shift = _paper_means("random") - _paper_means("trained")
     tests = (
         ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
         ("chi2", "ablated", ["paper_ablated_stars", "random_p", "random_ablated_difference"]),
     )
     for name, network, columns in tests:
-        table[f"{name}_verdict"] = _significance_verdicts(table, columns, shift, network)
+        verdicts = pd.Series(_significance_verdicts(table, columns, shift, network), index=table.index)
+        table[f"{name}_verdict"] = verdicts.mask(guessing, NOT_COMPARABLE)
     shown = [
-        "n_bases_trained", "n_bases_random", "random_coefficient",
+        "n_bases_trained", "n_bases_random", "random_own_task", "paper_random_own_task", "random_density",
+        "paper_random_density", "random_coefficient",
         "paper_random_z", "random_coefficient_z", "paper_random_stars", "random_coefficient_stars",
         "random_coefficient_p", "random_coefficient_t_p", "random_coefficient_permutation_p", "coefficient_verdict",
         "random_ablated_difference", "paper_ablated_chi2", "random_chi2", "paper_ablated_stars", "random_stars",
         "random_p", "random_t_p", "random_permutation_p", "chi2_verdict",
     ]  # fmt: skip
     return table[[*keys, *shown]]
+
+
+def _found_by_control(learned: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """What the masks over untrained networks are, ours and the paper's: accuracy on their own task, and density."""
+    values = ["own_task", "density"]
+    alone = learned[(learned["condition"] == "random") & (learned["network"] == "subnetwork")]
+    ours = alone.rename(columns={"own_task_accuracy": "own_task"}).groupby(keys)[values].mean()
+    printed = printed_effects("random").query("network == 'subnetwork'")
+    printed = printed.rename(columns={"own_task_accuracy_mean": "own_task", "density_mean": "density"})
+    return ours.add_prefix("random_").join(printed.groupby(keys)[values].mean().add_prefix("paper_random_"))
 
 
 def table_1(found: pd.DataFrame) -> pd.DataFrame:

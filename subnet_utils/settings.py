@@ -200,6 +200,8 @@ class MaskTraining(Section):
     control_l0: Annotated[float, Field(ge=0)] | None = None
     """lambda of the masks over untrained networks; None: the same. The gradients of an untrained network are small: a
     lambda above the paper's can outweigh them, and leaves empty masks that say nothing."""
+    control_deviation: PositiveFloat | None = None
+    """Of the weights of these untrained networks (BERT); None: the architecture's. See `Bert.deviation`."""
     as_printed: bool = False
     """Keep the MLP head's temperature at 1, as in the authors' run (vision)."""
 

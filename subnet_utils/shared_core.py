@@ -6,6 +6,7 @@ Pruning seeds are the sample; all networks are pruned from one. Heads are taken 
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ STARTS = ((-2.0, 0.0, 0.0), (0.0, -1.0, -1.0), (0.0, 1.5, 1.5))
 def correlation(kept: dict[float, list]) -> dict[str, float]:
     """Spearman's rho of the heads' frequencies at the two sparsities, with a jackknife interval over pruning seeds.
 
+    kept: at both sparsities the networks of the same seeds, in one order; a seed is left out at both at once. Where
+    unequal numbers are left, pairs are not known, and each network is left out by itself.
     The interval is Student's on Fisher's scale; a bootstrap would lie below rho, since networks that are drawn twice
     make frequencies coarser. It is missing with fewer than two networks at a sparsity, and rho, too, where all heads
     are as frequent. p takes heads as independent and leaves out that the networks are a sample, as the paper's does.
@@ -30,14 +33,25 @@ def correlation(kept: dict[float, list]) -> dict[str, float]:
     about = {"n_lower": len(lower), "n_higher": len(higher), "heads": lower.shape[1]}
     if math.isnan(rho) or min(len(lower), len(higher)) < 2:
         return {"rho": rho, "low": math.nan, "high": math.nan, "p": math.nan} | about
-    p, spread = float(stats.spearmanr(lower.sum(axis=0), higher.sum(axis=0)).pvalue), 0.0
-    for group, other in ((lower, higher), (higher, lower)):
-        number = len(group)
-        without = [_fisher(_rho(np.delete(group, i, axis=0), other)) for i in range(number)]
-        spread += (number - 1) / number * float(np.sum((np.array(without) - np.mean(without)) ** 2))
+    p = float(stats.spearmanr(lower.sum(axis=0), higher.sum(axis=0)).pvalue)
+    if len(lower) == len(higher):
+        spread = _jackknifed(_rho(_but(i, lower), _but(i, higher)) for i in range(len(lower)))
+    else:
+        spread = _jackknifed(_rho(_but(i, lower), higher) for i in range(len(lower)))
+        spread += _jackknifed(_rho(lower, _but(i, higher)) for i in range(len(higher)))
     reach = stats.t.ppf(0.975, min(len(lower), len(higher)) - 1) * math.sqrt(spread)
     low, high = (math.tanh(_fisher(rho) + sign * reach) for sign in (-1, 1))
     return {"rho": rho, "low": low, "high": high, "p": p} | about
+
+
+def _but(i: int, masks: np.ndarray) -> np.ndarray:
+    return np.delete(masks, i, axis=0)
+
+
+def _jackknifed(rhos: Iterable[float]) -> float:
+    """Variance of rho on Fisher's scale, from its values without one network each."""
+    values = np.array([_fisher(rho) for rho in rhos])
+    return (len(values) - 1) / len(values) * float(np.sum((values - values.mean()) ** 2))
 
 
 def core_size(

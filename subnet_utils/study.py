@@ -81,6 +81,8 @@ class Experiment(Section):
         for start in self.masks.starts:
             if start not in stages:
                 raise fault("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
+        if self.masks.control_deviation is not None and self.architecture.family != "bert":
+            raise fault("masks.control_deviation", f"is for family bert, '{self.model}' is of another; remove it")
         if self.data.mask.train == 0:
             raise fault("data.mask.train", "0 is not enough; give at least one training example")
         _refuse_other_paper_model(self.paper_model, self.modality)

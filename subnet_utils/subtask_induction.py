@@ -6,7 +6,7 @@ Seeds are the independent observations: each has a source network, a mask, data,
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -235,19 +235,55 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     then the mean over seeds (each the mean of its depths) with a 95% t interval. Readings that lack a condition in the
     table are left out. table: of one induction.
     """
-    wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
     rows = []
     for name, (condition, control) in VARIANTS.items():
-        if not {condition, control} <= set(wide):
-            continue
-        difference = (wide[condition] - wide[control]).groupby("seed").mean()
-        mean, low, high = interval(difference)
-        rows.append({
-            "variant": name, "condition": condition, "control": control, "condition_mean": wide[condition].mean(),
-            "control_mean": wide[control].mean(), "advantage": mean, "low": low, "high": high,
-            "n_runs": len(difference),
-        })  # fmt: skip
+        if {condition, control} <= set(table["condition"]):
+            wide = _side_by_side(table, condition, control)
+            means = {"condition_mean": wide[condition].mean(), "control_mean": wide[control].mean()}
+            about = {"variant": name, "condition": condition, "control": control}
+            rows.append(about | means | _advantage(wide, condition, control))
     return pd.DataFrame(rows)
+
+
+def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
+    """The subnetwork's advantage over every other condition, at each number of rows and each depth ('all': the mean
+    of the depths): columns of the induction, layers, control, samples, both means, advantage, low, high, n_runs.
+
+    Unlike `gaps` for any inductions. Intervals are over seeds, and single ones: where one of many excludes 0 by little,
+    it may do so by chance.
+    """
+    rows = []
+    for (*about, layers), group in _by_depth(table):
+        for control in group["condition"].unique():
+            if control == "subnetwork" or "subnetwork" not in set(group["condition"]):
+                continue
+            wide = _side_by_side(group, "subnetwork", control)
+            for samples, part in wide.groupby("samples"):
+                means = {"subnetwork_mean": part["subnetwork"].mean(), "control_mean": part[control].mean()}
+                key = dict(zip(ABOUT, [*about, layers], strict=True)) | {"control": control, "samples": samples}
+                rows.append(key | means | _advantage(part, "subnetwork", control))
+    return pd.DataFrame(rows)
+
+
+def _by_depth(table: pd.DataFrame) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    """Every induction with each of its depths, and with all of them where it has several."""
+    for about, group in table.groupby(["source", "subtask", "target"], sort=False):
+        depths = list(group.groupby("layers", sort=True))
+        yield from (((*about, layers), part) for layers, part in depths)
+        if len(depths) > 1:
+            yield (*about, "all"), group
+
+
+def _side_by_side(table: pd.DataFrame, condition: str, control: str) -> pd.DataFrame:
+    """Test accuracies of two conditions, a row for each seed, depth and number of rows that both have."""
+    wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
+    return wide[[condition, control]].dropna()
+
+
+def _advantage(wide: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
+    difference = (wide[condition] - wide[control]).groupby("seed").mean()
+    mean, low, high = interval(difference)
+    return {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
 
 
 def beside_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:

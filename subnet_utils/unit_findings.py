@@ -154,8 +154,8 @@ def findings(
     *,
     paper: Mapping[str, float],
 ) -> pd.DataFrame:
-    """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, and whether
-    the finding holds here.
+    """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, whether the
+    finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
 
     domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
     `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; paper: of
@@ -163,15 +163,16 @@ def findings(
     """
     rows = pd.DataFrame([*_differently(domains), *_shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)])
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
-    return rows
+    return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
 
 
 def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
     """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
 
     Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
-    would change nothing: p is the share of swaps with as unequal variances. Out of domain is looked at alone, as the
-    paper does, and balanced.
+    would change nothing: p is the share of swaps with as unequal variances. `least` and `most`: the ratio without one
+    of the seeds, whichever makes it smallest and largest. Out of domain is looked at alone, as the paper does, and
+    balanced.
     """
     rows = []
     for where in (OUT_OF_DOMAIN, BALANCED):
@@ -183,8 +184,19 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
             ratio, p = _paired_spread(outside, inside)
             state = OPEN if math.isnan(p) or p >= LEVEL else HOLDS if ratio > 1 else FAILS
             about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
-            rows.append(_row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside)))
+            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside))
+            rows.append(row | _without_one(outside, inside))
     return rows
+
+
+def _without_one(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """The smallest and the largest ratio of two deviations that leaving out one value of both gives."""
+    if len(one) < 3:
+        return {}
+    deviations = np.array([[np.delete(values, i).std() for values in (one, other)] for i in range(len(one))])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = deviations[:, 0] / deviations[:, 1]
+    return {"least": float(ratios.min()), "most": float(ratios.max())}
 
 
 def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:

@@ -308,7 +308,7 @@ def test_table_12_sets_the_papers_statistics_beside_ours():
     rows = [
         {"model": "tiny", "paper_model": "bert_small", "task": "sv-agreement", "number": "", "subroutine": "subject",
          "base_model": str(base), "condition": condition, "network": network, "base_accuracy": 1.0,
-         "difference": level + 0.01 * base}
+         "difference": level + 0.01 * base, "own_task_accuracy": 0.5 + 0.1 * base, "density": 0.1 * base}
         for base in range(3)
         for condition, network, level in (
             ("trained", "subnetwork", 0.5), ("random", "subnetwork", 0.1),
@@ -320,3 +320,38 @@ def test_table_12_sets_the_papers_statistics_beside_ours():
     assert row["random_coefficient"] == pytest.approx(-0.4)
     assert row["coefficient_verdict"] == "differs"  # significant, but the paper's is positive
     assert row["chi2_verdict"] == "agrees"  # ablated untrained networks do better on the target in both
+    assert (row["random_own_task"], row["random_density"]) == (pytest.approx(0.6), pytest.approx(0.1))
+    assert (row["paper_random_own_task"], row["paper_random_density"]) == (1.0, pytest.approx((0.0286 + 0.0071) / 2))
+    guessing = pd.DataFrame(rows).assign(own_task_accuracy=lambda table: table["own_task_accuracy"] - 0.3)
+    (row,) = paper_tables.table_12(guessing).to_dict("records")
+    assert row["random_own_task"] == pytest.approx(0.3)
+    assert {row["coefficient_verdict"], row["chi2_verdict"]} == {"not comparable at this profile"}
+    assert row["random_coefficient"] == pytest.approx(-0.4)  # shown all the same
+
+
+def test_verdicts_without_masks_that_fail_their_own_task():
+    """Three bases of two masks each; one mask fails and carries the effect, and so does a base that did not learn."""
+    about = {"model": "tiny", "paper_model": "bert_small", "task": "sv-agreement", "number": "singular",
+             "subroutine": "subject"}  # fmt: skip
+    rows = [
+        about | {"base_model": str(base), "key": f"{base}-{seed}", "network": network, "base_accuracy": learned,
+                 "own_task_accuracy": own if network == "subnetwork" else 0.0, "difference": value}
+        for base, seed, learned, own, value in (
+            (0, 0, 1.0, 0.95, 0.0), (0, 1, 1.0, 0.5, 0.8), (1, 0, 1.0, 0.9, 0.01), (1, 1, 1.0, 1.0, 0.01),
+            (2, 0, 0.5, 0.2, 0.7), (2, 1, 0.5, 0.95, 0.7),
+        )
+        for network in ("subnetwork", "ablated")
+    ]  # fmt: skip
+    table = paper_tables.effects(pd.DataFrame(rows), "tiny").set_index("network")
+    row = table.loc["subnetwork"]
+    assert (row["n_runs"], row["failed"]) == (4, 1) and row["ours"] == pytest.approx((0.4 + 0.01) / 2)
+    assert row["ours_without_failed"] == pytest.approx((0.0 + 0.01) / 2)
+    assert (row["verdict"], row["verdict_without_failed"]) == ("agrees", "differs")
+    assert table.loc["ablated", "failed"] == 1
+    failed = pd.DataFrame(rows).assign(own_task_accuracy=0.5)
+    table = paper_tables.effects(failed, "tiny")
+    assert set(table["failed"]) == {4} and table["ours_without_failed"].isna().all()
+    assert set(table["verdict_without_failed"]) == {"not comparable at this profile"}
+    some = failed.assign(own_task_accuracy=[0.5] * 4 + [0.95] * 8)  # one base is left, and one that did not learn
+    table = paper_tables.effects(some, "tiny")
+    assert list(table["ours_without_failed"]) == [pytest.approx(0.01)] * 2

@@ -160,6 +160,24 @@ def test_gaps_are_means_of_paired_differences():
     assert (row["low"], row["high"]) == pytest.approx((by_seed.mean() - half, by_seed.mean() + half))
 
 
+def test_gaps_at_each_number_of_rows_are_means_over_seeds_of_paired_differences():
+    deeper = made_up().assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
+    other = made_up().assign(target="a^3+ab").query("not (condition == 'random' and samples == 100)")
+    table = subtask_induction.gaps_by_samples(pd.concat([made_up(), deeper, other]))
+    assert set(table["control"]) == {"random"} and table["n_runs"].eq(2).all()
+    assert table[["target", "layers", "samples"]].values.tolist() == [
+        *(["a^2+ab", layers, samples] for layers in (2, 4, "all") for samples in (10, 100, 1000)),
+        ["a^3+ab", 2, 10], ["a^3+ab", 2, 1000],
+    ]  # fmt: skip
+    by_seed = np.array([0.99 - 0.3, 0.7 - 0.2])
+    for layers, factor in ((2, 1), (4, 0.5), ("all", 0.75)):
+        (row,) = table[(table["layers"] == layers) & (table["samples"] == 100)].to_dict("records")
+        half = factor * 12.7062047 * by_seed.std(ddof=1) / math.sqrt(2)
+        assert row["advantage"] == pytest.approx(factor * by_seed.mean())
+        assert row["low"] == pytest.approx(row["advantage"] - half)
+        assert row["subnetwork_mean"] - row["control_mean"] == pytest.approx(row["advantage"])
+
+
 def test_means_over_depths_keep_the_seeds_apart():
     deeper = made_up().assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
     table = subtask_induction.over_depths(pd.concat([made_up(), deeper]))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from subnet_utils import paper_cores, shared_core, unit_findings
 from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
@@ -92,6 +93,44 @@ def test_the_interval_of_the_correlation_covers_what_more_networks_show():
         again = shared_core.correlation({0.3: draw(1000 + seed, 8), 0.5: draw(2000 + seed, 8)})
         covered += found["low"] <= again["rho"] <= found["high"]
     assert covered >= 15
+
+
+def test_a_seed_is_left_out_at_both_sparsities_at_once():
+    """By hand: rho without each seed at both, or, where pairs are not known, without each network."""
+    lower, higher = masks(4, 12, 4), masks(4, 10, 4, seed=3)
+
+    def on_fishers_scale(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+        frequencies = (sum(group).numpy().ravel() for group in (one, other))
+        return math.atanh(stats.spearmanr(*frequencies).statistic)
+
+    def variance(values: list[float]) -> float:
+        return (len(values) - 1) ** 2 / len(values) * float(np.var(values, ddof=1))
+
+    def reach(found: dict[str, float]) -> float:
+        return (math.atanh(found["high"]) - math.atanh(found["low"])) / 2
+
+    rest = [([*lower[:i], *lower[i + 1 :]], [*higher[:i], *higher[i + 1 :]]) for i in range(4)]
+    paired = variance([on_fishers_scale(*both) for both in rest])
+    found = shared_core.correlation({0.3: lower, 0.5: higher})
+    assert reach(found) == pytest.approx(stats.t.ppf(0.975, 3) * math.sqrt(paired))
+    more = [*higher, masks(1, 10, 4, seed=8)[0]]
+    apart = variance([on_fishers_scale(one, more) for one, _ in rest])
+    apart += variance([on_fishers_scale(lower, [*more[:i], *more[i + 1 :]]) for i in range(5)])
+    found = shared_core.correlation({0.3: lower, 0.5: more})
+    assert reach(found) == pytest.approx(stats.t.ppf(0.975, 3) * math.sqrt(apart))
+
+
+def test_a_ratio_that_hangs_on_one_seed_says_so():
+    rows = [
+        {"target_sparsity": 0.5, "seed": seed, "domain": domain, "accuracy": accuracy}
+        for domain, values in (("in domain", [0.9, 0.91, 0.92, 0.93]), ("out of domain", [0.9, 0.91, 0.92, 0.1]))
+        for seed, accuracy in enumerate(values)
+    ]
+    (row,) = unit_findings._differently(pd.DataFrame(rows))
+    assert row["least"] == pytest.approx(1) and row["least"] < row["our_value"] < row["most"]
+    with_chance = np.std([0.9, 0.91, 0.1]) / np.std([0.9, 0.91, 0.93])
+    assert row["most"] == pytest.approx(max(with_chance, np.std([0.91, 0.92, 0.1]) / np.std([0.91, 0.92, 0.93]),
+                                            np.std([0.9, 0.92, 0.1]) / np.std([0.9, 0.92, 0.93])))  # fmt: skip
 
 
 def accuracies(values: dict[str, list[float]], sparsity: float = 0.5) -> pd.DataFrame:
