@@ -130,7 +130,8 @@ def file_subnetwork(folder: Path, find: Callable[[], Discovery]) -> Subnetwork |
 class Network:
     """One base model to be: an architecture on a task, with a recipe and a seed.
 
-    draw: seed of the weights of an untrained one.
+    draw, deviation: seed of the weights of an untrained one, and how wide they are drawn, if not as the architecture
+    says.
     """
 
     experiment: Experiment | BaseSearch
@@ -139,6 +140,7 @@ class Network:
     seed: int
     condition: "Condition" = "trained"
     draw: int = 0
+    deviation: float | None = None
 
     @property
     def label(self) -> str:
@@ -146,27 +148,25 @@ class Network:
         name = f"{self.experiment.model} {self.task} seed {self.seed}"
         return name if self.condition == "trained" else f"{self.condition} {name}"
 
-    def untrained(self, *, mask_seed: int | None = None) -> "Network":
+    def untrained(self, *, mask_seed: int | None = None, deviation: float | None = None) -> "Network":
         """The control to this network: the same architecture with weights as they are drawn, before any training.
 
         Each base model has an untrained network of its own. mask_seed: that of the authors' run instead, which has one
-        for each mask seed, the same under every base model.
+        for each mask seed, the same under every base model. deviation: of the weights, None: the architecture's.
         """
         parts = (self.task, self.seed) if mask_seed is None else (mask_seed,)
         draw = generator_for("untrained", *parts).initial_seed() % 2**31
-        return replace(self, condition="random", draw=draw)
+        return replace(self, condition="random", draw=draw, deviation=deviation)
 
     def trained(self) -> "Network":
         """The trained network that an untrained or pruned one belongs to."""
-        return replace(self, condition="trained", draw=0)
+        return replace(self, condition="trained", draw=0, deviation=None)
 
     @property
     def architecture(self) -> Bert | ResNet | ViT:
-        """That of the experiment; the weights of an untrained network may be drawn otherwise (`control_deviation`)."""
+        """That of the experiment, its weights drawn as wide as `deviation` says."""
         architecture = self.experiment.architecture
-        if self.condition != "random" or self.experiment.masks.control_deviation is None:
-            return architecture
-        return architecture.model_copy(update={"deviation": self.experiment.masks.control_deviation})
+        return architecture if self.deviation is None else architecture.model_copy(update={"deviation": self.deviation})
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the weights and scores of the network depend on."""

@@ -176,7 +176,7 @@ ENTRIES = (
     Entry(
         "03_ablations", "lambda", "1e-8 (appendix B)", "1e-8, times a sum over all masked weights",
         "1e-8 at the profile paper; 1e-6 for networks with a thirtieth to a hundredth of the weights, but 1e-8 for "
-        "their untrained controls in language, whose masks come out empty otherwise (some do even so)",
+        "their untrained controls in language, whose masks come out empty otherwise",
     ),
     Entry(
         "03_ablations", "contact in inside-number", "two subroutines, inside and number",
@@ -220,6 +220,11 @@ ENTRIES = (
         "the same three under every base model: nine rows come from three networks",
         "an untrained network for every base model; controls.as_printed for the authors' way",
         "distinct untrained networks of the first model and task", 3, _untrained,
+    ),
+    Entry(
+        "04_random_controls", "weights of untrained networks", "randomly initialized (appendix I)",
+        "BERT-small drawn with transformers' deviation of .02 at width 512",
+        "the same at the profile paper; .04 at width 128, which passes on as much (`control_deviation`)",
     ),
     Entry(
         "04_random_controls", "which bases are in Table 12",

@@ -26,13 +26,10 @@ GROUP = ["model", "paper_model", "task", "subroutine"]
 def random_masks(lab: Lab) -> list[Mask]:
     """The masks that count, to be found in untrained networks with the same settings (appendix I).
 
-    Only lambda may be another one: see `MaskTraining.control_l0`.
+    Only lambda and the deviation of the weights may be others: `control_l0` and `control_deviation` of `MaskTraining`.
     """
-    as_printed = lab.study.controls.as_printed
-    return [
-        replace(mask, base=_with_lambda(mask.base.untrained(mask_seed=mask.seed if as_printed else None)))
-        for mask in _with_controls(lab, break_it_down.final_masks(lab))
-    ]
+    masks = _with_controls(lab, break_it_down.final_masks(lab))
+    return [replace(mask, base=_control(mask, as_printed=lab.study.controls.as_printed)) for mask in masks]
 
 
 def random_effects(lab: Lab) -> pd.DataFrame:
@@ -122,9 +119,10 @@ def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
 
 
-def _with_lambda(network: Network) -> Network:
-    """The network with the experiment's lambda for masks over untrained networks."""
-    masks = network.experiment.masks
+def _control(mask: Mask, *, as_printed: bool) -> Network:
+    """The untrained network that a mask's control is found in, with the lambda of its masks."""
+    masks = mask.base.experiment.masks
+    network = mask.base.untrained(mask_seed=mask.seed if as_printed else None, deviation=masks.control_deviation)
     if masks.control_l0 is None:
         return network
     masks = masks.model_copy(update={"l0": masks.control_l0})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet_utils import ablations, break_it_down, paper_tables, random_controls
-from subnet_utils.lab import Lab, load_base, train_base
+from subnet_utils.lab import Lab, load_base, train_base, untrained
 from subnet_utils.masks.controls import (
     NoControl,
     mean_ablated,
@@ -235,6 +235,32 @@ def test_lambda_of_the_control_is_the_experiments_own_unless_it_is_given(lab):
     assert given == {"bert_micro": 1e-3, "resnet_micro": 1e-8}
     trained = break_it_down.final_masks(other)
     assert [mask.spec(other) for mask in trained] == [mask.spec(lab) for mask in break_it_down.final_masks(lab)]
+
+
+def test_weights_of_the_control_are_drawn_as_wide_as_is_said_and_no_others(lab):
+    study = micro.whole_study(precision="float32")
+    study["experiments"][0]["masks"] = study["experiments"][0]["masks"] | {"control_deviation": 0.1}
+    other = Lab.open(study, lab.store.root)
+    pairs = list(zip(random_controls.random_masks(lab), random_controls.random_masks(other), strict=True))
+    for usual, wide_one in pairs:
+        assert wide_one.base.trained().spec(other) == usual.base.trained().spec(lab)  # what it is a control to
+        if usual.base.experiment.model == "resnet_micro":
+            assert wide_one.spec(other) == usual.spec(lab)
+            continue
+        assert wide_one.base.spec(other)["architecture"]["deviation"] == 0.1
+        name = "stages.layer_1.attention.self.query.weight"
+        narrow, wide = (load_base(*of).state_dict()[name] for of in ((lab, usual.base), (other, wide_one.base)))
+        assert torch.allclose(wide, 5 * narrow)  # the same draw
+    # the weights that take the place of ablated ones are as wide as those that training began with
+    mask = break_it_down.used_masks(other)[0]
+    donor = untrained(mask.base.untrained()).state_dict()[name]
+    assert torch.equal(donor, untrained(break_it_down.used_masks(lab)[0].base.untrained()).state_dict()[name])
+    assert float(donor.std()) == pytest.approx(0.02, rel=0.2)
+    found = random_controls.random_effects(other)
+    usual = random_controls.random_effects(lab)
+    assert found["base_accuracy"].tolist() == usual["base_accuracy"].tolist()
+    language = found["model"] == "bert_micro"
+    assert not set(found[language]["key"]) & set(usual["key"]) and set(found[~language]["key"]) <= set(usual["key"])
 
 
 def test_null_draws_are_recomputed_by_hand(lab):

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from subnet_utils.models import build
 from subnet_utils.settings import Section
 from subnet_utils.study import ROOT, Study, StudyError
+from tests import micro
 
 SIZES = {
     "base": {"train": 8, "validation": 4, "test": 4},
@@ -294,6 +295,16 @@ def test_weights_are_drawn_or_taken_and_what_is_not_given_changes_no_key():
     (line,) = faults(wide)
     assert line == f"{where}.deviation: pretrained weights are not drawn; remove deviation or pretrained"
     assert faults(changed(f"{where}.deviation", 0.0)) == [f"{where}.deviation: 0.0 is not valid; give more than 0"]
+
+
+def test_only_weights_of_a_bert_are_drawn_as_wide_as_is_said():
+    study = micro.study()
+    for experiment in study["experiments"]:
+        experiment["masks"] = experiment["masks"] | {"control_deviation": 0.04}
+    (line,) = faults(study)
+    assert line == (
+        "experiments.1.masks.control_deviation: is for family bert, 'resnet_micro' is of another; remove it"
+    )
 
 
 def test_unknown_family():
