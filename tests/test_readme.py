@@ -165,6 +165,7 @@ def test_answers_at_a_glance_are_those_of_the_tables():
         f"{ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; at higher "
         f"sparsity {ours[1]:.0f} times, without any one 4 to 7",
     )
+    assert (round(wide["least"]), round(sparser["least"]), round(sparser["most"])) == (3, 4, 7)
     core = finding("heads in all")
     ours = f"{core['our_value']:.0f} of 32, [{core['low']:.0f}, {core['high']:.0f}] (by chance {by_chance(core)})"
     assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", ours)
@@ -183,6 +184,11 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     assert len(failed) == 6 + 3 and set(failed["subroutine"]) == {"number", "antecedent"}
     for _, accuracy in failed.groupby("subroutine")["own_task_accuracy"]:
         assert f"({short(accuracy.min() + 1e-9)} to {short(accuracy.max() + 1e-9)})" in text
+    alone = scratch[scratch["network"] == "subnetwork"]
+    counted = f"{alone['failed'].sum()} of the {alone['n_runs'].sum()} masks in Figures 4 and 6"
+    assert f"(By test accuracy it is {counted}, inside of inside-number and the plural antecedent among them" in text
+    assert set(alone.loc[alone["failed"] > 0, "subroutine"]) == {"number", "antecedent", "inside"}
+    assert (scratch["verdict"] == scratch["verdict_without_failed"]).all()
     open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
     assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
     others = scratch[scratch["verdict"] == "differs"]
@@ -232,6 +238,7 @@ def test_two_runs_are_compared_as_their_tables_say():
     text = readme("How far do these numbers carry?")
     names = {"figure_4_values": "0f4a2fa", "random_values": "0f4a2fa", "pretrained_values": "8e20cf1"}
     scratch, untrained, pretrained = (of_two_runs(commit, name) for name, commit in names.items())
+    untrained = untrained[~untrained["model"].str.startswith("bert")]  # the second run's are drawn otherwise
     said = []
     for both in (scratch, untrained, pretrained):
         apart, same = (both["ours"] - both["ours_again"]).abs(), (both["verdict"] == both["verdict_again"]).sum()
@@ -242,8 +249,8 @@ def test_two_runs_are_compared_as_their_tables_say():
     changed = scratch[scratch["verdict"] != scratch["verdict_again"]]
     changed = changed["subroutine"] + " in " + changed["task"]
     assert set(changed) == {"number in inside-number", "contact in inside-contact"}
-    assert f"Over untrained networks it is {r_untrained}, {mean_untrained} and all of {all_same}." in text
-    assert all_same == len(untrained)
+    assert f"Over untrained networks in vision it is {r_untrained}, {mean_untrained} and all of {all_same}" in text
+    assert all_same == len(untrained) == 16
     assert f"After pretraining it is {r_later}, {mean_later} and {same_later} of {len(pretrained)}" in text
     settled = pretrained[pretrained["decisive"] & pretrained["decisive_again"]]
     opposite = settled[settled["verdict"] != settled["verdict_again"]]
@@ -268,11 +275,22 @@ def counted(table: pd.DataFrame) -> str:
 def test_the_controls_are_judged_as_their_table_says():
     table = pd.read_csv(LAPTOP / "table_12.csv")
     verdicts = pd.concat([table["coefficient_verdict"], table["chi2_verdict"]]).value_counts()
-    judged = (
-        f"Of the {verdicts['agrees'] + verdicts['differs']} tests of Table 12 that can be judged, language and vision"
-    )
+    judged, agreeing = verdicts["agrees"] + verdicts["differs"], verdicts["agrees"]
     text = readme("Masks over untrained networks")
-    assert f"{judged} together, {verdicts['agrees']} have the paper's outcome, {verdicts['differs']} have not" in text
+    assert f"of the {judged} tests that can be judged, language and vision together, {agreeing} have" in text
+    language = table[table["model"] == "bert_small"]
+    assert (language[["coefficient_verdict", "chi2_verdict"]] == "agrees").all(axis=None) and len(language) == 4
+    assert "All eight tests of Table 12 come out as the paper's do." in text
+    values = pd.read_csv(LAPTOP / "random_values.csv").set_index("network")
+    values = values[values["model"] == "bert_small"]
+    alone, without = values.loc["subnetwork"], values.loc["ablated"]
+    assert len(alone) == 8 and (alone["ours_low"] > 0).all() and (without["ours_low"] > 0).all()
+    assert alone["failed"].sum() == 0 and language["random_own_task"].min() >= 0.98
+    low, high = (short(one + 1e-9) for one in (alone["ours"].min(), alone["ours"].max()))
+    assert f"(an effect of {low} to {high})" in text
+    low, high = (short(one + 1e-9) for one in (without["ours"].min(), without["ours"].max()))
+    assert f"by {low} to {high}, where the trained ones lose it" in text
+    assert "in language so in all 8: subnetworks solve" in answer("Would masks over untrained")[1]
     values = pd.read_csv(LAPTOP / "random_values.csv").query("task == 'number-contact' and network == 'subnetwork'")
     contact = values[values["subroutine"] == "contact"]
     ours, paper = (" and ".join(contact[column].map(short)) for column in ("ours", "paper"))
@@ -340,6 +358,14 @@ def test_the_arithmetic_is_that_of_the_tables():
     assert f"({short(own)} of {short(gain)} are not there" in text
     sizes = pd.read_csv(LAPTOP / "induction_table_3.csv").query("subtask == 'ab'")["ours"]
     assert f"{100 * sizes.min():.0f} to {100 * sizes.max():.0f}% of the attention and MLP matrices" in text
+    each = pd.read_csv(LAPTOP / "induction_gaps_by_samples.csv").query("control == 'random'")
+    each = each.set_index(["subtask", "target", "samples"]).sort_index()
+    moved, others = (
+        [with_interval(each.loc[(*about, samples)]) for samples in (200, 800)]
+        for about in (("ab", "a^3+ab"), ("a^2", "a^2+ab"))
+    )
+    assert f"by {moved[0]} with 200 rows and by {moved[1].replace('-.00', '.00')} with 800" in text
+    assert f"no advantage that shows ({others[0]} and {others[1]})" in text
     ablations = pd.read_csv(LAPTOP / "induction_ablations.csv").query("subtask == 'ab'")
     two, four = (ablations["whole_network"] - ablations["ablated"]) / ablations["whole_network"]
     assert f"costs {two:.0%} and {four:.0%} of the accuracy" in text
