@@ -84,29 +84,39 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) ->
     curves: columns condition, samples, mean, low, high, n_runs, and chance, the share of the most common answer, which
     is dotted; conditions that it lacks are left out. Up to `FEW_NUMBERS` numbers have points in place of lines.
     """
+    _lines(ax, curves, conditions, bounds=(0, 1))
+    ax.axhline(curves["chance"].iloc[0], color="0.45", ls=":", lw=0.9, zorder=0, label=COMMON)
+    ax.set(ylabel="test accuracy", ylim=(0, 1.03))
+    return ax
+
+
+def _lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *, bounds: tuple[float, float]) -> None:
+    """Means over the number of rows with intervals, cut off at the bounds of what is possible."""
     places = _places(curves)
     few = len(places) <= FEW_NUMBERS
     for name, shift in _shifts(curves, conditions).items():
         rows = curves[curves["condition"] == name].sort_values("samples")
-        (_points if few else _curve)(ax, rows["samples"].map(places) + shift, rows, LINES[name])
-    ax.axhline(curves["chance"].iloc[0], color="0.45", ls=":", lw=0.9, zorder=0, label=COMMON)
+        x = rows["samples"].map(places) + shift
+        (_points if few else _curve)(ax, x, rows, LINES[name])
+        if (rows["n_runs"] >= FEWEST).all():
+            ends = rows["low"].clip(*bounds), rows["high"].clip(*bounds)
+            ax.vlines(x, *ends, color=LINES[name].color, lw=1.2 if few else 0.9)
     ax.xaxis.set_major_locator(FixedLocator(list(places.values())))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([f"{number:g}" for number in places], rotation=45 if len(places) > 6 else 0)
-    ax.set(xlabel="disambiguating rows", ylabel="test accuracy", ylim=(0, 1.03))
+    ax.set(xlabel="disambiguating rows")
     if few:
         ax.set_xlim(-0.5, len(places) - 0.5)
-    return ax
 
 
-def interval_note(*curves: pd.DataFrame) -> str:
+def interval_note(*curves: pd.DataFrame, cut: str = ", cut off at 0 and 1") -> str:
     """What the bars are, for a caption. curves: as in `accuracy_lines`, of all panels."""
     runs = pd.concat(curves)["n_runs"]
     seeds = " to ".join(str(number) for number in sorted({int(runs.min()), int(runs.max())}))
     if runs.max() < FEWEST:
         return f"Too few seeds ({seeds}) for intervals."
     beyond = f", from {FEWEST} seeds on" if runs.min() < FEWEST else ""
-    return f"Bars: 95% intervals over {seeds} seeds{beyond}, cut off at 0 and 1."
+    return f"Bars: 95% intervals over {seeds} seeds{beyond}{cut}."
 
 
 def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str] = MAIN, *, across: int = 3) -> Figure:
@@ -136,6 +146,33 @@ def variants(curves: pd.DataFrame) -> Figure:
         if i:
             ax.set_ylabel("")
     return legend_below(figure, axes)
+
+
+def advantages(gaps: pd.DataFrame, controls: Sequence[str] = ("scratch", "embed_only", "random")) -> Figure:
+    """By how much the subnetwork is ahead of each control at each number of rows, a panel for each induction.
+
+    Means over seeds of differences within seeds, with their intervals from `FEWEST` seeds on; 0 is dotted. gaps: from
+    `subtask_induction.gaps_by_samples`; where an induction was done at several depths, their mean is drawn.
+    """
+    curves = gaps.rename(columns={"control": "condition", "advantage": "mean"})
+    shown = [(about, _all_depths(rows)) for about, rows in curves.groupby(["subtask", "target"], sort=False)]
+    columns = min(len(shown), 4)
+    rows = math.ceil(len(shown) / columns)
+    size = (max(4.6, 1.95 * columns), 2.3 * rows + 0.6)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
+    for i, (ax, ((subtask, target), one)) in enumerate(zip(axes.flat, shown, strict=False)):
+        _lines(ax, one, controls, bounds=(-1, 1))
+        ax.axhline(0, color="0.45", ls=":", lw=0.9, zorder=0)
+        ax.set_title(with_formulas(f"{subtask} for {target}"))
+        ax.set_ylabel("" if i % columns else "subnetwork's advantage in test accuracy")
+    return legend_below(figure, axes)
+
+
+def _all_depths(curves: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the mean over depths, or of the only depth."""
+    return curves[curves["layers"].eq("all")] if curves["layers"].eq("all").any() else curves
 
 
 def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
@@ -192,22 +229,15 @@ def _bar(ax: Axes, x: float, seeds: pd.Series, color: str, label: str) -> None:
 
 def _curve(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
     ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, ms=3.6, lw=1.1, **_marker(line))
-    _intervals(ax, x, rows, line, 0.9)
 
 
 def _points(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
     ax.plot(x, rows["mean"], ls="none", color=line.color, label=line.label, ms=4, **_marker(line))
-    _intervals(ax, x, rows, line, 1.2)
 
 
 def _marker(line: Line) -> dict[str, object]:
     look = {"mfc": "white", "mew": 0.8} if line.style == OPEN else {"mec": "white", "mew": 0.4}
     return {"marker": MARKERS[line.style], "zorder": 3} | look
-
-
-def _intervals(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line, width: float) -> None:
-    if (rows["n_runs"] >= FEWEST).all():
-        ax.vlines(x, rows["low"].clip(0, 1), rows["high"].clip(0, 1), color=line.color, lw=width)
 
 
 def _between(ax: Axes, curves: pd.DataFrame, condition: str, control: str) -> None:

@@ -151,6 +151,7 @@ def findings(
     kept: dict[float, list],
     sizes: pd.DataFrame,
     lost: pd.DataFrame,
+    early: pd.DataFrame,
     *,
     paper: Mapping[str, float],
 ) -> pd.DataFrame:
@@ -158,10 +159,11 @@ def findings(
     finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
 
     domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
-    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; paper: of
-    `paper_cores.findings`.
+    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; early: of
+    `unit_pruning.checkpoint_heads`; paper: of `paper_cores.findings`.
     """
-    rows = pd.DataFrame([*_differently(domains), *_shared(kept), _alike(kept), *_grows(sizes), *_harms(lost)])
+    shared = [*_shared(kept), _alike(kept), *_there_early(early)]
+    rows = pd.DataFrame([*_differently(domains), *shared, *_grows(sizes), *_harms(lost)])
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
     return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
 
@@ -230,6 +232,19 @@ def _alike(kept: dict[float, list]) -> dict[str, Any]:
     about, interval = "Spearman's rho of heads' frequencies at the two sparsities", (found["low"], found["high"])
     return _row(2, about, found["rho"], key="rho", interval=interval, state=_beside_zero(interval),
                 n=found["n_lower"] + found["n_higher"])  # fmt: skip
+
+
+def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
+    """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
+    shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
+    early = early.dropna(subset=["core", "others"])
+    if early.empty:
+        return []
+    first = early[early["step"] == early["step"].min()]
+    difference, interval = first["core"] - first["others"], _interval(first["core"] - first["others"])
+    about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
+    return [_row(2, about, difference.mean(), key="early", interval=interval, state=_beside_zero(interval),
+                 n=len(first))]  # fmt: skip
 
 
 def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:

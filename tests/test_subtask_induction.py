@@ -178,6 +178,31 @@ def test_gaps_at_each_number_of_rows_are_means_over_seeds_of_paired_differences(
         assert row["subnetwork_mean"] - row["control_mean"] == pytest.approx(row["advantage"])
 
 
+@pytest.mark.usefixtures("paper_style")
+def test_advantages_are_drawn_over_each_control_with_their_intervals():
+    third = made_up().query("seed == 1").assign(seed=2, test_accuracy=lambda frame: frame["test_accuracy"] * 0.9)
+    three = pd.concat([made_up(), third])
+    deeper = three.assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
+    wide = pd.concat([three, deeper, three.assign(samples=lambda frame: frame["samples"] * 3)])  # six numbers of rows
+    other = three.assign(subtask="a^2", target="a^3+ab")
+    table = subtask_induction.gaps_by_samples(pd.concat([wide, other]))
+    figure = induction_figures.advantages(table)
+    main, further = figure.axes
+    assert [ax.get_title() for ax in (main, further)] == ["$ab$ for $a^2+ab$", "$a^2$ for $a^3+ab$"]
+    drawn = table[(table["subtask"] == "ab") & (table["layers"] == "all")].sort_values("samples")
+    assert list(main.lines[0].get_ydata()) == pytest.approx(list(drawn["advantage"])) and len(drawn) == 6
+    (bars,) = main.collections
+    assert [list(segment[:, 1]) for segment in bars.get_segments()] == [
+        pytest.approx([low, high]) for low, high in drawn[["low", "high"]].clip(-1, 1).values
+    ]
+    assert main.lines[-1].get_ydata() == [0, 0] and main.get_ylabel() == "subnetwork's advantage in test accuracy"
+    assert [label.get_text() for label in further.get_xticklabels()] == ["10", "100", "1000"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random subnetwork"]
+    assert_readable(figure)
+    few = induction_figures.advantages(subtask_induction.gaps_by_samples(made_up()))
+    assert not few.axes[0].collections  # two seeds
+
+
 def test_means_over_depths_keep_the_seeds_apart():
     deeper = made_up().assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
     table = subtask_induction.over_depths(pd.concat([made_up(), deeper]))

@@ -170,6 +170,15 @@ def test_drops_are_means_over_the_sets_out_of_domain():
     assert table.loc["as many others at once, mean", "networks"] == 1
 
 
+def early(core: list[float], others: list[float]) -> pd.DataFrame:
+    """Shares of heads that are kept, by seed; later all of the core's are, whatever they were at first."""
+    return pd.DataFrame(
+        {"step": step, "sparsity": 0.7, "seed": seed, "core": 1.0 if step > 2 else inside, "others": outside}
+        for step in (5, 2)
+        for seed, (inside, outside) in enumerate(zip(core, others, strict=True))
+    )
+
+
 def verdicts(**change) -> dict[str, str]:
     rng = np.random.default_rng(0)
     parts = {
@@ -184,6 +193,7 @@ def verdicts(**change) -> dict[str, str]:
             for step, size in ((1, 0.4), (3, 0.4 + grown / 2), (5, 0.4 + grown + 0.01 * seed))
         ),
         "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), (X, Y)),
+        "early": early([0.9, 1.0, 0.8], [0.3, 0.4, 0.3]),
     }  # fmt: skip
     table = unit_findings.findings(**parts | change, paper={"core": 9.0, "lost out of domain": 0.06})
     beside = table.dropna(subset="paper_value")
@@ -194,7 +204,19 @@ def verdicts(**change) -> dict[str, str]:
 
 def test_every_finding_holds_where_it_was_planted():
     found = verdicts()
-    assert len(found) == 15 and set(found.values()) == {"holds"}, found
+    assert len(found) == 16 and set(found.values()) == {"holds"}, found
+
+
+def test_a_core_that_comes_late_is_seen_at_the_first_checkpoint():
+    def told(*shares: list[float]) -> str:
+        (verdict,) = (one for name, one in verdicts(early=early(*shares)).items() if "kept at step 2," in name)
+        return verdict
+
+    assert told([0.9, 1.0, 0.8], [0.3, 0.4, 0.3]) == "holds"
+    assert told([0.1, 0.2, 0.1], [0.6, 0.7, 0.7]) == "does not hold"
+    assert told([0.5, 0.9, 0.1], [0.4, 0.3, 0.5]) == "cannot be told"
+    without = verdicts(early=early([math.nan] * 3, [0.4] * 3))  # no head is in all networks
+    assert not any("kept at step" in name for name in without) and len(without) == 15
 
 
 def test_findings_do_not_hold_where_the_opposite_was_planted():

@@ -181,7 +181,12 @@ def test_findings_can_be_had_of_any_study(lab):
     lost = unit_findings.drops(unit_pruning.ablations(lab, core), lab.study.inference.data.out_of_domain)
     domains = unit_pruning.by_domain(lab, pruned, ["target_sparsity", "seed"])
     table = unit_findings.findings(
-        domains, unit_pruning.kept_heads(lab), unit_pruning.sizes(lab), lost, paper=paper_cores.findings("bert_mnli")
+        domains,
+        unit_pruning.kept_heads(lab),
+        unit_pruning.sizes(lab),
+        lost,
+        unit_pruning.checkpoint_heads(lab, core),
+        paper=paper_cores.findings("bert_mnli"),
     )
     assert set(table["verdict"]) <= {"holds", "does not hold", "cannot be told"}
 
