@@ -237,10 +237,9 @@ def _alike(kept: dict[float, list]) -> dict[str, Any]:
 def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
     """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
     shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
-    early = early.dropna(subset=["core", "others"])
-    if early.empty:
+    first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
+    if first.empty:  # no head is in all networks, or every head
         return []
-    first = early[early["step"] == early["step"].min()]
     difference, interval = first["core"] - first["others"], _interval(first["core"] - first["others"])
     about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
     return [_row(2, about, difference.mean(), key="early", interval=interval, state=_beside_zero(interval),
