@@ -92,6 +92,9 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     assert f"hardly changes ({short(flat['our_value'])} {interval})" in paragraph
     both = lost["all heads of the core"], lost["L3.H1"], -lost["L2.H3"]
     assert "({}, and {} less {})".format(*map(short, both)) in paragraph
+    early = finding("share of the core's heads kept at step 400,")
+    interval = f"[{short(early['low'])}, {short(early['high'])}]"
+    assert f"(49% of other heads; +{short(early['our_value'])} {interval})" in paragraph
     gone = pd.read_csv(LAPTOP / "core_own_mlps.csv")
     low, high = (f"{row.mlps_pruned} of {row.mlps}" for row in gone.itertuples())
     assert f"{low} and {high}" in paragraph
