@@ -223,7 +223,7 @@ ENTRIES = (
     ),
     Entry(
         "04_random_controls", "weights of untrained networks", "randomly initialized (appendix I)",
-        "BERT-small drawn with transformers' deviation of .02 at width 512",
+        "transformers draws with a deviation of .02 whatever the width; BERT-small's is 512",
         "the same at the profile paper; .04 at width 128, which passes on as much (`control_deviation`)",
     ),
     Entry(
