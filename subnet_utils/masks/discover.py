@@ -77,8 +77,9 @@ def discover(
 
     items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
     autocast: context in which the suffix runs forward; limit_gb: of a table's outputs that are kept (`FrozenPrefix`);
-    watch: what to add to the history of the subnetwork that
-    thresholding gives after each epoch. The model's weights and buffers stay as they are, bit for bit.
+    watch: what to add to the history of the subnetwork that thresholding gives after each epoch. The model's weights
+    and buffers stay as they are, bit for bit.
+
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
     schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
     that is not finite.
