@@ -80,7 +80,7 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     losses.yaxis.set_minor_formatter("")
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
     look = {"handlelength": 1.2, "labelspacing": 0.2, "columnspacing": 1.0}
-    accuracies.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12), ncols=1 if len(names) <= 3 else 2, **look)
+    accuracies.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12), ncols=-(-len(names) // 3), **look)  # three rows fit below 75%
     for ax in axes:
         ax.set_xlim(*np.clip(ax.get_xlim(), (-np.inf, 1.5), (0.5, np.inf)))  # a single epoch has room, too
         ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
