@@ -5,6 +5,7 @@ looks of `figures`.
 """
 
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 
 import numpy as np
 import pandas as pd
@@ -80,7 +81,14 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     losses.yaxis.set_minor_formatter("")
     accuracies.set(xlabel="epoch", ylabel="validation accuracy", ylim=(0.15, 1.03))
     look = {"handlelength": 1.2, "labelspacing": 0.2, "columnspacing": 1.0}
-    accuracies.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12), ncols=-(-len(names) // 3), **look)  # three rows fit below 75%
+    look |= {"loc": "lower right", "bbox_to_anchor": (1.0, 0.12)}
+    if len(names) <= 6:
+        accuracies.legend(ncols=1 if len(names) <= 3 else 2, **look)
+    else:  # what they have in common once, above the rest
+        common = commonprefix(list(map(str, names)))
+        rest = [str(name).removeprefix(common) for name in names]
+        handles = accuracies.get_legend_handles_labels()[0]
+        accuracies.legend(handles, rest, title=common.strip() or None, ncols=4, **look)
     for ax in axes:
         ax.set_xlim(*np.clip(ax.get_xlim(), (-np.inf, 1.5), (0.5, np.inf)))  # a single epoch has room, too
         ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
