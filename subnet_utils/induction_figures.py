@@ -110,7 +110,7 @@ def _lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *, bounds:
 
 
 def interval_note(*curves: pd.DataFrame, cut: str = ", cut off at 0 and 1") -> str:
-    """What the bars are, for a caption. curves: as in `accuracy_lines`, of all panels."""
+    """What the bars are, for a caption. curves: as in `accuracy_lines`, of all panels; cut: where bars are cut off."""
     runs = pd.concat(curves)["n_runs"]
     seeds = " to ".join(str(number) for number in sorted({int(runs.min()), int(runs.max())}))
     if runs.max() < FEWEST:

@@ -281,6 +281,7 @@ def _side_by_side(table: pd.DataFrame, condition: str, control: str) -> pd.DataF
 
 
 def _advantage(wide: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
+    """Mean over seeds, each the mean of its rows, of the difference, with its 95% t interval."""
     difference = (wide[condition] - wide[control]).groupby("seed").mean()
     mean, low, high = interval(difference)
     return {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
