@@ -1,4 +1,4 @@
-"""What the README says of the results of notebooks 03 to 05 and 08 is in the tables that it links."""
+"""What the README and figures/README.md say of the results of notebooks 03 to 08 is in the tables that they link."""
 
 import io
 import re
@@ -15,15 +15,15 @@ LEARNED = "346"
 """Base models of inside-contact that learned their task."""
 
 
-def readme(beginning: str) -> str:
-    """The paragraph that begins so."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.search(rf"^{re.escape(beginning)}.*$", text, flags=re.MULTILINE)[0]
+def section(beginning: str) -> str:
+    """The section of the findings whose heading begins so."""
+    text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
+    return re.search(rf"^#+ {re.escape(beginning)}.*?(?=^#|\Z)", text, flags=re.MULTILINE | re.DOTALL)[0]
 
 
 @pytest.fixture(scope="module")
 def paragraph() -> str:
-    return readme("Do all subnetworks share a core?")
+    return section("A small BERT")
 
 
 def short(value: float, digits: int = 2) -> str:
@@ -82,7 +82,7 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     balanced = finding("accuracy lost balanced without one head: core less others")
     assert f"({short(balanced['our_value'])} more" in paragraph and f"p = {short(balanced['p'], 3)};" in paragraph
     within = finding("accuracy lost balanced without one head: core less others, by chance within layers")
-    assert f"within layers p = {short(within['p'], 3)})" in paragraph
+    assert f"within layers p = {short(within['p'], 3)};" in paragraph
     sizes = finding("out of domain: change of effective size")
     assert f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'])} with five seeds)" in paragraph
     onset = finding("out of domain: change of effective size", row=1)
@@ -103,7 +103,7 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
 
 
 def test_real_pairs_are_those_of_their_tables():
-    paragraph = readme("On real pairs, MiniLM")
+    paragraph = section("MiniLM on real pairs")
     spread = pd.read_csv(MINILM / "core_own_random.csv").set_index(["name", "target_sparsity"]).loc["in domain"]
     pruned, random = (spread[f"{kind}: mean"].map("{:.0%}".format).tolist() for kind in ("pruned", "random units"))
     assert f"({spread['full'].iloc[0]:.0%} in domain" in paragraph
@@ -117,7 +117,9 @@ def test_real_pairs_are_those_of_their_tables():
 
 def answer(question: str) -> tuple[str, str]:
     """The paper's answer and ours in the table of the README's results."""
-    return tuple(cell.strip() for cell in readme(f"| {question}").strip("| ").split(" | ")[1:])
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| {re.escape(question)}.*$", text, flags=re.MULTILINE)[0]
+    return tuple(cell.strip() for cell in row.strip("| ").split(" | ")[1:])
 
 
 def test_answers_at_a_glance_are_those_of_the_tables():
@@ -179,11 +181,11 @@ def test_answers_at_a_glance_are_those_of_the_tables():
 def test_verdicts_are_counted_as_the_tables_have_them():
     scratch, pretrained = (pd.read_csv(LAPTOP / f"{name}_values.csv") for name in ("figure_4", "pretrained"))
     agree = scratch[scratch["verdict"] == "agrees"]
-    text = readme("At laptop scale")
-    assert f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with it" in text
+    text = section("Subnetworks, and networks")
+    assert f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with the paper's" in text
     settled = agree.groupby("network")["decisive"].sum()
     counted = f"in {settled['subnetwork']} of subnetworks and in {settled['ablated']} of ablated networks"
-    assert f"in {settled.sum()} of them the interval is narrow enough to settle it, {counted}" in text
+    assert f"In {settled.sum()} of them the interval is narrow enough to settle it, {counted}" in text
     masks = pd.read_csv(LAPTOP / "subnetworks.csv")
     learned = (masks["task"] != "inside-contact") | masks["base_model"].isin(list(LEARNED))
     failed = masks[(masks["own_task_accuracy"] < 0.9) & learned]
@@ -200,12 +202,12 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     open_none = agree[~agree["decisive"] & (agree["paper"].abs() <= 0.05)]
     assert f"(Two of the other {(~agree['decisive']).sum()} are no effect in the paper" in text and len(open_none) == 2
     others = scratch[scratch["verdict"] == "differs"]
-    assert len(others) == 4 and "Four differ." in text
+    assert len(others) == 4 and "Four differ, all of them ablations:" in text and set(others["network"]) == {"ablated"}
     for row in (*open_none.itertuples(), *others.itertuples()):
         assert short(row.paper) in text and short(row.ours) in text
     agree = pretrained[pretrained["verdict"] == "agrees"]
     counted = f"{len(agree)} agree with the paper's by the same rule, {agree['decisive'].sum()} of them decisively"
-    text = readme("Does pretraining")
+    text = section("Pretraining")
     assert f"Of the {len(pretrained)} effects after pretraining {counted}" in text
     others = pretrained[pretrained["verdict"] == "differs"]
     assert f"the other {len(others)} are those of anaphora" in text and set(others["task"]) == {"anaphora"}
@@ -214,7 +216,7 @@ def test_verdicts_are_counted_as_the_tables_have_them():
 def test_effects_that_grow_by_pretraining_are_counted_as_the_table_has_them():
     table = pd.read_csv(LAPTOP / "by_start.csv")
     ours, paper = (larger(table, who)["larger"] for who in ("ours", "paper"))
-    text = readme("Does pretraining")
+    text = section("Pretraining")
     agreement, anaphora = (table["task"] == task for task in ("sv-agreement", "anaphora"))
     vision = table["family"] == "resnet50"
     assert f"In subject-verb agreement {ours[agreement].sum()} of {agreement.sum()} effects are larger" in text
@@ -243,7 +245,7 @@ def of_two_runs(first: str, second: str, name: str) -> pd.DataFrame:
 
 
 def test_two_runs_are_compared_as_their_tables_say():
-    text = readme("How far do these numbers carry?")
+    text = section("How far these")
     names = {"figure_4_values": "0f4a2fa", "random_values": "0f4a2fa", "pretrained_values": "8e20cf1"}
     scratch, untrained, pretrained = (of_two_runs(commit, "a0a4100", name) for name, commit in names.items())
     said = []
@@ -283,7 +285,7 @@ def test_the_controls_are_judged_as_their_table_says():
     table = pd.read_csv(LAPTOP / "table_12.csv")
     verdicts = pd.concat([table["coefficient_verdict"], table["chi2_verdict"]]).value_counts()
     judged, agreeing = verdicts["agrees"] + verdicts["differs"], verdicts["agrees"]
-    text = readme("Masks over untrained networks")
+    text = section("Masks over untrained")
     assert f"of the {judged} tests that can be judged, language and vision together, {agreeing} have" in text
     language = table[table["model"] == "bert_small"]
     assert (language[["coefficient_verdict", "chi2_verdict"]] == "agrees").all(axis=None) and len(language) == 4
@@ -306,7 +308,7 @@ def test_the_controls_are_judged_as_their_table_says():
 
 def test_means_in_place_of_zeros_cost_what_their_table_says():
     table = pd.read_csv(LAPTOP / "other_ablations_values.csv").query("ablation == 'mean'")
-    text = readme("The paper has no random subnetworks")
+    text = section("Random subnetworks")
     language = table[table["model"].str.startswith("bert")]["difference"]
     assert f"next to nothing is lost in language ({short(language.min())} to {short(language.max())})" in text
     vision = table[table["task"] == "number-contact"]["difference"].sort_values()
@@ -327,7 +329,7 @@ def test_permutation_tests_are_those_of_the_tables():
     tests, masks = (pd.read_csv(LAPTOP / f"permutation_tests{of}.csv") for of in ("", "_of_masks"))
     tests, masks = tests[tests["kind"] == "random"], masks[masks["kind"] == "random"]
     lowest = tests[tests["p"] <= 1 / 40 + 1e-9]
-    text = readme("The paper has no random subnetworks")
+    text = section("Random subnetworks")
     assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (p = .025" in text
     others = tests.drop(lowest.index).set_index(["task", "subroutine"])["p"]
     assert set(others.index) == {
@@ -342,7 +344,7 @@ def test_permutation_tests_are_those_of_the_tables():
         f"{corrected} after Holm, among these and the nine tests outside the masks" in text and every["complement"] == 9
     )
     learned = masks[(masks["task"] != "inside-contact") | masks["base_model"].isin(list(LEARNED))]
-    said = f"of the {len(learned)} masks of these base models by themselves {(learned['p'] <= 0.05).sum()} stand out"
+    said = f"Of the {len(learned)} masks of these base models by themselves {(learned['p'] <= 0.05).sum()} stand out"
     assert said in text
     language = learned[learned["model"].str.startswith("bert")]
     same = (language["null_mean"] == 0) & (language["null_sd"] == 0)
@@ -350,7 +352,7 @@ def test_permutation_tests_are_those_of_the_tables():
 
 
 def test_the_arithmetic_is_that_of_the_tables():
-    text = readme("Can a subnetwork teach another network?")
+    text = section("Arithmetic")
     accuracies = pd.read_csv(LAPTOP / "induction_accuracies.csv")
     main = accuracies[(accuracies["source"] == "a+ab") & (accuracies["target"] == "a^2+ab")]
     mean = main.groupby("condition")["mean"].mean().map(short)
@@ -372,7 +374,7 @@ def test_the_arithmetic_is_that_of_the_tables():
         for about in (("ab", "a^3+ab"), ("a^2", "a^2+ab"))
     )
     assert f"by {moved[0]} with 200 rows and by {moved[1].replace('-.00', '.00')} with 800" in text
-    assert f"no advantage that shows ({others[0]} and {others[1]})" in text
+    assert f"no advantage that shows ({others[0]} and {others[1]};" in text
     ablations = pd.read_csv(LAPTOP / "induction_ablations.csv").query("subtask == 'ab'")
     two, four = (ablations["whole_network"] - ablations["ablated"]) / ablations["whole_network"]
     assert f"costs {two:.0%} and {four:.0%} of the accuracy" in text
@@ -381,7 +383,7 @@ def test_the_arithmetic_is_that_of_the_tables():
 
 
 def test_the_shape_bias_is_that_of_the_tables():
-    text = readme("Can it teach a network to see shape?")
+    text = section("Shape and texture")
     table = pd.read_csv(LAPTOP / "shape_table_1.csv").query("model == 'resnet_4x16'")
     values = table.set_index(["network", "measure"])["ours"]
     bias = values.xs("shape_bias", level="measure").map(short)
@@ -400,3 +402,11 @@ def test_the_shape_bias_is_that_of_the_tables():
     assert f"(+{with_interval(ahead.loc['pooled', 'random'])})" in text
     assert f"(+{with_interval(ahead.loc['pooled', 'embed_only'])})" in text
     assert f"over training from scratch (+{with_interval(ahead.loc['shape_bias', 'scratch'])})" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "figures/README.md"])
+def test_what_a_page_links_is_there(page):
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    local = [link for link in links if not link.startswith("https://")]
+    assert len(local) > 10 and not [link for link in local if not (path.parent / link).exists()]
