@@ -182,7 +182,9 @@ def test_verdicts_are_counted_as_the_tables_have_them():
     scratch, pretrained = (pd.read_csv(LAPTOP / f"{name}_values.csv") for name in ("figure_4", "pretrained"))
     agree = scratch[scratch["verdict"] == "agrees"]
     text = section("Subnetworks, and networks")
-    assert f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with the paper's" in text
+    assert (
+        f"{len(agree)} of {len(scratch)} effects (the paper has 40 in Figures 4 and 6) agree with the paper's" in text
+    )
     settled = agree.groupby("network")["decisive"].sum()
     counted = f"in {settled['subnetwork']} of subnetworks and in {settled['ablated']} of ablated networks"
     assert f"In {settled.sum()} of them the interval is narrow enough to settle it, {counted}" in text
