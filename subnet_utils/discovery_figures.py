@@ -6,6 +6,7 @@ looks of `figures`.
 
 from collections.abc import Mapping, Sequence
 from os.path import commonprefix
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -54,6 +55,44 @@ def cell(ax: Axes, image: np.ndarray, *, framed: bool) -> None:
     ax.imshow(image.transpose(1, 2, 0))
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
+
+
+def phrase(ax: Axes, sentence: str, *, framed: bool) -> None:
+    """One sentence, a few words a line; a framed one breaks the rule."""
+    ax.text(0.5, 0.5, fill(sentence, 12), ha="center", va="center", fontsize=7, transform=ax.transAxes)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
+
+
+def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd: int = 3) -> Axes:
+    """What networks answer to one odd-one-out example: how probable they hold each item to be the odd one.
+
+    probabilities: a row for each network, a column for each of the four items; the largest of a row, its answer, is
+    bold, the item that is the odd one framed. accuracies: of the same networks on the whole set, written at the right.
+    """
+    shades = Normalize(0, 1)
+    ax.imshow(probabilities, cmap="Greys", norm=shades, aspect="auto")
+    for row, values in enumerate(probabilities.to_numpy()):
+        for item, value in enumerate(values):
+            weight = "bold" if item == values.argmax() else "normal"
+            color = "white" if shades(value) > 0.55 else "0.1"
+            ax.text(item, row, _two_digits(value), ha="center", va="center", color=color, weight=weight, fontsize=7.5)
+    ax.add_patch(Rectangle((odd - 0.5, -0.5), 1, len(probabilities), clip_on=False, zorder=3, **FRAMED))
+    ax.set(xticks=[], yticks=[])
+    ax.tick_params(length=0, which="both")
+    ax.set_yticks(range(len(probabilities)), probabilities.index)
+    ax.spines[:].set_visible(False)
+    right = ax.secondary_yaxis("right")
+    right.set_yticks(range(len(probabilities)), [_two_digits(value) for value in accuracies[probabilities.index]])
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    ax.text(1.02, 1.03, "accuracy", transform=ax.transAxes, fontsize=6.5)
+    return ax
+
+
+def _two_digits(value: float) -> str:
+    """.25, 1.00."""
+    return f"{value:.2f}".removeprefix("0") if value < 1 else "1.00"
 
 
 def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "run") -> Sequence[Axes]:

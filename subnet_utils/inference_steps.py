@@ -74,7 +74,7 @@ class PrunedUnits:
         own = settings.model_dump(include={"batch_size", "ablation", "mean_examples", "discretization"})
         own |= {"by_length": True} if settings.by_length else {}
         target = {"sparsity": self.sparsity, "seed": self.seed, "schedule": vars(schedule)}
-        return {"network": network_spec(lab), "step": self.step, "pruning": own, **target}
+        return checkpoint_spec(lab, self.step) | {"pruning": own, **target}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Units:
         """What its accuracies depend on."""
         own = settings_of(lab).pruning.model_dump(include={"ablation", "mean_examples"})
         left = {"heads": [list(head) for head in sorted(self.heads)], "mlps": sorted(self.mlps)}
-        return {"network": network_spec(lab), "step": self.step, "units": left, "pruning": own}
+        return checkpoint_spec(lab, self.step) | {"units": left, "pruning": own}
 
     @classmethod
     def of(cls, step: int, subnetwork: Subnetwork) -> "Units":
@@ -117,9 +117,20 @@ def fine_tune(lab: Lab) -> Artefact:
     return lab.store.make("pair_network", network_spec(lab), partial(_build_network, lab))
 
 
+def checkpoint_spec(lab: Lab, step: int) -> dict[str, Any]:
+    """What depends on a checkpoint depends on: the bits of its weights, too, which another machine may round anew.
+
+    Raises ValueError for a step without a checkpoint.
+    """
+    bits = fine_tune(lab).json("manifest").get(f"weights_{step}.safetensors")
+    if bits is None:
+        raise ValueError(f"no checkpoint at step {step}; add it to inference.finetuning.checkpoints")
+    return {"network": network_spec(lab), "step": step, "bits": bits}
+
+
 def teacher(lab: Lab, step: int) -> Artefact:
     """What pruning wants of a checkpoint: its log-probabilities of the training pairs, its units' mean activations."""
-    spec = {"network": network_spec(lab), "step": step, "mean_examples": settings_of(lab).pruning.mean_examples}
+    spec = checkpoint_spec(lab, step) | {"mean_examples": settings_of(lab).pruning.mean_examples}
     return lab.store.make("pair_teacher", spec, partial(_build_teacher, lab, step))
 
 
@@ -135,8 +146,7 @@ def judge_units(lab: Lab, kept: Units) -> Artefact:
 
 def attention_of(lab: Lab, step: int) -> Artefact:
     """Where every head looks (`patterns`), and maps of a few pairs."""
-    spec = {"network": network_spec(lab), "step": step}
-    return lab.store.make("attention", spec, partial(_build_attention, lab, step))
+    return lab.store.make("attention", checkpoint_spec(lab, step), partial(_build_attention, lab, step))
 
 
 def load_units(artefact: Artefact) -> Subnetwork:

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from subnet_utils import control_figures, discovery_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
+from subnet_utils.dissection import Dissection
 from subnet_utils.lab import LEARNED
 from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks import agreement, shapes
@@ -110,6 +112,33 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
         ax.set_visible(True)
     figure.set_layout_engine(layout)
     return discovery_figures.search_legend(figure, axes)
+
+
+def taken_apart(shown: Dissection) -> Figure:
+    """Figure 2 with a network of ours: what the whole and its parts answer to an example of each probe set, and their
+    accuracy on the whole set."""
+    parts, several = list(shown.accuracies.index), len(shown.items)
+    images = isinstance(next(iter(shown.items.values())), Tensor)
+    heights = (1.0 if images else 1.1, 0.24 * len(parts))
+    figure = plt.figure(figsize=(1.3 + 4.1 * several, sum(heights) + 0.7))
+    grid = figure.add_gridspec(2, 4 * several, height_ratios=heights)
+    for i, (subroutine, items) in enumerate(shown.items.items()):
+        above = [figure.add_subplot(grid[0, 4 * i + item]) for item in range(4)]
+        for item, ax in enumerate(above):
+            if images:
+                discovery_figures.cell(ax, items[item].numpy(), framed=item == 3)
+            else:
+                discovery_figures.phrase(ax, items[item], framed=item == 3)
+        below = figure.add_subplot(grid[1, 4 * i : 4 * i + 4])
+        own = shown.answers[shown.answers["subroutine"] == subroutine]
+        probabilities = own.pivot(index="part", columns="item", values="probability").loc[parts]
+        discovery_figures.answers(below, probabilities, shown.accuracies[f"Test {subroutine}"])
+        below.set_xlabel("probability of being the odd one")
+        above[1].set_title(f"Test {subroutine}", x=1.1)
+        if i:
+            below.tick_params(labelleft=False)
+    figure.suptitle(shown.title, fontsize=8.5)
+    return figure
 
 
 def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:

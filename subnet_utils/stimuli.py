@@ -66,19 +66,22 @@ def require_sentences(experiment: Experiment, task: str) -> None:
     """Raise ValueError, naming the key, if the grammar has not enough sentences for one of a language task's sets."""
     data = experiment.data
     for set_name, split in product(agreement.sets_of(task), SPLITS):
-        n = size_of(data, set_name, split)
         try:
-            if n:
-                agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
+            if size_of(data, set_name, split):
+                sentences(data, task, set_name, split)
         except ValueError as error:
             raise ValueError(f"{experiment.model}, data.{set_name.split('-')[0]}.{split}: {error}") from None
 
 
+def sentences(data: Data, task: str, set_name: str, split: str) -> agreement.AgreementSet:
+    """One split of a set of a language task, as sentences that can be read."""
+    n = size_of(data, set_name, split)
+    return agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
+
+
 @lru_cache(maxsize=64)
 def _sentences(data: Data, task: str, set_name: str, split: str, folder: str | None) -> OddOneOut:
-    n = size_of(data, set_name, split)
-    sample = agreement.generate(task, set_name, n, split=split, seed=data.seed, as_printed=data.as_printed)
-    return sample.encode(tokenization.tokenizer(folder))
+    return sentences(data, task, set_name, split).encode(tokenization.tokenizer(folder))
 
 
 def image_parts(data: Data, task: str, set_name: str, split: str) -> list[dict[str, Any]]:

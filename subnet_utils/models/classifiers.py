@@ -215,13 +215,15 @@ def _transformers(source: str, layers: int) -> tuple[dict[str, Tensor], float]:
     from transformers import ViTModel  # seconds to import, needed by few
 
     try:
-        found = ViTModel.from_pretrained(source, add_pooling_layer=False)
+        found, report = ViTModel.from_pretrained(source, add_pooling_layer=False, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise WeightsError(f"no ViT in {source}: {str(error).splitlines()[0]}; give a folder or hub name") from None
     if found.config.num_hidden_layers != layers:
         raise WeightsError(
             f"{source} has {found.config.num_hidden_layers} layers, the network {layers}; make them equal"
         )
+    if lacking := sorted(report["missing_keys"]):  # transformers draws them at random
+        raise WeightsError(f"{source} lacks {len(lacking)} weights, such as '{lacking[0]}'; fetch it again")
     renamed = {}
     for name, tensor in found.state_dict().items():
         kind = name.rpartition(".")[2]

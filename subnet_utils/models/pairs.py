@@ -126,11 +126,17 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            network = AutoModelForSequenceClassification.from_pretrained(
-                source, num_labels=classes, dtype=torch.float32, use_safetensors=True, local_files_only=_local(source)
-            )
+            network, report = AutoModelForSequenceClassification.from_pretrained(
+                source, num_labels=classes, dtype=torch.float32, use_safetensors=True, local_files_only=_local(source),
+                output_loading_info=True,
+            )  # fmt: skip
         except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
             raise PretrainedError(_unloadable(source, "weights", error)) from None
+    body = network.base_model_prefix + "."
+    lacking = [name for name in sorted(report["missing_keys"]) if name.startswith(body) and ".pooler." not in name]
+    if lacking:  # transformers draws them at random, as it does the new classifier
+        needed = "fetch its model.safetensors again"
+        raise PretrainedError(f"'{source}' lacks {len(lacking)} weights, such as '{lacking[0]}'; {needed}")
     network.config.use_cache = False
     if network.config.pad_token_id is None:  # GPT-2 has none: its tokenizer's end of text serves
         network.config.pad_token_id = network.config.eos_token_id
@@ -143,6 +149,8 @@ def published_tokenizer(source: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=_local(source))
     except Exception as error:  # as above
         raise PretrainedError(_unloadable(source, "tokenizer", error)) from None
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # what transformers makes up without a file
+        raise PretrainedError(f"the tokenizer of '{source}' has no words; put its tokenizer.json beside the weights")
     if not tokenizer.is_fast:
         raise PretrainedError(f"the tokenizer of '{source}' has no tokenizer.json; give a folder that has one")
     if tokenizer.pad_token is None:

@@ -39,6 +39,9 @@ class WordPiece:
         if missing or own["[PAD]"] != 0:
             wrong = f"lacks {', '.join(missing)}" if missing else f"has [PAD] = {own['[PAD]']}, not 0"
             raise ValueError(f"the vocabulary of '{folder}' {wrong}; use the one of a BERT checkpoint")
+        if own.keys() <= {*SPECIAL_TOKENS, "[MASK]"}:  # what transformers makes up where it finds no file
+            remedy = "put vocab.txt or tokenizer.json beside the weights"
+            raise ValueError(f"the vocabulary of '{folder}' has no words; {remedy}")
         self.size = len(own)
 
     def encode(self, sentences: Sequence[str]) -> Tensor:

@@ -1,0 +1,227 @@
+"""A network taken apart: what it and its parts answer to single examples, and how often they are right.
+
+The experimental design of *Break It Down* (Lepori, Serre and Pavlick 2023, Figure 2) on one base model. Its parts are
+the subnetwork of each subroutine and the network without it; any other `Subnetwork` of the base can be put beside them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils import stimuli
+from subnet_utils.break_it_down import about_mask, identity, used_masks
+from subnet_utils.evaluation import score_model
+from subnet_utils.lab import LEARNED, Lab, Network, data_of, load_base, make_all, train_base
+from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import StagedModel
+from subnet_utils.models.frozen import full_precision
+from subnet_utils.steps import Mask, load_subnetwork
+from subnet_utils.store import Artefact, save_table
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, similarity_logits, subroutines_of
+
+WHOLE = "whole network"
+DRAWS = 3
+"""Random subnetworks of the size of each subroutine's."""
+TOGETHER, SHARED, NEITHER = "both together", "what both share", "without either"
+PARTS = (
+    WHOLE,
+    "A alone",
+    "B alone",
+    TOGETHER,
+    SHARED,
+    "random like A",
+    "random like B",
+    "without A",
+    "without B",
+    NEITHER,
+)
+"""What `assembled` looks at, A and B being the task's subroutines."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The first mask of each subroutine of a base model, by which it is taken apart."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def base(self) -> Network:
+        """The base model."""
+        return self.masks[0].base
+
+    def spec(self, lab: Lab) -> dict[str, Any]:
+        """What the accuracies of the parts depend on."""
+        return {"masks": [mask.spec(lab) for mask in self.masks], "draws": DRAWS}
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """One base model and its parts before one example of each probe set.
+
+    items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the odd one last; answers: one row
+    for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and probability, the network's that
+    this item is the odd one; accuracies: those of `accuracies`.
+    """
+
+    network: Network
+    items: Mapping[str, list[str] | Tensor]
+    answers: pd.DataFrame
+    accuracies: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        """Model, task and base model."""
+        about = identity(self.network)
+        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
+        return " ".join(filter(None, names))
+
+
+def cuts(lab: Lab) -> list[Cut]:
+    """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
+
+    Without base models for which that leaves less than two.
+    """
+    found: dict[Network, dict[str, Mask]] = {}
+    for mask in used_masks(lab):
+        found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
+    return [Cut(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+
+
+def examined(lab: Lab) -> list[Cut]:
+    """One base model of each modality: the first that has learned its task, or else the first."""
+    chosen: dict[str, Cut] = {}
+    for cut in sorted(cuts(lab), key=lambda cut: not _has_learned(lab, cut.base)):
+        chosen.setdefault(cut.base.experiment.modality, cut)
+    return list(chosen.values())
+
+
+def subnetworks(lab: Lab, cut: Cut) -> dict[str, Subnetwork]:
+    """The subnetwork of each subroutine."""
+    return {mask.subroutine: load_subnetwork(lab, mask) for mask in cut.masks}
+
+
+def parts(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
+    """What the paper looks at: each subroutine's subnetwork alone, and the network without it (the ablated model)."""
+    made = {}
+    for name, subnetwork in found.items():
+        made |= {f"{name} alone": subnetwork, f"without {name}": ~subnetwork}
+    return made
+
+
+def combined(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
+    """What the algebra of two subnetworks makes: their union, what they share, and the network without either.
+
+    Nothing if there are not two, or if they mask different weights because they start at different stages.
+    """
+    if len(found) != 2 or len({tuple(sorted(one.masks)) for one in found.values()}) > 1:
+        return {}
+    first, second = found.values()
+    both = first | second
+    return {TOGETHER: both, SHARED: first & second, NEITHER: ~both}
+
+
+def accuracies(lab: Lab, network: Network, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
+    """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
+    share of masked weights that each part keeps. One row a part, the whole network first.
+
+    Raises WrongNetwork for a subnetwork of another network.
+    """
+    sets = {f"Test {name}": f"probe-{name}" for name in subroutines_of(network.task)} | {"whole task": "base"}
+    data = {column: data_of(lab, network, name, "test") for column, name in sets.items()}
+    rows = {
+        part: {column: score_model(model, own).accuracy for column, own in data.items()}
+        | {"weights kept": shown[part].density if part in shown else 1.0}
+        for part, model in _models(lab, network, shown)
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
+
+
+def assembled(lab: Lab) -> pd.DataFrame:
+    """How well parts of every base model solve its whole task and the probe set of each subroutine: a row each.
+
+    Columns: what identifies the base model, base_accuracy, part (of `PARTS`), test accuracies whole_task, test_a and
+    test_b, density (of the masked weights that are left), and key. Those of random subnetworks are means over `DRAWS`.
+    """
+    wanted = cuts(lab)
+    made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda cut: cut.base)
+    tables = []
+    for cut, artefact in zip(wanted, made, strict=True):
+        about = about_mask(lab, cut.masks[0], artefact)
+        own = {name: about[name] for name in ("subroutine", "mask_seed", "start")}
+        tables.append(artefact.table("parts").assign(**{name: about[name] for name in about.keys() - own.keys()}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def take_apart(lab: Lab, cut: Cut) -> Artefact:
+    """Test accuracies of a base model's parts: table `parts`."""
+    return lab.store.make("dissection", cut.spec(lab), partial(_build_parts, lab, cut))
+
+
+def _build_parts(lab: Lab, cut: Cut, folder: Path) -> None:
+    found = subnetworks(lab, cut)
+    generic = dict(zip("AB", found.values(), strict=True))
+    shown = parts(generic) | combined(generic)
+    drawn = {
+        (f"random like {name}", draw): random_like(own, seed=draw)
+        for name, own in generic.items()
+        for draw in range(DRAWS)
+    }
+    table = accuracies(lab, cut.base, shown | drawn)
+    table.columns = ["test_a", "test_b", "whole_task", "density"]
+    names = [part if isinstance(part, str) else part[0] for part in table.index]
+    means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
+    save_table(folder / "parts.parquet", means)
+
+
+def dissect(lab: Lab, network: Network, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+    """What a base model and parts of it answer to one test example of each subroutine's probe set.
+
+    example: its number in the set. Raises IndexError, with the size of the set, for one that is not there, and
+    WrongNetwork for a subnetwork of another network.
+    """
+    items, chosen, rows = {}, {}, []
+    for subroutine in subroutines_of(network.task):
+        data = data_of(lab, network, f"probe-{subroutine}", "test")
+        if not 0 <= example < len(data):
+            raise IndexError(f"Test {subroutine} has no example {example}; give a number from 0 to {len(data) - 1}")
+        chosen[subroutine] = data.items[data.examples[example]]
+        items[subroutine] = _readable(network, subroutine, example, chosen[subroutine])
+    for part, model in _models(lab, network, shown):
+        for subroutine, four in chosen.items():
+            found = _probabilities(model, four.to(lab.device))
+            rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
+    return Dissection(network, items, pd.DataFrame(rows), accuracies(lab, network, shown))
+
+
+def _has_learned(lab: Lab, network: Network) -> bool:
+    return train_base(lab, network).json("result")["test_accuracy"] >= LEARNED
+
+
+def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iterator[tuple[str, StagedModel]]:
+    """The base model and its parts, one after the other."""
+    base = load_base(lab, network)
+    yield WHOLE, base
+    for part, subnetwork in shown.items():
+        yield part, subnetwork.apply(base)
+
+
+@torch.no_grad()
+def _probabilities(model: StagedModel, four: Tensor) -> list[float]:
+    with full_precision(four.device):
+        logits = similarity_logits(model(four).float()[None])
+    return logits.softmax(dim=-1)[0].tolist()
+
+
+def _readable(network: Network, subroutine: str, example: int, four: Tensor) -> Any:
+    """The items as a reader sees them: sentences in place of their tokens."""
+    if network.task not in LANGUAGE_TASKS:
+        return four
+    sample = stimuli.sentences(network.experiment.data, network.task, f"probe-{subroutine}", "test")
+    return [sample.sentences[row] for row in sample.examples[example].tolist()]
