@@ -56,7 +56,8 @@ def histories(lab: Lab) -> pd.DataFrame:
 def search_vit(lab: Lab) -> pd.DataFrame:
     """The sweep of appendix D (Table 4): validation accuracy for layers x batch size x learning rate x task.
 
-    Empty if the study has no such sweep.
+    A setting whose training diverged has a row that says so under `fault`, and no accuracy. Empty if the study has no
+    such sweep.
     """
     sweep = lab.study.vit_search
     if sweep is None:
@@ -66,7 +67,7 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     points = _sweep_points(sweep)
     made = make_all(lab, "base", train_base, swept(lab.study), "ViT search")
     results = [{**artefact.json("result"), "key": artefact.key} for artefact in made]
-    rows = [point | {name: result[name] for name in ("validation_accuracy", "epochs", "key")}
+    rows = [point | {name: result.get(name) for name in ("validation_accuracy", "epochs", "key", "fault")}
             for point, result in zip(points, results, strict=True)]  # fmt: skip
     return pd.DataFrame(rows).assign(model=sweep.model)
 

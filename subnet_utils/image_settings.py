@@ -9,6 +9,7 @@ from subnet_utils.masks.conditions import CONDITIONS, IMAGE_CONDITIONS
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     Distinct,
+    Place,
     PositiveFloat,
     PositiveInt,
     Section,
@@ -29,7 +30,7 @@ class ResNetClassifier(Section):
     width: PositiveInt = 64
     norm: Literal["batch", "group"] = "batch"
     small_stem: bool = False
-    pretrained: str | None = None
+    pretrained: Place | None = None
     """File of torchvision's weights, or 'torchvision' to fetch them."""
 
     @model_validator(mode="after")
@@ -53,7 +54,7 @@ class ViTClassifier(Section):
     heads: PositiveInt = 12
     mlp_width: PositiveInt = 3072
     patch: PositiveInt = 16
-    pretrained: str | None = None
+    pretrained: Place | None = None
     """Folder (or hub name) from which transformers loads a ViT."""
 
     _widths = model_validator(mode="after")(heads_divide_width)

@@ -84,10 +84,18 @@ class Induced:
     base: ImageBase
     condition: str
 
+    @property
+    def inherits_nothing(self) -> bool:
+        """Whether all of it is drawn anew, so that base network and mask do not matter."""
+        about = CONDITIONS.get(self.condition)
+        return about is not None and about.inherits == "nothing" and not about.carried
+
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What its votes depend on, the inherited subnetwork among it."""
         training = self.base.model.linear if self.condition == "linear" else self.base.model.transfer
         spec = {"condition": self.condition, "training": training.model_dump(), "base": self.base.spec(lab)}
+        if self.inherits_nothing:
+            return spec
         if self.condition in CONDITIONS:
             try:
                 mask = chosen_shape_mask(lab, self.base)
@@ -207,7 +215,9 @@ def _build_induced(lab: Lab, induced: Induced, folder: Path) -> None:
     fresh, donor = _new(lab, base, about="target"), load_image_base(lab, base)
     training, more = base.model.transfer, ()
     try:
-        if condition == "linear":
+        if induced.inherits_nothing:
+            start = untransferred(fresh)
+        elif condition == "linear":
             start, training = _only_classifier(donor, fresh), base.model.linear
         elif condition == "mixture":
             start, more = untransferred(donor), ("pooled_mask",)

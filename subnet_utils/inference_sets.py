@@ -94,7 +94,7 @@ def encoder_of(lab: Lab) -> Callable[[Pairs], Encoded]:
     """What writes pairs as the study's network takes them."""
     architecture = settings_of(lab).architecture
     if architecture.family == "published":
-        tokenizer = published_tokenizer(weights_folder(architecture.weights))
+        tokenizer = published_tokenizer(architecture.weights)
         encode = partial(encode_published, tokenizer=tokenizer, max_length=architecture.max_length)
     else:
         encode = partial(encode_words, words=inference.words(), types=architecture.family == "bert")
@@ -109,7 +109,7 @@ def word_numbers(lab: Lab) -> torch.Tensor | None:
     architecture = settings_of(lab).architecture
     if architecture.family != "published":
         return None
-    tokenizer = published_tokenizer(weights_folder(architecture.weights))
+    tokenizer = published_tokenizer(architecture.weights)
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return torch.from_numpy(pd.factorize(pd.Series(tokens).str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
@@ -131,15 +131,9 @@ def data_spec(lab: Lab) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def published_digest(weights: str) -> str:
     """Of published weights and of their tokenizer. Raises PretrainedError if they cannot be had."""
-    words = published_tokenizer(weights_folder(weights)).backend_tokenizer.to_str()
-    body = body_of(published_network(weights_folder(weights), classes=2, seed=0))
+    words = published_tokenizer(weights).backend_tokenizer.to_str()
+    body = body_of(published_network(weights, classes=2, seed=0))
     return f"{fingerprint(body)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-
-
-def weights_folder(weights: str) -> str:
-    """A folder in the checkout, or the name as it is."""
-    own = ROOT / Path(weights).expanduser()
-    return str(own) if own.is_dir() else weights
 
 
 def _text_sets(lab: Lab) -> tuple[Pairs, dict[str, Pairs]]:
@@ -148,6 +142,17 @@ def _text_sets(lab: Lab) -> tuple[Pairs, dict[str, Pairs]]:
     return _generated(settings.data) if settings.generated else _read(settings.data)
 
 
+def require_generated(lab: Lab) -> None:
+    """Raise ValueError, naming the key, if the schemes do not make as many pairs as the study generates."""
+    if settings_of(lab).generated is None:
+        return
+    try:
+        _generated(settings_of(lab).generated)
+    except ValueError as error:
+        raise ValueError(f"inference.generated: {error}") from None
+
+
+@lru_cache(maxsize=2)
 def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
     splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
     known = text_pairs(splits["train"])

@@ -9,6 +9,7 @@ from subnet_utils.names import nearest
 from subnet_utils.paper_cores import Network
 from subnet_utils.settings import (
     Distinct,
+    Place,
     PositiveFloat,
     PositiveInt,
     Section,
@@ -45,7 +46,7 @@ class PublishedTransformer(Section):
     """Published weights and their tokenizer, with a new classifier on top."""
 
     family: Literal["published"]
-    weights: str = "google-bert/bert-base-cased"
+    weights: Place = "google-bert/bert-base-cased"
     """A folder with config.json, model.safetensors and tokenizer.json, or a name on the model hub."""
     max_length: PositiveInt = 128
     """Tokens of a pair; longer ones are cut."""

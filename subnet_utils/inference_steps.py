@@ -23,7 +23,6 @@ from subnet_utils.inference_sets import (
     pair_sets,
     published_digest,
     settings_of,
-    weights_folder,
     word_numbers,
 )
 from subnet_utils.lab import CHECKPOINT, Lab, precision_of
@@ -178,7 +177,7 @@ def _fresh(lab: Lab) -> nn.Module:
     seed = generator_for("pair network", settings.finetuning.seed).initial_seed() % 2**31
     classes = len(settings.data.classes)
     if settings.architecture.family == "published":
-        folder = weights_folder(settings.architecture.weights)
+        folder = settings.architecture.weights
         return published_network(folder, classes=classes, seed=seed).to(lab.device)
     network = own_of(lab, "classifier", seed)
     if settings.pretraining is not None:
@@ -304,7 +303,7 @@ def _tokens(lab: Lab, kind: str) -> list[str]:
     data, architecture = pair_sets(lab), settings_of(lab).architecture
     ids = data.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist()
     if architecture.family == "published":
-        return published_tokenizer(weights_folder(architecture.weights)).convert_ids_to_tokens(ids)
+        return published_tokenizer(architecture.weights).convert_ids_to_tokens(ids)
     return [(*SPECIAL, *inference.words())[number] for number in ids]
 
 

@@ -224,7 +224,13 @@ def load_base(lab: Lab, network: Network) -> StagedModel:
 
 
 def _build_base(lab: Lab, network: Network, folder: Path) -> None:
-    model, more = MAKERS[network.condition](lab, network, folder)
+    try:
+        model, more = MAKERS[network.condition](lab, network, folder)
+    except TrainingDiverged as error:
+        if not isinstance(network.experiment, BaseSearch):
+            raise
+        save_json(folder / "result.json", {"fault": str(error)})  # a sweep goes as far as where training fails
+        return
     save_tensors(folder / "weights.safetensors", model.state_dict())
     scores = {split: score_model(model, data_of(lab, network, "base", split)) for split in ("validation", "test")}
     result = {f"{split}_{name}": value for split, score in scores.items() for name, value in asdict(score).items()}
@@ -358,7 +364,7 @@ def best_pruning(found: Sequence[Mapping[str, Any]], *, learned: float = LEARNED
     """
     usable = [i for i, one in enumerate(found) if "fault" not in one]
     if not usable:
-        raise TrainingDiverged(f"no pruning came to its end: {found[0]['fault']}")
+        raise TrainingDiverged(f"no mask came to its end: {found[0]['fault']}")
     able = [i for i in usable if found[i]["validation_accuracy"] >= learned]
     if able:
         return min(able, key=lambda i: found[i]["active"])

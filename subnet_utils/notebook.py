@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from subnet_utils.lab import Lab
     from subnet_utils.report import Book
 
-ABOUT_EXPERIMENTS = ("01", "02", "03", "04", "05", "06", "11")
-"""First digits of the notebooks about a study's `experiments`."""
+ABOUT_EXPERIMENTS = ("01", "02", "03", "04", "05", "06")
+"""First digits of the notebooks about a study's `experiments`; a profile without them can have all others."""
 
 
 def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Book]":
@@ -43,7 +43,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
     jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
     print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
-    return lab, Book(lab.study.name, notebook)
+    return lab, Book(lab.study.name, notebook, device=lab.device)
 
 
 def _require_data(lab: "Lab", number: str) -> None:
@@ -63,11 +63,12 @@ def _require_data(lab: "Lab", number: str) -> None:
         for model in lab.study.images.models:
             ImageBase(model, seed=0).spec(lab)
     if number == "08" and lab.study.inference is not None:
-        from subnet_utils.inference_sets import data_spec
+        from subnet_utils.inference_sets import data_spec, require_generated
         from subnet_utils.inference_steps import network_spec
 
         data_spec(lab)
         network_spec(lab)
+        require_generated(lab)
 
 
 def _unknown(parameters: Iterable[str]) -> str | None:

@@ -41,8 +41,9 @@ def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Table 4: best validation accuracy of each vision transformer, beside the paper's same setting and its best one.
 
-    A setting agrees if it misses 90% in both or in neither. Only the profile `paper` has the paper's networks and
-    images; elsewhere the two are not comparable. Without a sweep of ours, the paper's settings alone.
+    A setting agrees if it misses 90% in both or in neither; one whose training diverged has no accuracy, and misses it.
+    Only the profile `paper` has the paper's networks and images; elsewhere the two are not comparable. Without a sweep
+    of ours, the paper's settings alone.
     """
     keys = ["task", "layers", "batch_size", "learning_rate"]
     printed = reference.load("break_it_down_table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
@@ -52,8 +53,9 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
     table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
     table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
-    same = table["paper"].lt(BASE_THRESHOLD) == table["ours"].lt(BASE_THRESHOLD)
-    table["verdict"] = same.map({True: AGREES, False: DIFFERS}) if profile == "paper" else NOT_COMPARABLE
+    same = table["paper"].lt(BASE_THRESHOLD) == table["ours"].fillna(0.0).lt(BASE_THRESHOLD)
+    verdicts = same.map({True: AGREES, False: DIFFERS}).where(table["paper"].notna(), NOT_COMPARABLE)
+    table["verdict"] = verdicts if profile == "paper" else NOT_COMPARABLE
     return table
 
 

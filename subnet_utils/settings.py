@@ -4,6 +4,7 @@ Frozen, strictly typed, without unknown keys. Names follow the paper's symbols w
 descriptions. `study` puts them together.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -65,6 +66,21 @@ def heads_divide_width(architecture: T) -> T:
     return architecture
 
 
+ROOT = Path(__file__).resolve().parent.parent
+"""The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
+
+
+def _in_checkout(place: str) -> str:
+    """Where something lies in the checkout, or its place or name as it is."""
+    own = ROOT / Path(place).expanduser()
+    return str(own) if own.exists() else place
+
+
+Place = Annotated[str, AfterValidator(_in_checkout)]
+"""A file or folder, or a name on the model hub. Relative paths start at the checkout: notebooks run in folders of their
+own."""
+
+
 class Bert(Section):
     """A BERT encoder; the paper's BERT-small is 4 layers, width 512, 8 heads, MLP width 2048."""
 
@@ -73,7 +89,7 @@ class Bert(Section):
     width: PositiveInt = 512
     heads: PositiveInt = 8
     mlp_width: PositiveInt = 2048
-    pretrained: str | None = None
+    pretrained: Place | None = None
     """Folder (or hub name) to take weights and tokenizer from."""
     deviation: PositiveFloat | None = None
     """Of the weights as they are drawn; None: transformers' .02, whatever the width. What a layer passes on grows with

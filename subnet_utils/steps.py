@@ -93,9 +93,14 @@ def find_half(lab: Lab, mask: Mask) -> Artefact:
 def find_masks_at_once(lab: Lab, masks: Sequence[Mask]) -> list[Artefact]:
     """Several masks of one base, start and learning rate, trained at once; each is an artefact as from `find_mask`.
 
-    What was trained together is an artefact too, so that filing the masks one by one can be interrupted.
+    What was trained together is an artefact too, so that filing the masks one by one can be interrupted. Of a group
+    that was not begun as such only those masks are trained that are missing: a study that asks for more seeds finds the
+    others.
     """
-    if len(masks) > 1 and any(lab.store.find("mask", mask.spec(lab)) is None for mask in masks):
+    missing = [mask for mask in masks if lab.store.find("mask", mask.spec(lab)) is None]
+    if missing and len(missing) < len(masks) and not lab.store.is_begun("masks", _group_spec(lab, masks)):
+        find_masks_at_once(lab, missing)
+    elif len(masks) > 1 and missing:
         together = lab.store.make("masks", _group_spec(lab, masks), partial(_build_masks, lab, masks))
         for i, mask in enumerate(masks):
             lab.store.make("mask", mask.spec(lab), partial(_file_mask, lab, mask, together, f"{i:02d}"))

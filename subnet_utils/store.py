@@ -155,12 +155,19 @@ class Store:
         _note_use(artefact)
         return artefact
 
+    def is_begun(self, kind: str, spec: Mapping[str, Any]) -> bool:
+        """Whether there is something of an artefact: all of it, or what an interrupted call has left."""
+        return self.find(kind, spec) is not None or self._partial(self._artefact(kind, spec)).is_dir()
+
+    def _partial(self, artefact: Artefact) -> Path:
+        return self.root / "partial" / f"{artefact.kind}-{artefact.key}"
+
     def _artefact(self, kind: str, spec: Mapping[str, Any]) -> Artefact:
         key = key_of(kind, spec)
         return Artefact(kind, key, self.root / kind / key)
 
     def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
-        folder = self.root / "partial" / f"{artefact.kind}-{artefact.key}"
+        folder = self._partial(artefact)
         folder.mkdir(parents=True, exist_ok=True)
         with _begun() as work, _counted(+1):
             build(folder)
@@ -266,9 +273,12 @@ def provenance(**more: Any) -> dict[str, Any]:
 
 
 def checkout_state(root: Path) -> dict[str, Any] | None:
-    """Commit of a checkout and whether anything but figures/, which runs replace, differs from it; None outside git."""
-    commit = _git_says(root, "rev-parse", "--verify", "HEAD")
-    if commit is None:
+    """Commit of a checkout and whether anything but figures/, which runs replace, differs from it; None outside git.
+
+    Nor has a folder without a repository of its own the state of one that it happens to lie in.
+    """
+    commit, top = _git_says(root, "rev-parse", "--verify", "HEAD"), _git_says(root, "rev-parse", "--show-toplevel")
+    if commit is None or top is None or Path(top).resolve() != root.resolve():  # unpacked inside another repository
         return None
     return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", ":(exclude)figures"))}
 

@@ -21,6 +21,7 @@ from subnet_utils.image_settings import Images
 from subnet_utils.inference_settings import Inference
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
+    ROOT,
     Arithmetic,
     BaseTraining,
     Bert,
@@ -40,9 +41,6 @@ from subnet_utils.settings import (
     ViT,
 )
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
-
-ROOT = Path(__file__).resolve().parent.parent
-"""The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
 
 
 class StudyError(ValueError):
@@ -149,9 +147,11 @@ def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
         return
     method, family = experiment.pretraining.method, experiment.architecture.family
     needed = {"simclr": "resnet", "masked_language_model": "bert"}[method]
-    validation = experiment.data.base.validation
-    if method == "simclr" and experiment.pretraining.batch_size > 2 * validation * len(experiment.pretraining.tasks):
-        what = f"{experiment.pretraining.batch_size} images are more than {validation} validation examples a task give"
+    sizes = experiment.data.base
+    name = "train" if sizes.train < sizes.validation else "validation"
+    fewest = getattr(sizes, name)
+    if method == "simclr" and experiment.pretraining.batch_size > 2 * fewest * len(experiment.pretraining.tasks):
+        what = f"{experiment.pretraining.batch_size} images are more than {fewest} {name} examples a task give"
         raise fault("pretraining.batch_size", f"{what}; lower it")
     if family != needed:
         raise fault(
@@ -161,15 +161,16 @@ def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
         raise fault("pretraining", "architecture.pretrained gives weights already; remove one of the two")
 
 
-def _refuse_unselected(experiment: Experiment) -> None:
+def _refuse_unselected(experiment: Experiment, condition: str = "trained") -> None:
     """The authors' selected hyperparameters must exist for every task and base, and start at stages that exist."""
     table = reference.load("break_it_down_selected_masks")
-    table = table[(table["condition"] == "trained") & (table["model"] == experiment.paper_model)]
+    table = table[(table["condition"] == condition) & (table["model"] == experiment.paper_model)]
     for task in experiment.tasks:
         chosen = table[(table["task"] + "-" + table["number"]).str.rstrip("-") == task]
         missing = sorted(set(experiment.base.seeds) - set(chosen["base"] - 1))
         if missing:
-            raise fault("masks.search", f"the authors selected nothing for {task}, base seed {missing[0]}; use grid")
+            of = f"{'' if condition == 'trained' else condition + ' '}{task}, base seed {missing[0]}"
+            raise fault("masks.search", f"the authors selected nothing for {of}; use grid")
         unknown = sorted(set(chosen["mask_start"]) - set(experiment.architecture.stages))
         if unknown:
             raise fault("masks.search", f"the authors start at '{unknown[0]}', which this network lacks; use grid")
@@ -249,6 +250,9 @@ class Study(Section):
                 raise fault("pruning.models", f"no experiment '{model}'; {nearest(model, models)}")
         if not self.to_prune():
             raise fault("pruning", "no experiment has these models, tasks and seeds together; change one of them")
+        for experiment in self.to_prune():
+            if experiment.masks.search == "selected":
+                _refuse_unselected(experiment, "pruned")
         return self
 
     @classmethod
@@ -279,6 +283,16 @@ class Study(Section):
     def pairs(self) -> list[tuple[Experiment, str]]:
         """Every (experiment, task) of the study, in order."""
         return [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
+
+    @property
+    def names_files(self) -> bool:
+        """Whether the study starts from data or published weights that have to be there."""
+        own = [getattr(experiment.architecture, "pretrained", None) for experiment in self.pretrained]
+        if self.images is not None:
+            own += [self.images.folders, *(model.architecture.pretrained for model in self.images.models)]
+        if self.inference is not None:
+            own += [self.inference.files, getattr(self.inference.architecture, "weights", None)]
+        return any(own)
 
     def to_prune(self) -> tuple[Experiment, ...]:
         """The experiments cut down to the base models that are pruned; none if the study prunes nothing."""
@@ -347,13 +361,19 @@ def _locate(source: str | Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Check profiles: `python -m subnet_utils.study tiny`. One line per fault on stderr and exit status 2."""
+    """Check profiles: `python -m subnet_utils.study tiny`, and that the data and published weights that they name are
+    there. One line per fault on stderr and exit status 2.
+    """
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.study", description="Check profiles.")
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     try:
         for name in parser.parse_args(arguments).profile:
-            Study.load(name)
-    except StudyError as error:
+            study = Study.load(name)
+            if study.names_files:
+                from subnet_utils.cost.sections import require_files  # seconds to import, needed by few
+
+                require_files(study)
+    except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     return 0

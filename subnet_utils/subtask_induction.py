@@ -33,6 +33,7 @@ from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
 from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.statistics import t_interval
 from subnet_utils.tasks.arithmetic import rows_of
+from subnet_utils.training import TrainingDiverged
 
 LEARNED = 0.999
 """Accuracy from which on a source network has learned its computation (appendix B.1)."""
@@ -75,10 +76,10 @@ def sources(lab: Lab) -> pd.DataFrame:
 def subtasks(lab: Lab) -> pd.DataFrame:
     """Every mask that was tried: accuracy on the subtask, density, and which one is taken (Table 3)."""
     sources(lab)
-    pairs = list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
+    pairs = _pairs(lab)
     masks = [SubtaskMask(source, subtask, l0) for source, subtask in pairs for l0 in lab.study.arithmetic.masks.l0]
     made = dict(zip(masks, make_all(lab, "subtask", find_subtask, masks, "subtask masks"), strict=True))
-    rows = []
+    rows, chosen = [], _chosen(lab)
     for mask, artefact in made.items():
         result = artefact.json("result")
         about = {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
@@ -87,7 +88,7 @@ def subtasks(lab: Lab) -> pd.DataFrame:
             about
             | {"seed": mask.source.seed, "l0": mask.l0, "test_accuracy": result.get("test_accuracy")}
             | size
-            | {"chosen": mask == chosen_mask(lab, mask.source, mask.subtask), "key": artefact.key}
+            | {"chosen": mask == chosen.get((mask.source, mask.subtask)), "key": artefact.key}
         )
     return pd.DataFrame(rows)
 
@@ -121,8 +122,7 @@ def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
 def ablations(lab: Lab) -> pd.DataFrame:
     """Accuracies of the source networks whole, as the subnetwork alone, and without it or a random one of its size."""
     subtasks(lab)
-    pairs = list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
-    masks = [chosen_mask(lab, *pair) for pair in pairs]
+    masks = list(_chosen(lab).values())
     missing = [mask for mask in masks
                if lab.store.find("subtask_ablation", mask.spec(lab) | ablation_spec(lab, mask)) is None]  # fmt: skip
     run_jobs(ablate_subtask, [(lab, mask) for mask in missing], compute=lab.study.compute, label="ablations")
@@ -163,10 +163,12 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
 def transfers(lab: Lab) -> pd.DataFrame:
     """The table behind Figures 3 and 6 to 10: a row for each induction, depth, seed, number of rows and condition.
 
-    A control that cannot be had, because the complement of a dense mask is too small, is left out, and a line says so.
+    A control that cannot be had, because the complement of a dense mask is too small, is left out, and a line says so;
+    so are the networks that would inherit from a mask whose training diverged.
     """
     subtasks(lab)
-    wanted = _transfers(lab)
+    chosen = _chosen(lab)
+    wanted = [wish for wish in _transfers(lab) if (wish.source, wish.induction.subtask) in chosen]
     made = make_all(lab, "transfers", transfer, wanted, "transfers", work=lambda wish: wish.layers * wish.samples)
     rows, faults = [], []
     chances = {wish.induction.target: chance(lab, wish.induction.target) for wish in wanted}
@@ -348,6 +350,31 @@ def _all(lab: Lab) -> list[tuple[Induction, int, int]]:
         for layers in own
         for seed in settings.seeds
     ]
+
+
+def _pairs(lab: Lab) -> list[tuple[Source, str]]:
+    """Every source network and subtask that a mask is looked for in it."""
+    return list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
+
+
+def _chosen(lab: Lab) -> dict[tuple[Source, str], SubtaskMask]:
+    """The mask of every source network and subtask, without those whose training diverged, which a line names.
+
+    Raises TrainingDiverged if that is all of them.
+    """
+    found, fault = {}, None
+    for source, subtask in _pairs(lab):
+        try:
+            found[source, subtask] = chosen_mask(lab, source, subtask)
+        except TrainingDiverged as error:
+            fault = error
+            print(
+                f"{source.layers} layers, {subtask} in {source.computation}, seed {source.seed}: {error}",
+                file=sys.stderr,
+            )
+    if not found:
+        raise fault
+    return found
 
 
 def _transfers(lab: Lab) -> list[Transfers]:

@@ -530,3 +530,12 @@ def test_a_hub_name_is_asked_of_the_hub_and_its_failure_told(monkeypatch, name, 
     monkeypatch.setattr(BertTokenizerFast, "from_pretrained", unreachable)
     with pytest.raises(ValueError, match=f"the vocabulary of '{name}' cannot be loaded: we could not connect; give"):
         tokenization.tokenizer(name)
+
+
+def test_a_vocabulary_that_transformers_makes_up_is_refused(monkeypatch):
+    """It raises nothing where it finds no file, and has special tokens alone: every word would be unknown."""
+    from transformers import BertTokenizerFast
+
+    monkeypatch.setattr(BertTokenizerFast, "from_pretrained", lambda *_, **__: BertTokenizerFast())
+    with pytest.raises(ValueError, match="the vocabulary of 'some/bert' has no words; put vocab.txt or tokenizer.json"):
+        tokenization.tokenizer("some/bert")

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -365,3 +366,39 @@ def _wait_for_work(root: Path, process: subprocess.Popen) -> None:
         if (root / "partial").is_dir() and set(os.listdir(root / "partial")) - before:
             return
         time.sleep(0.02)
+
+
+def test_a_setting_of_the_sweep_that_diverges_does_not_end_it(tmp_path):
+    study = micro.study()
+    sweep = study["vit_search"] | {"learning_rates": [0.001, 1e20], "batch_sizes": [8]}
+    found = break_it_down.search_vit(Lab.open(study | {"vit_search": sweep}, tmp_path)).set_index("learning_rate")
+    assert "not finite" in found.loc[1e20, "fault"] and np.isnan(found.loc[1e20, "validation_accuracy"])
+    assert found.loc[0.001, "validation_accuracy"] > 0 and pd.isna(found.loc[0.001, "fault"])
+
+
+def test_a_sweep_is_judged_where_the_paper_has_a_number():
+    about = {"task": "number-contact", "layers": 6, "batch_size": 32, "epochs": 9}
+    found = pd.DataFrame([
+        about | {"learning_rate": 0.01, "validation_accuracy": np.nan},
+        about | {"learning_rate": 0.0005, "validation_accuracy": 0.97},
+    ])  # fmt: skip
+    table = paper_tables.vit(found, "paper").set_index("learning_rate")
+    assert table.loc[0.01, "verdict"] == "agrees"  # .27 there, and no end of it here
+    assert np.isnan(table.loc[0.0005, "paper"]) and table.loc[0.0005, "verdict"] == "not comparable at this profile"
+
+
+def test_a_seed_more_trains_its_own_masks_alone(tmp_path, monkeypatch):
+    """Of a group that is asked for first with one mask more."""
+    study = micro.study(precision="float32", masks_at_once=8)
+    (bert, *_), trained, real = study["experiments"], [], steps.discover_many
+    monkeypatch.setattr(
+        steps,
+        "discover_many",
+        lambda model, wanted, *a, **k: trained.append(len(wanted)) or real(model, wanted, *a, **k),
+    )
+    for seeds in ([0, 1], [0, 1, 2]):
+        bert = bert | {"masks": bert["masks"] | {"seeds": seeds, "starts": ["layer_2"], "inits": [0.05]}}
+        lab = Lab.open(study | {"experiments": [bert | {"base": bert["base"] | {"seeds": [0]}}]}, tmp_path)
+        break_it_down.find_masks(lab)
+    # the search, both seeds, then the third one: of two subroutines each
+    assert trained == [2, 2, 2]

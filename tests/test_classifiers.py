@@ -1,5 +1,7 @@
 """Image classifiers compute what torchvision's and transformers' own networks compute."""
 
+import shutil
+
 import pytest
 import safetensors.torch
 import torch
@@ -73,6 +75,14 @@ def test_group_normalization_has_no_running_statistics():
     assert dict(build(SMALL, seed=0).named_buffers())
 
 
+def drop(path, part: str) -> None:
+    """Take the weights out of a file whose names have this part."""
+    weights = safetensors.torch.load_file(path)
+    left = {name: tensor for name, tensor in weights.items() if part not in name.replace("encoder.layer.", "layers.")}
+    assert 0 < len(left) < len(weights)
+    safetensors.torch.save_file(left, path, {"format": "pt"})
+
+
 def test_weights_that_cannot_be_had_or_do_not_fit_are_named(resnet18, vit, tmp_path):
     def refused(description, match, **sizes):
         with pytest.raises(WeightsError, match=match):
@@ -89,6 +99,9 @@ def test_weights_that_cannot_be_had_or_do_not_fit_are_named(resnet18, vit, tmp_p
     refused(resnet | {"pretrained": str(whole), "depths": [3, 2, 2, 2]}, "of another architecture")
     refused(VIT | {"pretrained": str(tmp_path)}, "no ViT in", resolution=32)
     refused(VIT | {"pretrained": str(vit[1]), "layers": 3}, "has 2 layers, the network 3", resolution=32)
+    shutil.copytree(vit[1], tmp_path / "part")
+    drop(tmp_path / "part" / "model.safetensors", "layers.1.")
+    refused(VIT | {"pretrained": str(tmp_path / "part")}, r"part lacks \d+ weights, such as ", resolution=32)
 
 
 def test_a_pickle_that_runs_code_is_not_run(tmp_path):

@@ -25,6 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import subnet_utils
+from subnet_utils.notebook import ABOUT_EXPERIMENTS
 from subnet_utils.study import Study
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -271,6 +272,15 @@ def test_notebooks_about_sections_that_a_profile_lacks_are_left_out(checkout: Pa
     kept = [name for name in NAMES if name not in left_out]
     assert re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE)[: len(kept)] == kept
     assert "05_pretraining" not in output
+
+
+def test_every_notebook_of_a_profile_without_experiments_takes_it(checkout: Path):
+    shutil.copy(ROOT / "params/minilm.yaml", checkout / "params/minilm.yaml")
+    dry_run = start(sys.executable, "-m", "snakemake", "-n", "--config", "profile=minilm", folder=checkout)
+    code, output = finish(dry_run)
+    scheduled = [name for name in re.findall(r"^Job \d+: (\w+)", output, re.MULTILINE) if name in NAMES]
+    assert code == 0 and scheduled == ["08_heuristic_core", "11_cost_of_a_study"]
+    assert not [name for name in scheduled if name.split("_")[0] in ABOUT_EXPERIMENTS]
 
 
 @pytest.mark.parametrize(

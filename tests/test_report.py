@@ -19,6 +19,7 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -29,6 +30,7 @@ from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.places import OTHERS, PLACES, brief, place_rows, significant
 from subnet_utils.report.site import build_site, missing_places, summary
+from subnet_utils.store import checkout_state
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(
@@ -819,3 +821,21 @@ def test_a_screenshot_of_the_untouched_page_has_its_figures_and_verdicts(index, 
     for color, least in ((figures.CONDITIONS["subnetwork"].color, 2000), *places):
         rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         assert (np.abs(pixels - rgb).max(axis=-1) <= 2).sum() >= least, color
+
+
+def test_a_folder_inside_another_repository_has_no_commit_of_its_own(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    inside = tmp_path / "unpacked"
+    inside.mkdir()
+    assert checkout_state(tmp_path)["commit"] and checkout_state(inside) is None
+    assert Book("tiny", "nb", root=inside).close().loc["commit", "provenance"] == "not in git"
+
+
+def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
+    for device, of_gpu in ((torch.device("cpu"), False), (torch.device("cuda"), True)):
+        shown = Book("tiny", "nb", root=tmp_path, device=device).close().loc["device", "provenance"]
+        assert (shown == "a GPU") == of_gpu

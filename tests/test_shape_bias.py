@@ -374,7 +374,7 @@ def test_a_base_without_any_mask_is_named_and_has_its_other_networks(tmp_path, c
     wild = CNN | {"masks": CNN["masks"] | {"learning_rate": 1e38, "mask_init": 1e38}, "seeds": [0]}
     lab = Lab.open(study(models=[wild]), tmp_path)
     found = shape_bias.induced(lab)
-    assert set(found["network"]) == {"base", "mixture", "linear"}
+    assert set(found["network"]) == {"base", "mixture", "linear", "scratch"}
     assert "not finite" in capsys.readouterr().out
     assert shape_bias.masks(lab)["fault"].notna().all()
 
@@ -385,3 +385,12 @@ def test_a_diverging_run_is_named_and_the_others_go_on(tmp_path, capsys):
     assert set(found["network"]) == {"base", "mask", "linear"}
     assert "not finite" in capsys.readouterr().out
     assert isinstance(shape_bias.table_1(found, comparable=False), pd.DataFrame)
+
+
+def test_what_inherits_nothing_depends_on_no_mask(tmp_path):
+    specs = []
+    for l0 in ([0.0], [1e-3]):
+        lab = Lab.open(study(models=[CNN | {"masks": CNN["masks"] | {"l0": l0}, "seeds": [0]}]), tmp_path)
+        specs.append(Induced(ImageBase(lab.study.images.models[0], 0), "scratch").spec(lab))
+    assert specs[0] == specs[1] and "mask" not in specs[0]
+    assert not (tmp_path / "shape_mask").exists() and not (tmp_path / "image_base").exists()

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from subnet_utils.models import build
 from subnet_utils.settings import Section
 from subnet_utils.study import ROOT, Study, StudyError
+from subnet_utils.study import main as study_main
 from tests import micro
 
 SIZES = {
@@ -496,6 +497,7 @@ def test_a_model_that_the_paper_does_not_have():
         ({"architecture": LANGUAGE["architecture"] | {"layers": 4}}, None),
         ({"base": LANGUAGE["base"] | {"seeds": [0, 3]}}, "selected nothing for sv-agreement-singular, base seed 3"),
     ],
+    ids=["start", "none", "seed"],
 )
 def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(changes, what):
     experiment = LANGUAGE | {"masks": {"search": "selected", "starts": ["layer_1"]}} | changes
@@ -504,6 +506,54 @@ def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(
         assert Study.load(study).experiments[0].masks.search == "selected"
     else:
         assert what in faults(study)[0]
+
+
+def test_settings_selected_by_the_authors_must_exist_for_pruned_networks_too():
+    """They pruned ResNet50s of two tasks."""
+    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
+    resnet = tiny["experiments"][1] | {"tasks": ["number-contact", "inside-number"]}
+    resnet["masks"] = resnet["masks"] | {"search": "selected", "starts": ["stage_3"]}
+    resnet["base"] = resnet["base"] | {"seeds": [0]}
+    pruning = tiny["pruning"] | {"tasks": ["number-contact"]}
+    study = {"name": "a", "experiments": [resnet], "pruning": pruning}
+    assert Study.load(study).to_prune()
+    (line,) = faults(study | {"pruning": pruning | {"tasks": ["inside-number"]}})
+    assert "the authors selected nothing for pruned inside-number, base seed 0; use grid" in line
+
+
+def test_contrastive_batches_must_fit_into_the_training_data_as_well():
+    study = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
+    simclr = study["pretrained"][1]
+    simclr["data"]["base"] |= {"train": 40, "validation": 300}
+    (line,) = faults(study)
+    assert line.endswith("pretraining.batch_size: 128 images are more than 40 train examples a task give; lower it")
+
+
+def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bert = LANGUAGE["architecture"]
+    places = {"params": str(ROOT / "params"), "google/bert": "google/bert", str(tmp_path): str(tmp_path)}
+    for written, place in places.items():
+        own = LANGUAGE | {"architecture": bert | {"pretrained": written}}
+        study = Study.load(
+            {"name": "a", "pretrained": [own], "experiments": [LANGUAGE | {"tasks": ["anaphora-plural"]}]}
+        )
+        assert study.pretrained[0].architecture.pretrained == place
+
+
+def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys):
+    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
+    assert not Study.load(tiny).names_files
+    files = {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"}
+    weights = {"family": "published", "weights": str(tmp_path / "bert")}
+    inference = tiny["inference"] | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
+    assert study_main([str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be loaded" in line or "no file" in line
+    path.write_text(yaml.safe_dump({"study": tiny}))
+    assert study_main([str(path)]) == 0
 
 
 def test_widths_that_make_no_groups():

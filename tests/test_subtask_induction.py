@@ -13,6 +13,7 @@ from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.settings import Induction
 from subnet_utils.study import Study, StudyError
+from subnet_utils.training import TrainingDiverged
 from tests import micro
 from tests.test_figures import assert_readable
 
@@ -396,3 +397,22 @@ def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monke
 def test_a_study_without_arithmetic_says_so(tmp_path):
     with pytest.raises(ValueError, match="profile 'micro' has no 'arithmetic' section; add one"):
         subtask_induction.sources(Lab.open(micro.study(), tmp_path))
+
+
+def test_a_seed_whose_mask_diverges_costs_no_other(tmp_path, monkeypatch, capsys):
+    real = arithmetic_steps.discover
+
+    def discover(*arguments, recipe, **options):
+        if recipe.seed == 1:
+            raise TrainingDiverged("the loss is not finite")
+        return real(*arguments, recipe=recipe, **options)
+
+    monkeypatch.setattr(arithmetic_steps, "discover", discover)
+    settings = study()
+    settings["arithmetic"]["seeds"] = [0, 1]
+    own = Lab.open(settings, tmp_path)
+    found = subtask_induction.subtasks(own)
+    assert found[found["seed"] == 1]["test_accuracy"].isna().all() and not found[found["seed"] == 1]["chosen"].any()
+    assert found[found["seed"] == 0]["chosen"].any()
+    assert set(subtask_induction.ablations(own)["seed"]) == set(subtask_induction.transfers(own)["seed"]) == {0}
+    assert "seed 1: no mask came to its end: the loss is not finite" in capsys.readouterr().err

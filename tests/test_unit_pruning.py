@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     BertConfig,
     BertModel,
@@ -22,7 +23,7 @@ from transformers import (
 from subnet_utils import inference_sets, inference_steps, pair_pretraining, paper_cores, unit_findings, unit_pruning
 from subnet_utils.inference_steps import PrunedUnits, Units
 from subnet_utils.lab import Lab
-from subnet_utils.models.pairs import SPECIAL, PretrainedError
+from subnet_utils.models.pairs import SPECIAL, PretrainedError, published_network, published_tokenizer
 from subnet_utils.study import Study, StudyError
 from subnet_utils.tasks import inference, pair_files, sentence_pairs
 from subnet_utils.tasks.pair_files import DataError
@@ -281,6 +282,23 @@ def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
     assert tokens[0] == "[CLS]"
 
 
+def test_published_networks_that_lack_weights_or_words_are_refused(files):
+    path = files / "bert" / "model.safetensors"
+    weights = load_file(path)
+    save_file({name: tensor for name, tensor in weights.items() if "layer.1." not in name}, path, {"format": "pt"})
+    with pytest.raises(
+        PretrainedError, match=r"bert' lacks 16 weights, such as 'bert.encoder.layer.1.*fetch its model"
+    ):
+        published_network(str(files / "bert"), classes=2, seed=0)
+    without_pooler = {name: tensor for name, tensor in weights.items() if "pooler" not in name}
+    save_file(without_pooler, path, {"format": "pt"})
+    published_network(str(files / "bert"), classes=2, seed=0)  # the pooler is as new as the classifier then
+    for name in ("tokenizer.json", "vocab.txt"):
+        (files / "bert" / name).unlink(missing_ok=True)
+    with pytest.raises(PretrainedError, match="the tokenizer of '.*bert' has no words; put its tokenizer.json beside"):
+        published_tokenizer(str(files / "bert"))
+
+
 def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_not(files):
     """QQP and PAWS: the class that means yes is the second one, and the set that defies the heuristic is named."""
     pairs = inference.mixture({"train": 80, "paws": 40}, counter=0.2, seed=0)
@@ -437,3 +455,21 @@ def read_as_text_and_by_words(train, pairs: pd.DataFrame, tokenizer, numbers: to
     written = [tokenizer.encode(text, add_special_tokens=False) for text in (" the", "the", "The")]
     assert [len(tokens) for tokens in written] == [1, 1, 1] and len({tokens[0] for tokens in written}) == 3
     assert len(set(numbers[torch.tensor(written)[:, 0]].tolist())) == 1
+
+
+def test_what_hangs_on_a_checkpoint_is_named_by_its_bits(lab, tmp_path):
+    """A network that another machine rounds anew has a teacher and pruned units of its own."""
+    other = lab_of(tmp_path)
+    network = inference_steps.fine_tune(other)
+    hanging = PrunedUnits(4, 0.5, 0), Units(4, (), ())
+
+    def specs() -> list[dict]:
+        return [inference_steps.checkpoint_spec(other, 4), *(one.spec(other) for one in hanging)]
+
+    before = specs()
+    manifest = network.json("manifest") | {"weights_4.safetensors": "of other bits"}
+    (network.path / "manifest.json").write_text(json.dumps(manifest))
+    assert all(one != earlier for one, earlier in zip(specs(), before, strict=True))
+    assert inference_steps.checkpoint_spec(other, 10) == inference_steps.checkpoint_spec(lab, 10)
+    with pytest.raises(ValueError, match="no checkpoint at step 5; add it to inference.finetuning.checkpoints"):
+        inference_steps.checkpoint_spec(lab, 5)

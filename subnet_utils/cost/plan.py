@@ -216,7 +216,7 @@ def _bases(lab: Lab, networks: list[Network]) -> Iterator[Job]:
     for network in networks:
         data, training = network.experiment.data, network.training
         sizes, made = data.base, lab.store.find("base", network.spec(lab))
-        epochs = made.json("result")["epochs"] if made else training.epochs
+        epochs = made.json("result").get("epochs", training.epochs) if made else training.epochs
         work = {"jobs": 1, "epochs": epochs, "steps": epochs * -(-sizes.train // training.batch_size)}
         work["items"] = 4 * (epochs * sizes.validation + sizes.validation + sizes.test)
         read = _read(pool, {(data, network.task): (sizes.train, sizes.validation, sizes.test)})

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from itertools import product
 
 from subnet_utils import break_it_down, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
+from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
+from subnet_utils.image_steps import ImageBase
 from subnet_utils.inference_sets import pair_sets
 from subnet_utils.inference_steps import network_spec, shape
 from subnet_utils.lab import Lab, Network, untrained
@@ -103,6 +105,24 @@ def require(lab: Lab, section: str) -> None:
         if section == "inference":
             network_spec(lab)
             pair_sets(lab)
+    except (DataError, ImageError, PretrainedError, WeightsError) as reason:
+        raise Lacking(str(reason)) from None
+
+
+def require_files(study: Study) -> None:
+    """Raise Lacking for image folders, pairs or published weights that a study names and that are not there.
+
+    Before a run that comes to them after days; what is in them is looked at when it is read.
+    """
+    lab = Lab.open(study)
+    _require_weights(lab)
+    try:
+        if study.images is not None:
+            image_spec(lab)
+            for model in study.images.models:
+                ImageBase(model, 0).spec(lab)
+        if study.inference is not None:
+            network_spec(lab)
     except (DataError, ImageError, PretrainedError, WeightsError) as reason:
         raise Lacking(str(reason)) from None
 

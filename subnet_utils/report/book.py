@@ -37,15 +37,17 @@ class Book:
     book.close()
     """
 
-    def __init__(self, study_name: str, notebook: str, *, root: Path | None = None):
+    def __init__(self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None):
         """Start the record. The manifest of an earlier run is withdrawn as soon as one of its files is replaced.
 
-        root: the checkout, by default this one. Raises ValueError for a name that would not make a plain file name.
+        root: the checkout, by default this one; device: the study's, by default the processor. Raises ValueError for a
+        name that would not make a plain file name.
         """
         self.root = Path(root or ROOT)
         self.profile, self.notebook = _checked(study_name), _checked(notebook)
         self.folder = self.root / "figures" / self.profile
         self.items: list[dict[str, Any]] = []
+        self._device = device or torch.device("cpu")
         self._started = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -110,7 +112,7 @@ class Book:
             "items": self.items,
             "git": checkout_state(self.root),
             "versions": provenance()["versions"],
-            "device": _device(),
+            "device": _device_name(self._device),
             "seconds": round(time.monotonic() - self._started, 1),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
@@ -229,10 +231,10 @@ def _commit_text(git: dict[str, Any] | None) -> str:
     return git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
 
 
-def _device() -> str:
+def _device_name(device: torch.device) -> str:
     """The accelerator's name, or the processor's and its number of cores."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     return f"{_processor()}, {os.cpu_count()} cores"
 
 
