@@ -16,32 +16,23 @@ from torch import Tensor
 
 from subnet_utils import stimuli
 from subnet_utils.break_it_down import about_mask, identity, used_masks
-from subnet_utils.evaluation import score_model
+from subnet_utils.evaluation import score_from
 from subnet_utils.lab import LEARNED, Lab, Network, data_of, load_base, make_all, train_base
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.steps import Mask, load_subnetwork
+from subnet_utils.steps import Mask, load_subnetwork, sets_for
 from subnet_utils.store import Artefact, save_table
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, similarity_logits, subroutines_of
+from subnet_utils.tasks.odd_one_out import CHANCE, LANGUAGE_TASKS, other_subroutine, similarity_logits, subroutines_of
 
 WHOLE = "whole network"
 DRAWS = 3
 """Random subnetworks of the size of each subroutine's."""
 TOGETHER, SHARED, NEITHER = "both together", "what both share", "without either"
-PARTS = (
-    WHOLE,
-    "A alone",
-    "B alone",
-    TOGETHER,
-    SHARED,
-    "random like A",
-    "random like B",
-    "without A",
-    "without B",
-    NEITHER,
-)
+ALONE = ("A alone", "B alone", TOGETHER, SHARED, "random like A", "random like B")
+WITHOUT = ("without A", "without B", NEITHER)
+PARTS = (WHOLE, *ALONE, *WITHOUT)
 """What `assembled` looks at, A and B being the task's subroutines."""
 
 
@@ -55,6 +46,11 @@ class Cut:
     def base(self) -> Network:
         """The base model."""
         return self.masks[0].base
+
+    @property
+    def longest(self) -> Mask:
+        """The mask that starts first: what lies before it is the same in all parts."""
+        return max(self.masks, key=lambda mask: mask.stages)
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the accuracies of the parts depend on."""
@@ -127,20 +123,22 @@ def combined(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
     return {TOGETHER: both, SHARED: first & second, NEITHER: ~both}
 
 
-def accuracies(lab: Lab, network: Network, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
+def accuracies(lab: Lab, cut: Cut, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
     """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
     share of masked weights that each part keeps. One row a part, the whole network first.
 
-    Raises WrongNetwork for a subnetwork of another network.
+    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the cut's.
     """
-    sets = {f"Test {name}": f"probe-{name}" for name in subroutines_of(network.task)} | {"whole task": "base"}
-    data = {column: data_of(lab, network, name, "test") for column, name in sets.items()}
+    about = {"target": f"Test {cut.longest.subroutine}", "compositional": "whole task"}
+    about["other"] = f"Test {other_subroutine(cut.base.task, cut.longest.subroutine)}"
+    sets, start = sets_for(lab, cut.longest, "test", tuple(about)), cut.longest.point.start
     rows = {
-        part: {column: score_model(model, own).accuracy for column, own in data.items()}
+        part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
         | {"weights kept": shown[part].density if part in shown else 1.0}
-        for part, model in _models(lab, network, shown)
+        for part, model in _models(lab, cut.base, shown)
     }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
+    columns = [*(f"Test {name}" for name in subroutines_of(cut.base.task)), "whole task", "weights kept"]
+    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis("part")
 
 
 def assembled(lab: Lab) -> pd.DataFrame:
@@ -148,6 +146,8 @@ def assembled(lab: Lab) -> pd.DataFrame:
 
     Columns: what identifies the base model, base_accuracy, part (of `PARTS`), test accuracies whole_task, test_a and
     test_b, density (of the masked weights that are left), and key. Those of random subnetworks are means over `DRAWS`.
+    knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
+    one, and guesses elsewhere; of "A alone" and "B alone".
     """
     wanted = cuts(lab)
     made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda cut: cut.base)
@@ -173,20 +173,21 @@ def _build_parts(lab: Lab, cut: Cut, folder: Path) -> None:
         for name, own in generic.items()
         for draw in range(DRAWS)
     }
-    table = accuracies(lab, cut.base, shown | drawn)
+    table = accuracies(lab, cut, shown | drawn)
     table.columns = ["test_a", "test_b", "whole_task", "density"]
     names = [part if isinstance(part, str) else part[0] for part in table.index]
     means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
+    means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, cut.base), strict=True)))
     save_table(folder / "parts.parquet", means)
 
 
-def dissect(lab: Lab, network: Network, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+def dissect(lab: Lab, cut: Cut, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
     """What a base model and parts of it answer to one test example of each subroutine's probe set.
 
     example: its number in the set. Raises IndexError, with the size of the set, for one that is not there, and
     WrongNetwork for a subnetwork of another network.
     """
-    items, chosen, rows = {}, {}, []
+    network, items, chosen, rows = cut.base, {}, {}, []
     for subroutine in subroutines_of(network.task):
         data = data_of(lab, network, f"probe-{subroutine}", "test")
         if not 0 <= example < len(data):
@@ -197,7 +198,15 @@ def dissect(lab: Lab, network: Network, shown: Mapping[str, Subnetwork], *, exam
         for subroutine, four in chosen.items():
             found = _probabilities(model, four.to(lab.device))
             rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    return Dissection(network, items, pd.DataFrame(rows), accuracies(lab, network, shown))
+    return Dissection(network, items, pd.DataFrame(rows), accuracies(lab, cut, shown))
+
+
+def _knowing_one(lab: Lab, network: Network) -> list[float]:
+    """Accuracy on the whole task of whoever knows the first subroutine alone, and of whoever knows the second."""
+    data = data_of(lab, network, "base", "test")
+    odd = data.kinds[data.examples[:, 3]]
+    told = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
+    return [float(share + CHANCE * (1 - share)) for share in told]
 
 
 def _has_learned(lab: Lab, network: Network) -> bool:

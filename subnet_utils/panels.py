@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from subnet_utils import control_figures, discovery_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
+from subnet_utils.discovery_figures import EXPECTED
 from subnet_utils.dissection import Dissection
 from subnet_utils.lab import LEARNED
 from subnet_utils.statistics import NO_TEST
@@ -138,6 +140,22 @@ def taken_apart(shown: Dissection) -> Figure:
         if i:
             below.tick_params(labelleft=False)
     figure.suptitle(shown.title, fontsize=8.5)
+    return figure
+
+
+def assembled(table: pd.DataFrame) -> Figure:
+    """Accuracy on the whole task of a network's parts, alone, put together and taken out, a panel for each model and
+    task. Base models below 90% are left out, unless none is above. table: from `dissection.assembled`.
+    """
+    learned = table[table["base_accuracy"] >= LEARNED]
+    groups = _groups(table if learned.empty else learned, ["model", "task", "number"])
+    figure, axes = _grid(len(groups), width=2.5, height=2.4, across=4)
+    for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
+        names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
+        discovery_figures.assembled(ax, rows, names)
+        ax.set_title(f"{model}\n{_title(task, number)}" + (" (below 90%)" if learned.empty else ""))
+    handles = [*axes[0].get_legend_handles_labels()[0], Line2D([], [], label="knows its subroutine alone", **EXPECTED)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
 

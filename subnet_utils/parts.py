@@ -42,7 +42,11 @@ def main(arguments: list[str]) -> int:
 
 def make(study: Study) -> None:
     """Bases, masks, effects and controls of a study, into the artefact store; the same of the networks it prunes."""
-    from subnet_utils import break_it_down, random_controls  # torch must not see the GPUs before one is chosen
+    from subnet_utils import (  # torch must not see the GPUs before one is chosen
+        break_it_down,
+        dissection,
+        random_controls,
+    )
     from subnet_utils.lab import Lab
 
     lab = Lab.open(study)
@@ -55,6 +59,7 @@ def make(study: Study) -> None:
         random_controls.random_effects(lab)
         random_controls.null_draws(lab)
         random_controls.ablations(lab)
+        dissection.assembled(lab)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from subnet_utils import break_it_down, cost, evaluation, steps
+from subnet_utils import break_it_down, cost, dissection, evaluation, steps
 from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
 from subnet_utils.cost.plan import COUNTED
 from subnet_utils.cost.sections import MAKERS, sections_of
@@ -288,7 +288,7 @@ def test_steps_are_those_of_the_recipes(lab, plans):
     assert jobs.loc["mask", "steps"] == jobs.loc["mask", "jobs"] * 3 * 2
     assert jobs.loc["pruning", "steps"] == jobs.loc["pruning", "jobs"] * 2 * 3
     assert jobs.loc["pretraining", "steps"] == 40 // 8 + 24 // 8
-    assert jobs.loc[["effect", "null", "ablations", "stimuli"], "steps"].sum() == 0
+    assert jobs.loc[["effect", "null", "ablations", "dissection", "stimuli"], "steps"].sum() == 0
 
 
 @pytest.mark.parametrize("kind", ["effect", "null", "ablations"])
@@ -306,6 +306,21 @@ def test_items_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path,
     assert passed["items"] == (planned["items"] - for_means).sum()
     # nothing lies before the first stage of the ResNet
     assert passed["frozen_items"] == (planned["frozen_items"] - for_means)["bert_micro"]
+
+
+def test_items_of_parts_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path):
+    """Where the masks of both subroutines start at one stage: else they cannot be put together."""
+    other = _without(lab, "dissection", tmp_path)
+    found = dissection.assembled(other)
+    planned = plans[plans["kind"] == "dissection"]
+    assert planned["jobs"].sum() == found["key"].nunique() == 2
+    # a random subnetwork is drawn several times
+    evaluated = len(found) + (dissection.DRAWS - 1) * found["part"].str.startswith("random").sum()
+    assert passed["items"] == evaluated * 4 * 3 * 16
+    # nothing lies before the first stage of the ResNet
+    assert planned.set_index("model").loc["bert_micro", "frozen_items"] == 4 * 3 * 16
+    at_most = len(dissection.PARTS) + 2 * (dissection.DRAWS - 1)
+    assert planned["items"].sum() == 2 * at_most * 4 * 3 * 16 and planned["networks"].sum() == 2 * (at_most - 1)
 
 
 def test_items_of_masks_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path):

@@ -14,6 +14,7 @@ import pandas as pd
 
 from subnet_utils import break_it_down, pretraining, stimuli
 from subnet_utils.ablations import ABLATIONS, KINDS, PROBES
+from subnet_utils.dissection import DRAWS, PARTS
 from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, Network, prunings
 from subnet_utils.masks import search
@@ -149,6 +150,10 @@ def _controls(lab: Lab) -> Iterator[Job]:
         yield _null(nulls, network, lab.study.controls.draws)
     for network, subroutine, _ in trained:
         yield _other_ablations(others, network, subroutine)
+    bases = break_it_down.networks(lab.study)
+    taken_apart = Pool(_workers(lab), len(bases))
+    for network in bases:
+        yield _dissection(taken_apart, network)
 
 
 def _pretrained(lab: Lab) -> Iterator[Job]:
@@ -295,6 +300,14 @@ def _other_ablations(pool: Pool, network: Network, subroutine: str) -> Job:
     work["items"] = len(ABLATIONS) * 4 * (sum(own) + sum(others)) + for_means
     work["frozen_items"] += for_means
     return "ablations", Sort.of(network, start), work, 0
+
+
+def _dissection(pool: Pool, network: Network) -> Job:
+    data, start = network.experiment.data, network.experiment.masks.starts[0]
+    sizes = (data.probe.test, data.probe.test, data.base.test)
+    parts = len(PARTS) - 1 + 2 * (DRAWS - 1)  # all but the whole; each kind of random one several times
+    work = {"jobs": 1, "items": (1 + parts) * 4 * sum(sizes), "networks": parts}
+    return "dissection", Sort.of(network, start), work | _evaluated(pool, network, "", start, (), sizes), 0
 
 
 def _evaluated(

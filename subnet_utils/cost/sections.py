@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import product
 
-from subnet_utils import break_it_down, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
+from subnet_utils import break_it_down, dissection, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
 from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.image_steps import ImageBase
@@ -46,6 +46,7 @@ def _controls(lab: Lab) -> None:
     random_controls.random_effects(lab)
     random_controls.null_draws(lab)
     random_controls.ablations(lab)
+    dissection.assembled(lab)
 
 
 def _pretrained(lab: Lab) -> None:

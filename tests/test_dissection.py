@@ -1,0 +1,176 @@
+"""A network taken apart: parts are scored as effects are, answers are the network's, algebra is that of the masks."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from subnet_utils import break_it_down, discovery_figures, dissection, panels, steps
+from subnet_utils.lab import Lab, load_base
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.tasks import agreement
+from tests import micro
+
+pytestmark = pytest.mark.usefixtures("paper_style")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Lab:
+    return Lab.open(micro.study(precision="float32"), tmp_path_factory.mktemp("dissection"))
+
+
+@pytest.fixture(scope="module")
+def cuts(lab) -> list[dissection.Cut]:
+    """The language network's, then the vision network's."""
+    return dissection.examined(lab)
+
+
+def subnetwork(*weights: bool, name: str = "w", network: str = "n") -> Subnetwork:
+    return Subnetwork({name: torch.tensor(weights)}, network)
+
+
+def test_one_network_of_each_modality_is_examined(lab, cuts):
+    assert [cut.base.experiment.modality for cut in cuts] == ["language", "vision"]
+    assert [[mask.subroutine for mask in cut.masks] for cut in cuts] == [["subject", "verb"], ["number", "contact"]]
+    assert all(mask.seed == 0 for cut in cuts for mask in cut.masks) and len(dissection.cuts(lab)) == 4
+
+
+def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
+    last = {cut.base.experiment.modality: cut for cut in dissection.cuts(lab)}
+    monkeypatch.setattr(dissection, "_has_learned", lambda lab, network: network.seed == 1)
+    assert dissection.examined(lab) == list(last.values())
+
+
+def test_parts_are_each_alone_and_what_is_left_without_it():
+    found = {"subject": subnetwork(True, True, False, False), "verb": subnetwork(False, True, True, False)}
+    made = dissection.parts(found) | dissection.combined(found)
+    kept = {name: one.masks["w"].int().tolist() for name, one in made.items()}
+    assert kept == {
+        "subject alone": [1, 1, 0, 0], "without subject": [0, 0, 1, 1],
+        "verb alone": [0, 1, 1, 0], "without verb": [1, 0, 0, 1],
+        "both together": [1, 1, 1, 0], "what both share": [0, 1, 0, 0], "without either": [0, 0, 0, 1],
+    }  # fmt: skip
+
+
+def test_masks_of_different_starts_are_not_put_together():
+    assert dissection.combined({"a": subnetwork(True), "b": subnetwork(True, name="v")}) == {}
+    assert dissection.combined({"a": subnetwork(True)}) == {}
+
+
+@pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
+def test_parts_are_scored_as_effects_are(lab, cuts, modality):
+    cut = cuts[modality]
+    table = dissection.accuracies(lab, cut, dissection.parts(dissection.subnetworks(lab, cut)))
+    (first, second), tests = (mask.subroutine for mask in cut.masks), {}
+    for mask in cut.masks:
+        other = second if mask.subroutine == first else first
+        for row in steps.measure_effect(lab, mask).json("result"):
+            part = f"{mask.subroutine} alone" if row["network"] == "subnetwork" else f"without {mask.subroutine}"
+            tests[part] = {
+                f"Test {mask.subroutine}": row["target_accuracy"], f"Test {other}": row["other_accuracy"],
+                "whole task": row["compositional_accuracy"], "weights kept": row["density"],
+            }  # fmt: skip
+    expected = pd.DataFrame(tests).T.loc[table.index[1:], table.columns]
+    np.testing.assert_allclose(table.iloc[1:].to_numpy(), expected.to_numpy())
+    whole = break_it_down.train_bases(lab).set_index(["task", "base_seed"])["test_accuracy"]
+    task, _ = break_it_down.split_task(cut.base.task)
+    assert table.loc[dissection.WHOLE, "whole task"] == whole[task, 0]
+    assert table.loc[dissection.WHOLE, "weights kept"] == 1
+
+
+@pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
+def test_answers_are_those_of_the_networks(lab, cuts, modality):
+    cut = cuts[modality]
+    found = dissection.subnetworks(lab, cut)
+    shown = dissection.dissect(lab, cut, dissection.parts(found), example=3)
+    assert (shown.answers.groupby(["part", "subroutine"])["probability"].sum() - 1).abs().max() < 1e-6
+    second = cut.masks[1].subroutine
+    data = dissection.data_of(lab, cut.base, f"probe-{second}", "test")
+    with torch.no_grad():
+        embeddings = (~found[second]).apply(load_base(lab, cut.base))(data.items[data.examples[3]])
+    cosines = torch.nn.functional.cosine_similarity(embeddings[:, None], embeddings[None], dim=-1)
+    own = shown.answers[shown.answers["part"].eq(f"without {second}") & shown.answers["subroutine"].eq(second)]
+    np.testing.assert_allclose(own["probability"], (-cosines.sum(dim=1)).softmax(dim=0), atol=1e-5)
+
+
+def test_items_are_shown_as_they_are_read(lab, cuts):
+    language, vision = (dissection.dissect(lab, cut, {}) for cut in cuts)
+    kinds = agreement.sentences("sv-agreement-singular").groupby("sentence")["kind"].first()
+    assert [kinds[sentence] for sentence in language.items["verb"]] == [0, 0, 0, 2]
+    assert [kinds[sentence] for sentence in language.items["subject"]] == [0, 0, 0, 1]
+    assert vision.items["number"].shape == (4, 3, 48, 48) and vision.items["number"].dtype == torch.uint8
+    assert language.title == "bert_micro sv-agreement singular base 0" and list(language.accuracies.index) == [
+        "whole network"
+    ]
+
+
+def test_an_example_that_is_not_there_and_a_part_of_another_network_are_refused(lab, cuts):
+    with pytest.raises(IndexError, match="Test subject has no example 16; give a number from 0 to 15"):
+        dissection.dissect(lab, cuts[0], {}, example=16)
+    with pytest.raises(WrongNetwork):
+        dissection.accuracies(lab, cuts[0], dissection.parts(dissection.subnetworks(lab, cuts[1])))
+
+
+def test_parts_of_every_base_model_in_one_table(lab):
+    table = dissection.assembled(lab)
+    bases = table.groupby(["model", "base_model"])
+    assert bases.ngroups == 4 and set(table["part"]) <= set(dissection.PARTS)
+    assert all(list(rows["part"])[0] == dissection.WHOLE and rows["part"].is_unique for _, rows in bases)
+    cut = dissection.cuts(lab)[0]
+    drawn = [dissection.random_like(dissection.subnetworks(lab, cut)["verb"], seed=draw) for draw in range(3)]
+    each = dissection.accuracies(lab, cut, dict(enumerate(drawn))).loc[[0, 1, 2]].mean()
+    row = table[table["base_model"] == "singular-0"].set_index("part").loc["random like B"]
+    assert [row["test_a"], row["test_b"], row["whole_task"], row["density"]] == pytest.approx(each.tolist())
+    knowing = table.set_index(["model", "part"])["knows_one"].dropna().groupby(level=[0, 1]).first()
+    assert set(knowing.index.get_level_values("part")) == {"A alone", "B alone"}
+    # in language each odd one violates A or B; in vision a third of them both
+    language, vision = (knowing[model] for model in ("bert_micro", "resnet_micro"))
+    assert language.sum() == pytest.approx(1.25) and vision.sum() > 1.25 and knowing.between(0.25, 1).all()
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, cuts):
+    for cut in cuts:
+        shown = dissection.dissect(lab, cut, dissection.parts(dissection.subnetworks(lab, cut)))
+        figure = panels.taken_apart(shown)
+        maps = [ax for ax in figure.axes if ax.images and len(ax.texts) > 4]
+        for ax, (subroutine, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
+            table = answers.pivot(index="part", columns="item", values="probability").loc[shown.accuracies.index]
+            numbers = [text for text in ax.texts if text.get_text() != "accuracy"]
+            bold = [text.get_position() for text in numbers if text.get_weight() == "bold"]
+            assert bold == [(int(row.argmax()), place) for place, row in enumerate(table.to_numpy())]
+            (frame,) = ax.patches
+            assert (frame.get_x(), frame.get_width(), frame.get_height()) == (2.5, 1, 5)
+            (right,) = ax.child_axes
+            written = [text.get_text() for text in right.get_yticklabels()]
+            accuracies = shown.accuracies[f"Test {subroutine}"]
+            assert written == [f"{value:.2f}".lstrip("0") if value < 1 else "1.00" for value in accuracies]
+        titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+        assert titles == [f"Test {mask.subroutine}" for mask in cut.masks]
+        if cut.base.experiment.modality == "language":
+            words = " ".join(text.get_text().replace("\n", " ") for ax in figure.axes for text in ax.texts)
+            assert all(sentence in words for items in shown.items.values() for sentence in items)
+        plt.close(figure)
+
+
+def test_parts_that_cannot_be_had_are_said_so():
+    rows = [{"part": part, "whole_task": 0.5, "knows_one": 0.625 if part == "A alone" else np.nan}
+            for part in dissection.PARTS if part != dissection.SHARED]  # fmt: skip
+    _, ax = plt.subplots()
+    discovery_figures.assembled(ax, pd.DataFrame(rows), {"A": "inside", "B": "contact"})
+    assert [text.get_text() for text in ax.texts] == ["masks of different starts"]
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels[:2] == ["whole network", "inside alone"] and labels[-2:] == ["without contact", "without either"]
+    (expected,) = [line for line in ax.lines if line.get_marker() == "D"]
+    assert expected.get_xydata().tolist() == [[0.625, 1.0]]
+
+
+def test_networks_that_did_not_learn_are_left_out_of_the_parts(lab):
+    table = dissection.assembled(lab)
+    assert all("(below 90%)" in ax.get_title() for ax in panels.assembled(table).axes if ax.get_title())
+    half = table.assign(base_accuracy=table["model"].map({"bert_micro": 1.0, "resnet_micro": 0.5}))
+    (title,) = [ax.get_title() for ax in panels.assembled(half).axes if ax.get_title()]
+    assert title == "bert_micro\nsv-agreement singular"
