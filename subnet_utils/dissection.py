@@ -22,7 +22,7 @@ from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.steps import Mask, load_subnetwork, sets_for
+from subnet_utils.steps import Mask, find_mask, load_subnetwork, sets_for
 from subnet_utils.store import Artefact, save_table
 from subnet_utils.tasks.odd_one_out import CHANCE, LANGUAGE_TASKS, other_subroutine, similarity_logits, subroutines_of
 
@@ -61,12 +61,13 @@ class Cut:
 class Dissection:
     """One base model and its parts before one example of each probe set.
 
-    items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the odd one last; answers: one row
-    for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and probability, the network's that
-    this item is the odd one; accuracies: those of `accuracies`.
+    keys: of the masks' artefacts; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
+    odd one last; answers: one row for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and
+    probability, the network's that this item is the odd one; accuracies: those of `accuracies`.
     """
 
     network: Network
+    keys: list[str]
     items: Mapping[str, list[str] | Tensor]
     answers: pd.DataFrame
     accuracies: pd.DataFrame
@@ -159,6 +160,19 @@ def assembled(lab: Lab) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of `assembled` over the base models that learned their task, or over all if none did: a row for each part.
+
+    Columns: model, paper_model, task, number, part, n_bases, whole_task, its least and most, test_a, test_b, density.
+    """
+    learned = table[table["base_accuracy"] >= LEARNED]
+    groups = (table if learned.empty else learned).groupby(
+        ["model", "paper_model", "task", "number", "part"], sort=False
+    )
+    whole = groups["whole_task"].agg(n_bases="size", whole_task="mean", least="min", most="max")
+    return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
+
+
 def take_apart(lab: Lab, cut: Cut) -> Artefact:
     """Test accuracies of a base model's parts: table `parts`."""
     return lab.store.make("dissection", cut.spec(lab), partial(_build_parts, lab, cut))
@@ -198,7 +212,8 @@ def dissect(lab: Lab, cut: Cut, shown: Mapping[str, Subnetwork], *, example: int
         for subroutine, four in chosen.items():
             found = _probabilities(model, four.to(lab.device))
             rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    return Dissection(network, items, pd.DataFrame(rows), accuracies(lab, cut, shown))
+    keys = [find_mask(lab, mask).key for mask in cut.masks]
+    return Dissection(network, keys, items, pd.DataFrame(rows), accuracies(lab, cut, shown))
 
 
 def _knowing_one(lab: Lab, network: Network) -> list[float]:

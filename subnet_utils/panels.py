@@ -117,8 +117,8 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
 
 
 def taken_apart(shown: Dissection) -> Figure:
-    """Figure 2 with a network of ours: what the whole and its parts answer to an example of each probe set, and their
-    accuracy on the whole set."""
+    """Figure 2 with a network of ours in place of the drawing: what the whole and its parts answer to an example of each
+    probe set, and their accuracy on the whole set."""
     parts, several = list(shown.accuracies.index), len(shown.items)
     images = isinstance(next(iter(shown.items.values())), Tensor)
     heights = (1.0 if images else 1.1, 0.24 * len(parts))

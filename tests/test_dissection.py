@@ -174,3 +174,14 @@ def test_networks_that_did_not_learn_are_left_out_of_the_parts(lab):
     half = table.assign(base_accuracy=table["model"].map({"bert_micro": 1.0, "resnet_micro": 0.5}))
     (title,) = [ax.get_title() for ax in panels.assembled(half).axes if ax.get_title()]
     assert title == "bert_micro\nsv-agreement singular"
+
+
+def test_means_are_over_the_base_models_that_learned(lab):
+    table = dissection.assembled(lab)
+    assert (dissection.mean_parts(table)["n_bases"] == 2).all()  # none has learned
+    one = table.assign(base_accuracy=(table["base_seed"] == 1).astype(float))
+    means = dissection.mean_parts(one)
+    own = one[one["base_seed"] == 1]
+    assert (means["n_bases"] == 1).all() and (means["least"] == means["most"]).all()
+    np.testing.assert_allclose(means["whole_task"], own["whole_task"])
+    np.testing.assert_allclose(means["density"], own["density"])

@@ -542,7 +542,7 @@ def places_of(index: Path) -> dict[str, list[list[str]]]:
 
 
 def test_the_papers_figures_and_tables_are_all_known():
-    first = [f"Figure {number}" for number in (1, *range(3, 20))] + [f"Table {number}" for number in range(1, 16)]
+    first = [f"Figure {number}" for number in range(1, 20)] + [f"Table {number}" for number in range(1, 16)]
     second = [f"Subtask Induction, Figure {number}" for number in range(3, 12)]
     second += [f"Subtask Induction, Table {number}" for number in (1, 2, 3)]
     third = [f"Heuristic Core, Figure {number}" for number in (2, 3, 4, 5, 6, 7, 9, 10, 12, 13)]
@@ -590,8 +590,8 @@ def test_what_is_missing_is_named_in_the_index(root, index):
     places = places_of(index)
     for place in missing:
         assert places[place] == [[PLACES[place], "Missing: no finished notebook of this profile makes it."]]
-    assert index.read_text().count('class="warning" colspan="7"') == len(missing) == 53
-    assert "53 of 56 figures and tables of the papers are missing" in Page(index).text
+    assert index.read_text().count('class="warning" colspan="7"') == len(missing) == 54
+    assert "54 of 57 figures and tables of the papers are missing" in Page(index).text
 
 
 def test_nothing_is_missing_where_all_was_made(tmp_path, monkeypatch, capsys):

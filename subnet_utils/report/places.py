@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-# Without Figure 2: it is a drawing of the experimental design, with nothing in it to reproduce.
 PLACES = {
     "Figure 1": "Odd-one-out tasks",
+    "Figure 2": "The experiment, on one network",
     "Figure 3": "Three inside-contact stimuli",
     "Figure 4": "Differences, ResNet50 and BERT-small",
     "Figure 5": "Differences, pretrained against from scratch",
