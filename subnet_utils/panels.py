@@ -117,7 +117,7 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
 
 
 def taken_apart(shown: Dissection) -> Figure:
-    """Figure 2 with a network of ours in place of the drawing: what the whole and its parts answer to an example of each
+    """Figure 2 with a network in place of the drawing: what the whole and its parts answer to an example of each
     probe set, and their accuracy on the whole set."""
     parts, several = list(shown.accuracies.index), len(shown.items)
     images = isinstance(next(iter(shown.items.values())), Tensor)

@@ -54,7 +54,7 @@ def by_chance(core: pd.Series) -> str:
 
 def test_accuracies_are_those_of_the_table(paragraph):
     inside = lower_sparsity("in domain")
-    assert f"right on {inside['full']:.0%} in domain" in paragraph
+    assert f"right on {inside['full']:.1%} in domain" in paragraph
     assert f"keeps {inside['min']:.0%} to {inside['max']:.0%} in domain" in paragraph
     for name in ("SO-Swap", "Embed-If", "After-If"):
         row = lower_sparsity(name)
@@ -78,7 +78,7 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     outside = finding("accuracy lost out of domain without one head")
     assert f"({short(outside['our_value'], 3)}, p = {short(outside['p'])})" in paragraph
     lost = pd.read_csv(LAPTOP / "core_own_table_3.csv").set_index("ablated")["out_of_domain"]
-    assert f"one of the two costs much ({short(lost['L3.H1'])})" in paragraph and lost["L2.H3"] < 0
+    assert f"one of the two costs much ({short(lost['L3.H1'])};" in paragraph and lost["L2.H3"] < 0
     balanced = finding("accuracy lost balanced without one head: core less others")
     assert f"({short(balanced['our_value'])} more" in paragraph and f"p = {short(balanced['p'], 3)};" in paragraph
     within = finding("accuracy lost balanced without one head: core less others, by chance within layers")
@@ -91,9 +91,12 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     assert f"it is not settled (+{short(balanced['our_value'])}, p = {short(balanced['p'])})" in paragraph
     flat = finding("in domain: change of effective size")
     interval = f"[{short(flat['low'])}, {short(flat['high'])}]"
-    assert f"hardly changes ({short(flat['our_value'])} {interval})" in paragraph
+    assert f"no change shows ({short(flat['our_value'])} {interval})" in paragraph
     both = lost["all heads of the core"], lost["L3.H1"], -lost["L2.H3"]
     assert "({}, and {} less {})".format(*map(short, both)) in paragraph
+    joint, both = (finding(f"accuracy lost {of} without all of the core") for of in ("out of domain", "balanced"))
+    costs = f"({short(joint['our_value'], 3)} out of domain and {short(both['our_value'])} balanced"
+    assert f"{costs}, p = {short(joint['p'], 3)} each" in paragraph and joint["p"] == both["p"]
     early = finding("share of the core's heads kept at step 400,")
     interval = f"[{short(early['low'])}, {short(early['high'])}]"
     assert f"(49% of other heads; +{short(early['our_value'])} {interval})" in paragraph
@@ -250,19 +253,15 @@ def test_two_runs_are_compared_as_their_tables_say():
     text = section("How far these")
     names = {"figure_4_values": "0f4a2fa", "random_values": "0f4a2fa", "pretrained_values": "8e20cf1"}
     scratch, untrained, pretrained = (of_two_runs(commit, "a0a4100", name) for name, commit in names.items())
-    said = []
-    for both in (scratch, untrained, pretrained):
+    runs = {"from scratch": scratch, "over untrained networks": untrained, "after pretraining": pretrained}
+    for name, both in runs.items():
         apart, same = (both["ours"] - both["ours_again"]).abs(), (both["verdict"] == both["verdict_again"]).sum()
-        said.append((short(both["ours"].corr(both["ours_again"])), short(apart.mean()), short(apart.max()), same))
-    (r, mean, largest, same), (r_untrained, mean_untrained, _, all_same), (r_later, mean_later, _, same_later) = said
-    assert f"correlate by {r}, the mean absolute difference is {mean}, the largest {largest}" in text
-    assert f"{same} of {len(scratch)} verdicts are the same: number in inside-number and contact in" in text
+        numbers = " | ".join(map(short, (both["ours"].corr(both["ours_again"]), apart.mean(), apart.max())))
+        assert f"| {name} | {numbers} | {same} of {len(both)} |" in text
     changed = scratch[scratch["verdict"] != scratch["verdict_again"]]
     changed = changed["subroutine"] + " in " + changed["task"]
     assert set(changed) == {"number in inside-number", "contact in inside-contact"}
-    assert f"Over untrained networks it is {r_untrained}, {mean_untrained} and all of {all_same}." in text
-    assert all_same == len(untrained)
-    assert f"After pretraining it is {r_later}, {mean_later} and {same_later} of {len(pretrained)}" in text
+    assert "that changed from scratch are those of number in inside-number and contact in inside-contact" in text
     settled = pretrained[pretrained["decisive"] & pretrained["decisive_again"]]
     opposite = settled[settled["verdict"] != settled["verdict_again"]]
     assert len(opposite) == 5 and "five verdicts of anaphora, settled by their intervals in both runs" in text
@@ -300,7 +299,12 @@ def test_the_controls_are_judged_as_their_table_says():
     low, high = (short(one + 1e-9) for one in (alone["ours"].min(), alone["ours"].max()))
     assert f"(an effect of {low} to {high})" in text
     low, high = (short(one + 1e-9) for one in (without["ours"].min(), without["ours"].max()))
-    assert f"by {low} to {high}, where the trained ones lose it" in text
+    assert f"by {low} to {high} (in the paper" in text
+    theirs = without["paper"].sort_values()
+    assert (
+        f"by {short(theirs.iloc[2])} to {short(theirs.max())} in six cases and by {short(theirs.min())} in two" in text
+    )
+    assert short(theirs.iloc[1]) == short(theirs.min())
     assert "in language so in all 8: subnetworks solve" in answer("Would masks over untrained")[1]
     values = pd.read_csv(LAPTOP / "random_values.csv").query("task == 'number-contact' and network == 'subnetwork'")
     contact = values[values["subroutine"] == "contact"]
@@ -310,7 +314,7 @@ def test_the_controls_are_judged_as_their_table_says():
 
 def test_means_in_place_of_zeros_cost_what_their_table_says():
     table = pd.read_csv(LAPTOP / "other_ablations_values.csv").query("ablation == 'mean'")
-    text = section("Random subnetworks")
+    text = section("Other ablations")
     language = table[table["model"].str.startswith("bert")]["difference"]
     assert f"next to nothing is lost in language ({short(language.min())} to {short(language.max())})" in text
     vision = table[table["task"] == "number-contact"]["difference"].sort_values()
@@ -322,7 +326,7 @@ def test_means_in_place_of_zeros_cost_what_their_table_says():
         ("inside-contact", "contact"), ("inside-number", "number")))  # fmt: skip
     lost = f"{contact['mean'].lstrip('-')} by the means (zeros {contact['zeros'].lstrip('-')})"
     assert f"contact in inside-contact loses {lost}, and number in inside-number {number['mean'].lstrip('-')}" in text
-    assert f"where zeros cost the other subroutine more ({number['zeros']})" in text
+    assert f"where zeros cost the other subroutine more ({number['zeros']};" in text
     inside = found["difference"].loc[("inside-contact", "inside")].map(short)
     assert f"nor of inside in inside-contact ({inside['mean']}, by zeros {inside['zeros']})" in text
 
@@ -332,7 +336,7 @@ def test_permutation_tests_are_those_of_the_tables():
     tests, masks = tests[tests["kind"] == "random"], masks[masks["kind"] == "random"]
     lowest = tests[tests["p"] <= 1 / 40 + 1e-9]
     text = section("Random subnetworks")
-    assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (p = .025" in text
+    assert f"for {len(lowest)} of {len(tests)} tasks and subroutines (one-sided p = .025" in text
     others = tests.drop(lowest.index).set_index(["task", "subroutine"])["p"]
     assert set(others.index) == {
         ("inside-number", "inside"),
@@ -340,17 +344,49 @@ def test_permutation_tests_are_those_of_the_tables():
     }
     inside, number = (short(others[key]) for key in sorted(others.index))
     assert f"not for inside and number in inside-number (p = {inside} and p = {number})" in text
-    corrected = f"{short(lowest['p_bh'].max(), 3)} after Benjamini and Hochberg and {short(lowest['p_holm'].max())}"
-    every = pd.read_csv(LAPTOP / "permutation_tests.csv")["kind"].value_counts()
-    assert (
-        f"{corrected} after Holm, among these and the nine tests outside the masks" in text and every["complement"] == 9
-    )
+    every = pd.read_csv(LAPTOP / "permutation_tests.csv")
+    corrected = f"{short(lowest['p_bh'].max(), 3)} by Benjamini and Hochberg, {short(lowest['p_holm'].max())} by Holm"
+    assert f"over all {len(every)} tests {corrected}" in text
+    contact = every[every["task"].eq("inside-contact") & every["subroutine"].eq("contact")].set_index("kind")
+    assert f"its mean is {short(contact['observed']['random'])}" in text
+    outside = contact.loc["complement"]
+    assert outside["n_masks"] == 2 and f"it fails (p = {short(outside['p'])})" in text
     learned = masks[(masks["task"] != "inside-contact") | masks["base_model"].isin(list(LEARNED))]
     said = f"Of the {len(learned)} masks of these base models by themselves {(learned['p'] <= 0.05).sum()} stand out"
     assert said in text
     language = learned[learned["model"].str.startswith("bert")]
     same = (language["null_mean"] == 0) & (language["null_sd"] == 0)
-    assert f"for {same.sum()} of the {len(language)} masks in language every draw leaves the difference at" in text
+    assert (
+        f"For {same.sum()} of the {len(language)} masks in language every random ablation leaves the difference at"
+        in text
+    )
+
+
+def test_parts_and_what_they_make_together_are_those_of_the_table():
+    text = section("Parts by themselves")
+    table = pd.read_csv(LAPTOP / "assembled_values.csv").fillna({"number": ""})
+    about = ["model", "task", "number"]
+    whole = table.pivot_table(index=about, columns="part", values="whole_task", sort=False)
+    random = table[table["part"].str.startswith("random like")]
+    low, high = random["density"].min(), random["density"].max()
+    assert f"({low:.0%} to {high:.0%} of those masked)" in text
+    low, high = random["whole_task"].min(), random["whole_task"].max()
+    assert f"they reach {short(low)} to {short(high)} of it" in text
+    together = whole["both together"]
+    assert f"Both together reach {short(together.min())} to {short(together.max())}" in text
+    lost = (whole["whole network"] - together).dropna()
+    assert {key[1:] for key in lost[lost < 0.01].index} == {("sv-agreement", "plural"), ("anaphora", "plural")}
+    rest = lost[lost >= 0.01]
+    assert f"in the others {short(rest.min())} to {short(rest.max())} less" in text
+    assert together.isna().sum() == 1 and together.isna().idxmax()[:2] == ("resnet_4x16", "number-contact")
+    ones = table[(table["part"] == "both together") & (table["n_bases"] == 1)]
+    assert list(ones["task"]) == ["inside-number"] and (table["n_bases"] <= 3).all()
+    pronoun = whole["B alone"].xs("anaphora", level="task")
+    assert f"solves {short(pronoun.min())} and {short(pronoun.max())} of the whole task" in text
+    shared = table[table["part"] == "what both share"]
+    sizes = f"{shared['density'].min():.0%} to {shared['density'].max():.0%} of the weights"
+    assert f"the {sizes} that both share still solve {short(shared['whole_task'].min())} to" in text
+    assert f"to {short(shared['whole_task'].max())}:" in text
 
 
 def test_the_arithmetic_is_that_of_the_tables():
@@ -367,6 +403,8 @@ def test_the_arithmetic_is_that_of_the_tables():
     few = main[main["samples"] <= 200].groupby("condition")["mean"].mean()
     own, gain = few["subnetwork"] - few["embed_only"], few["subnetwork"] - few["scratch"]
     assert f"({short(own)} of {short(gain)} are not there" in text
+    few = main[main["samples"] == 100].groupby("condition")["mean"].mean().map(short)
+    assert f"with 100 rows {few['subnetwork']} against {few['full']}" in text
     sizes = pd.read_csv(LAPTOP / "induction_table_3.csv").query("subtask == 'ab'")["ours"]
     assert f"{100 * sizes.min():.0f} to {100 * sizes.max():.0f}% of the attention and MLP matrices" in text
     each = pd.read_csv(LAPTOP / "induction_gaps_by_samples.csv").query("control == 'random'")
