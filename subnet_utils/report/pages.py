@@ -57,11 +57,13 @@ def is_done(path: Path) -> bool:
 def notebook_body(path: Path) -> str:
     """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
 
-    A link to another notebook leads to its page, or is none if that was not run.
+    A link to another notebook leads to its page, or is none if that was not run; one to a page in figures/ is made to
+    start at the report.
     """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_filename(str(path))
+    body = body.replace('href="../figures/', 'href="../../')
     return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
 
 
