@@ -12,6 +12,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
@@ -42,14 +43,15 @@ MOST_BASES = 1000
 # -- overlap -----------------------------------------------------------------------------------------------------------
 
 
-def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
+def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None, *, explain: bool = True) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
     table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
     Layers are in the order of the network, whatever that of the table. Where a column `bases`, the number of base
     models that a mean is over, changes from one layer to the next, the line is broken: other networks are no step.
-    each: the same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
+    each: the same for every single base model, with `base_model`, in thin lines. explain: what dashed and thin lines
+    are; panels of one figure need it once (`overlap_legend`). Raises ValueError for more than two
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
     if table.duplicated(["layer", "comparison"]).any():
@@ -61,8 +63,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
         for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
             x = part["layer"].map(places)
-            name = f"{label} the two subroutines" if label == "between" else label
-            look = {"color": condition.color, "label": "_" if number else name}
+            look = {"color": condition.color, "label": "_" if number else label}
             aside = 0.24 * (i - (len(comparisons) - 1) / 2) * part["layer"].eq(OVERALL)  # so that none covers another
             ax.plot(
                 x + aside,
@@ -82,15 +83,24 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
             ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1, label=_ONE_BASE)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
-    handles = [
-        *ax.get_legend_handles_labels()[0],
-        Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks"),
-    ]
-    if figures.is_drawn([ax], _ONE_BASE):
-        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
+    handles = [*ax.get_legend_handles_labels()[0], *(_overlap_handles([ax]) if explain else [])]
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-              ncols=2, columnspacing=1.2, handlelength=1.8)  # fmt: skip
+              ncols=2 if explain else 3, columnspacing=1.2, handlelength=1.8)  # fmt: skip
     return ax
+
+
+def overlap_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
+    """What dashed and thin lines in panels of `overlap` are, once for all of them, below the figure."""
+    handles = _overlap_handles(axes)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def _overlap_handles(axes: Sequence[Axes]) -> list[Line2D]:
+    handles = [Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")]
+    if figures.is_drawn(axes, _ONE_BASE):
+        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
+    return handles
 
 
 def _stretches(rows: pd.DataFrame) -> pd.Series:

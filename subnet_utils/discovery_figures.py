@@ -28,6 +28,8 @@ MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
 """Smallest cross-entropy of four cosine-similarity logits: .0535 nats (section 5)."""
 HATCHED = {"fc": "#e4e4e4", "ec": "#a8a8a8", "hatch": "////", "lw": 0}
 FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
+SELECTED = FRAMED | {"ec": "#111111"}
+"""On colors that have a red of their own."""
 BROKEN = {"ls": (0, (2, 1))}
 _FAILED, _FRAMED, _BROKEN = "_failed", "_framed", "_broken"
 EXPECTED = {"marker": "D", "ms": 4, "mfc": "white", "mec": "#111111", "mew": 0.8, "ls": "none", "zorder": 4}
@@ -134,7 +136,7 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     """
     losses, accuracies = axes
     names = list(dict.fromkeys(history[run]))
-    colors = sns.color_palette("colorblind" if len(names) <= 10 else "husl", len(names))
+    colors = sns.color_palette("colorblind" if len(names) <= 6 else "husl", len(names))
     for name, color in zip(names, colors, strict=True):
         curve = history[history[run] == name].sort_values("epoch")
         epochs, look = curve["epoch"] + 1, {"color": color, "marker": "o" if len(curve) == 1 else None, "ms": 4}
@@ -197,7 +199,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
         ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, label=_FAILED, **HATCHED))
     winner = points.loc[points["score"].fillna(-1).idxmax()]
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
-    kind = FRAMED | (BROKEN | {"label": _BROKEN} if failed.to_numpy().all() else {"label": _FRAMED})
+    kind = SELECTED | (BROKEN | {"label": _BROKEN} if failed.to_numpy().all() else {"label": _FRAMED})
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **kind))
     ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
     ax.tick_params(length=0, axis="both")
@@ -220,8 +222,8 @@ def _search_handles(axes: Sequence[Axes]) -> list[Patch]:
     """Only what one of the panels has: a frame is not solid and broken at once, nor has every search failures."""
     looks = {
         _FAILED: ("own task below 90%", HATCHED),
-        _FRAMED: ("selected", FRAMED),
-        _BROKEN: ("selected, though none reaches 90%", FRAMED | BROKEN),
+        _FRAMED: ("selected", SELECTED),
+        _BROKEN: ("selected, though none reaches 90%", SELECTED | BROKEN),
     }
     return [Patch(label=label, **look) for name, (label, look) in looks.items() if is_drawn(axes, name)]
 

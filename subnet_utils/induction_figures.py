@@ -166,7 +166,7 @@ def advantages(gaps: pd.DataFrame, controls: Sequence[str] = ("scratch", "embed_
         _lines(ax, one, controls, bounds=(-1, 1))
         ax.axhline(0, color="0.45", ls=":", lw=0.9, zorder=0)
         ax.set_title(with_formulas(f"{subtask} for {target}"))
-        ax.set_ylabel("" if i % columns else "subnetwork's advantage")
+        ax.set_ylabel("" if i % columns else "advantage in accuracy")
     return legend_below(figure, axes)
 
 

@@ -274,16 +274,16 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     shown, note = (layers, " (below 90%)") if learned.empty else (learned, "")
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     groups = _groups(shown, ["model", "task", "number"])
-    figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
+    figure, axes = _grid(len(groups), width=4.6, height=2.6, across=2)
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         means = rows.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
-        control_figures.overlap(ax, mean, several)
-        ax.set_title(_title(task, number, model) + note, pad=46)
+        control_figures.overlap(ax, mean, several, explain=False)
+        ax.set_title(_title(task, number, model) + note, pad=20)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
-    return figure
+    return control_figures.overlap_legend(figure, axes)
 
 
 def forest(compared: pd.DataFrame, effects: pd.DataFrame) -> Figure:
@@ -315,10 +315,19 @@ def sizes(table: pd.DataFrame, masks: pd.DataFrame) -> Figure:
 
 
 def described(effects: pd.DataFrame, *, absolute: bool = False) -> str:
-    """What captions of `differences`, or with `absolute` of `accuracies`, say: which networks, and what is drawn."""
+    """What captions of `differences`, or with `absolute` of `accuracies`, say: which networks, what is drawn, and of
+    how many base models."""
     shown = "accuracy on both probe sets" if absolute else (
         "accuracy on Test Target minus Test Other, each at least .25, which is chance")  # fmt: skip
-    return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model."
+    learned = effects[effects["base_accuracy"] >= LEARNED]
+    bases = effects.groupby(["model", "task", "number"])["base_model"].nunique()
+    able = learned.groupby(["model", "task", "number"])["base_model"].nunique().reindex(bases.index, fill_value=0)
+    n = " or ".join(map(str, sorted(set(able))))
+    gray = " Gray: base models below 90%." if (able < bases).any() else ""
+    if gray and (effects["condition"] == "random").all():
+        gray = " Gray: untrained twins of base models below 90%."
+    means = f"Ticks: means over {n} base models with 95% t intervals; diamonds: the paper's mean and sd over its runs."
+    return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model.{gray} {means}"
 
 
 def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) -> None:

@@ -61,7 +61,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         heights = rows.set_index("layer").loc[layers]
         own = [line for line in ax.lines if to_hex(line.get_color()) == CONTROLS[key].color]
         solid, dashed, solid_overall, dashed_overall = own
-        name = {"between": "between the two subroutines"}.get(label, label)
+        name = {"between": "between"}.get(label, label)
         assert (solid.get_label(), solid.get_marker()) == (name, CONTROLS[key].marker)
         assert list(solid.get_xdata()) == list(dashed.get_xdata()) == list(range(len(layers) - 1))
         assert list(solid.get_ydata()) == list(heights["iou"][:-1])
@@ -73,7 +73,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
     assert tick_labels(ax.xaxis) == [control_figures.short_layer(layer) for layer in layers]
     assert ax.get_ylim() == (0, 1)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["within inside", "within number", "between the two subroutines", "random masks"]
+    assert legend == ["within inside", "within number", "between", "random masks"]
     overall = [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1]
     assert len(set(overall)) == 3, "no marker covers another one"
     assert_readable(figure)
@@ -114,7 +114,7 @@ def test_a_mean_over_other_base_models_is_on_another_line():
     control_figures.overlap(ax, table, each)
     own = [line for line in ax.lines if line.get_marker() == CONTROLS["between"].marker]
     assert [len(line.get_xdata()) for line in own] == [3, len(layers) - 4, 1]
-    assert [line.get_label() for line in own] == ["between the two subroutines", "_", "_"]
+    assert [line.get_label() for line in own] == ["between", "_", "_"]
     assert "single base models" in [text.get_text() for text in ax.get_legend().get_texts()]
     thin = [line for line in ax.lines if line.get_alpha() == 0.4]
     assert [len(line.get_xdata()) for line in thin] == [len(layers) - 1] * 2

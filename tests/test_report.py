@@ -670,13 +670,15 @@ def test_long_cells_of_a_notebooks_tables_may_be_broken_into_lines(tmp_path):
 
 
 def test_links_to_other_notebooks_lead_to_their_pages(tmp_path):
-    cell = nbformat.v4.new_markdown_cell("See [one](07_one.ipynb), [two](08_two.ipynb) and [all](https://example.org).")
+    links = "[one](07_one.ipynb), [two](08_two.ipynb), [all](https://example.org) and [more](../figures/README.md#more)"
+    cell = nbformat.v4.new_markdown_cell(f"See {links}.")
     notebook = nbformat.v4.new_notebook(cells=[cell])
     nbformat.write(notebook, tmp_path / "nb.ipynb")
     notebook.metadata["papermill"] = {"end_time": "2026"}
     nbformat.write(notebook, tmp_path / "07_one.ipynb")
     body = notebook_body(tmp_path / "nb.ipynb")
-    assert 'See <a href="07_one.html">one</a>, two and <a href="https://example.org"' in body
+    assert 'See <a href="07_one.html">one</a>, two, <a href="https://example.org"' in body
+    assert 'href="../../README.md#more"' in body  # from figures/<profile>/report/
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):

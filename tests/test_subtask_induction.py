@@ -196,7 +196,7 @@ def test_advantages_are_drawn_over_each_control_with_their_intervals():
     assert [list(segment[:, 1]) for segment in bars.get_segments()] == [
         pytest.approx([low, high]) for low, high in drawn[["low", "high"]].clip(-1, 1).values
     ]
-    assert main.lines[-1].get_ydata() == [0, 0] and main.get_ylabel() == "subnetwork's advantage"
+    assert main.lines[-1].get_ydata() == [0, 0] and main.get_ylabel() == "advantage in accuracy"
     assert [label.get_text() for label in further.get_xticklabels()] == ["10", "100", "1000"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random subnetwork"]
     assert_readable(figure)
