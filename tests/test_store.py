@@ -133,6 +133,20 @@ def test_find_builds_nothing(tmp_path):
     assert not (tmp_path / "absent").exists()
 
 
+def test_what_is_begun_is_known(tmp_path):
+    store = Store(tmp_path)
+
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    assert not store.is_begun("mask", SPEC)
+    with pytest.raises(KeyboardInterrupt):
+        store.make("mask", SPEC, interrupted)
+    assert store.is_begun("mask", SPEC) and store.find("mask", SPEC) is None
+    store.make("mask", SPEC, build)
+    assert store.is_begun("mask", SPEC) and not store.is_begun("mask", SPEC | {"seed": 1})
+
+
 def test_where_the_store_is(monkeypatch, tmp_path):
     monkeypatch.setenv("SUBNET_ARTIFACTS", str(tmp_path / "elsewhere"))
     assert Store().root == tmp_path / "elsewhere"
