@@ -6,6 +6,7 @@ See `masks.controls` for what each control asks.
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -15,7 +16,7 @@ from subnet_utils.lab import Lab, data_of, load_base, untrained
 from subnet_utils.masks import controls
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
-from subnet_utils.steps import Mask, columns, load_subnetwork, sets_for
+from subnet_utils.steps import Mask, columns, load_subnetwork, measured_spec, sets_for
 from subnet_utils.store import Artefact, save_json, save_table
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
@@ -30,13 +31,17 @@ def null_effects(lab: Lab, mask: Mask) -> Artefact:
 
     Where the complement has too few weights there are no rows of that kind, and the result says why under `fault`.
     """
-    spec = mask.spec(lab) | {"draws": lab.study.controls.draws}
-    return lab.store.make("null", spec, partial(_build_null, lab, mask))
+    return lab.store.make("null", null_spec(lab, mask), partial(_build_null, lab, mask))
+
+
+def null_spec(lab: Lab, mask: Mask) -> dict[str, Any]:
+    """What the effects of random subnetworks depend on."""
+    return measured_spec(lab, mask) | {"draws": lab.study.controls.draws}
 
 
 def other_ablations(lab: Lab, mask: Mask) -> Artefact:
     """Test scores of the network with a mask's weights ablated in each of three ways, a row each."""
-    return lab.store.make("ablations", mask.spec(lab), partial(_build_ablations, lab, mask))
+    return lab.store.make("ablations", measured_spec(lab, mask), partial(_build_ablations, lab, mask))
 
 
 def _build_null(lab: Lab, mask: Mask, folder: Path) -> None:

@@ -16,7 +16,16 @@ from subnet_utils import stimuli
 from subnet_utils.jobs import run_jobs
 from subnet_utils.lab import Condition, Lab, Network, make_all, pretrain, prune, prunings, train_base
 from subnet_utils.masks import search
-from subnet_utils.steps import Mask, find_half, find_mask, find_masks_at_once, masks_at_once, measure_effect, seconds_of
+from subnet_utils.steps import (
+    Mask,
+    find_half,
+    find_mask,
+    find_masks_at_once,
+    masks_at_once,
+    measure_effect,
+    measured_spec,
+    seconds_of,
+)
 from subnet_utils.store import Artefact
 from subnet_utils.study import BaseSearch, Study
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
@@ -174,7 +183,7 @@ def effects(lab: Lab) -> pd.DataFrame:
 
 def effects_of(lab: Lab, masks: list[Mask]) -> pd.DataFrame:
     """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
-    options = {"shared": attrgetter("base"), "work": attrgetter("stages")}
+    options = {"shared": attrgetter("base"), "work": attrgetter("stages"), "spec": measured_spec}
     made = make_all(lab, "effect", measure_effect, masks, "ablations", **options)
     return pd.DataFrame(
         about_mask(lab, mask, artefact) | row

@@ -22,7 +22,7 @@ from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.steps import Mask, find_mask, load_subnetwork, sets_for
+from subnet_utils.steps import Mask, find_mask, load_subnetwork, measured_spec, sets_for
 from subnet_utils.store import Artefact, save_table
 from subnet_utils.tasks.odd_one_out import CHANCE, LANGUAGE_TASKS, other_subroutine, similarity_logits, subroutines_of
 
@@ -54,7 +54,7 @@ class Cut:
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the accuracies of the parts depend on."""
-        return {"masks": [mask.spec(lab) for mask in self.masks], "draws": DRAWS}
+        return {"masks": [measured_spec(lab, mask) for mask in self.masks], "draws": DRAWS}
 
 
 @dataclass(frozen=True)

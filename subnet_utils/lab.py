@@ -90,15 +90,16 @@ def make_all(
     *,
     work: Callable[[Any], float] | None = None,
     shared: Callable[[Any], Any] | None = None,
-    **more: Any,
+    spec: Callable[[Lab, Any], Mapping[str, Any]] | None = None,
 ) -> list[Artefact]:
     """Take a step for everything wanted. Workers are started for what is not there yet, and only then.
 
-    wanted: things with a `spec(lab)`; work: how long one takes, in any unit: longer ones begin first, lest one worker
-    be busy with the last of them while the others are idle; shared: what several have in common that a worker keeps in
-    memory, see `run_jobs`; more: what the step's artefact depends on besides.
+    spec: what the step's artefact depends on, by default the `spec(lab)` of what is wanted; work: how long it takes, in
+    any unit: longer ones begin first, lest one worker be busy with the last of them while the others are idle; shared:
+    what several have in common that a worker keeps in memory, see `run_jobs`.
     """
-    missing = [one for one in wanted if lab.store.find(kind, one.spec(lab) | more) is None]
+    spec = spec or (lambda lab, one: one.spec(lab))
+    missing = [one for one in wanted if lab.store.find(kind, spec(lab, one)) is None]
     if work is not None:
         missing.sort(key=work, reverse=True)
     common = None if shared is None else lambda lab, one: shared(one)

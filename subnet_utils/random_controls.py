@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from subnet_utils import break_it_down
-from subnet_utils.ablations import null_effects, other_ablations
+from subnet_utils.ablations import null_effects, null_spec, other_ablations
 from subnet_utils.lab import LEARNED, Lab, Network, make_all, train_base
-from subnet_utils.steps import Mask
+from subnet_utils.steps import Mask, measured_spec
 from subnet_utils.store import Artefact
 
 RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
@@ -55,15 +55,16 @@ def null_draws(lab: Lab) -> pd.DataFrame:
     kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
     """
     masks = _with_controls(lab, break_it_down.used_masks(lab))
-    draws = lab.study.controls.draws
-    made = make_all(lab, "null", null_effects, masks, "random subnetworks", shared=attrgetter("base"), draws=draws)
+    options = {"shared": attrgetter("base"), "spec": null_spec}
+    made = make_all(lab, "null", null_effects, masks, "random subnetworks", **options)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
     masks = _with_controls(lab, break_it_down.used_masks(lab))
-    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", shared=attrgetter("base"))
+    options = {"shared": attrgetter("base"), "spec": measured_spec}
+    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", **options)
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 

@@ -65,7 +65,7 @@ class Mask:
 
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the mask depends on; the base itself among it, so that a base rebuilt elsewhere has masks of its own."""
-        experiment = self.base.experiment
+        experiment, judged_by = self.base.experiment, {"exclude": {"test"}}
         return {
             "base": self.base.spec(lab),
             "network": train_base(lab, self.base).json("result")["network"],
@@ -73,8 +73,18 @@ class Mask:
             "point": search.columns(self.point),
             "seed": self.seed,
             "settings": experiment.masks.model_dump(include={"epochs", "batch_size", "beta_max", "l0", "as_printed"}),
-            "sizes": {"mask": experiment.data.mask.model_dump(), "probe": experiment.data.probe.model_dump()},
+            "sizes": {
+                "mask": experiment.data.mask.model_dump(**judged_by),
+                "probe": experiment.data.probe.model_dump(**judged_by),
+            },
         }
+
+
+def measured_spec(lab: Lab, mask: Mask) -> dict[str, Any]:
+    """What depends on a mask that is found depends on: on its bits, which another machine may round anew, and on the
+    sizes of the test sets."""
+    data, bits = mask.base.experiment.data, find_mask(lab, mask).json("manifest").get("subnetwork.safetensors")
+    return mask.spec(lab) | {"bits": bits, "test": {"mask": data.mask.test, "probe": data.probe.test}}
 
 
 def find_mask(lab: Lab, mask: Mask) -> Artefact:
@@ -139,7 +149,7 @@ def seconds_of(artefact: Artefact) -> float:
 
 def measure_effect(lab: Lab, mask: Mask) -> Artefact:
     """Test scores of the subnetwork and of the ablated model: own task, both probe sets, compositional task."""
-    return lab.store.make("effect", mask.spec(lab), partial(_build_effect, lab, mask))
+    return lab.store.make("effect", measured_spec(lab, mask), partial(_build_effect, lab, mask))
 
 
 def _build_half(lab: Lab, mask: Mask, folder: Path) -> None:

@@ -402,3 +402,27 @@ def test_a_seed_more_trains_its_own_masks_alone(tmp_path, monkeypatch):
         break_it_down.find_masks(lab)
     # the search, both seeds, then the third one: of two subroutines each
     assert trained == [2, 2, 2]
+
+
+def test_a_larger_test_set_is_measured_anew_and_no_mask_trained(lab, monkeypatch):
+    study = micro.study(precision="float32")
+    for experiment in study["experiments"]:
+        probe = experiment["data"]["probe"]
+        experiment["data"] = experiment["data"] | {"probe": probe | {"test": probe["test"] + 1}}
+    more = Lab(Lab.open(study).study, lab.store)
+    before = break_it_down.effects(lab)
+    monkeypatch.setattr(steps, "discover_many", lambda *_, **__: pytest.fail("trained again"))
+    again = break_it_down.effects(more)
+    assert not set(again["key"]) & set(before["key"]) and len(again) == len(before)
+
+
+def test_effects_are_named_by_the_bits_of_their_mask(lab):
+    mask = break_it_down.final_masks(lab)[0]
+    spec, found = steps.measured_spec(lab, mask), steps.find_mask(lab, mask)
+    manifest = found.path / "manifest.json"
+    text = manifest.read_text()
+    try:
+        manifest.write_text(text.replace(spec["bits"], "other"))
+        assert steps.measured_spec(lab, mask) == spec | {"bits": "other"}
+    finally:
+        manifest.write_text(text)

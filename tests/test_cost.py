@@ -276,7 +276,7 @@ def plans(lab) -> pd.DataFrame:
 def test_the_plan_counts_the_jobs_that_a_real_run_makes(plans, measured):
     jobs = [table.groupby(["section", "kind"])["jobs"].sum().to_dict() for table in (plans, measured)]
     assert jobs[0] == jobs[1]
-    assert len(jobs[0]) == 17
+    assert len(jobs[0]) == 18
 
 
 def test_steps_are_those_of_the_recipes(lab, plans):

@@ -155,7 +155,7 @@ def test_the_sparsest_of_those_that_keep_the_task_is_taken():
     ]  # fmt: skip
     assert best_pruning(found) == 1
     assert best_pruning(found[2:]) == 1  # none keeps it: the most accurate
-    with pytest.raises(TrainingDiverged, match="no pruning came to its end: diverged"):
+    with pytest.raises(TrainingDiverged, match="no mask came to its end: diverged"):
         best_pruning(found[2:3])
 
 
