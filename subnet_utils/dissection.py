@@ -83,12 +83,15 @@ class Dissection:
 def cuts(lab: Lab) -> list[Cut]:
     """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
 
-    Without base models for which that leaves less than two.
+    Without base models for which that leaves less than two. Raises ValueError if that is all of them.
     """
     found: dict[Network, dict[str, Mask]] = {}
     for mask in used_masks(lab):
         found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
-    return [Cut(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    complete = [Cut(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    if not complete:
+        raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
+    return complete
 
 
 def examined(lab: Lab) -> list[Cut]:

@@ -42,6 +42,17 @@ def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
     assert dissection.examined(lab) == list(last.values())
 
 
+def test_a_base_model_needs_a_mask_of_each_subroutine(lab, monkeypatch):
+    used = break_it_down.used_masks(lab)
+    monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine != "verb"])
+    assert {cut.base.experiment.modality for cut in dissection.cuts(lab)} == {"vision"}
+    monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine == "verb"])
+    with pytest.raises(
+        ValueError, match="no base model has a subnetwork of each subroutine; lower masks.learning_rates"
+    ):
+        dissection.cuts(lab)
+
+
 def test_parts_are_each_alone_and_what_is_left_without_it():
     found = {"subject": subnetwork(True, True, False, False), "verb": subnetwork(False, True, True, False)}
     made = dissection.parts(found) | dissection.combined(found)
