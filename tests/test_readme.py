@@ -371,6 +371,8 @@ def test_parts_and_what_they_make_together_are_those_of_the_table():
     low, high = random["whole_task"].min(), random["whole_task"].max()
     assert f"they reach {short(low)} to {short(high)} of it" in text
     assert f"they solve the whole task ({short(low)} to {short(high)})" in answer("Do as many weights")[1]
+    apart = (random["test_a"] - random["test_b"]).abs().max()
+    assert f"(their means differ by {short(apart)} at most)" in text
     together = whole["both together"]
     assert f"Both together reach {short(together.min())} to {short(together.max())}" in text
     lost = (whole["whole network"] - together).dropna()
