@@ -130,13 +130,13 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     alone, without = effects.loc["subnetwork"], effects.loc["ablated"]
     assert answer("Do subnetworks solve") == (
         f"{(alone['paper'] > 0.05).sum()} of {len(alone)} (it has 20, of which we cover these)",
-        f"{(alone['ours'] > 0.05).sum()} of {len(alone)} by their means; "
+        f"**yes**: {(alone['ours'] > 0.05).sum()} of {len(alone)} by their means; "
         f"in {(alone['ours_low'] > 0).sum()} the interval over base models excludes 0",
     )
     paper, ours = without["paper"] < -0.05, without["ours"] < -0.05
     assert answer("Does the network lose") == (
         f"{paper.sum()} of {len(without)} by more than .05",
-        f"{ours.sum()} of {len(without)} by more than .05, among them {(paper & ours).sum()} of the paper's "
+        f"**mostly**: {ours.sum()} of {len(without)} by more than .05, among them {(paper & ours).sum()} of the paper's "
         f"{paper.sum()}; in {(ours & (without['ours_high'] < 0)).sum()} the interval excludes 0, "
         f"{(paper & ours & (without['ours_high'] < 0)).sum()} of these among the paper's {paper.sum()}",
     )
@@ -152,7 +152,7 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     sums = overlap.groupby(overlap["paper_model"] == "bert_small")[["above_chance", "layers"]].sum()
     vision, language = (f"{row['above_chance']} of {row['layers']}" for _, row in sums.iterrows())
     text = f"in every layer of all {len(overlap)} models and tasks, corrected for chance too"
-    assert answer("Is overlap larger")[1] == text and text in section("Overlap")
+    assert answer("Is overlap larger")[1] == f"**yes**, {text}" and text in section("Overlap")
     assert f"in {vision} layers in vision, in language in {language}," in section("Overlap")
     gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
     assert f"by {with_interval(gaps.loc['text'])} more than a random one" in answer("Does a subnetwork teach")[1]
@@ -170,13 +170,13 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     paper, ours = ([row[f"{who}_value"] for row in (wide, sparser)] for who in ("paper", "our"))
     assert answer("Do pruned networks") == (
         f"spread over seeds {paper[0]:.0f} times that in domain, at 70% sparsity {paper[1]:.1f} times",
-        f"{ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; at higher "
+        f"**yes**: {ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; at higher "
         f"sparsity {ours[1]:.0f} times, without any one 4 to 7",
     )
     assert (round(wide["least"]), round(sparser["least"]), round(sparser["most"])) == (3, 4, 7)
     core = finding("heads in all")
     ours = f"{core['our_value']:.0f} of 32, [{core['low']:.0f}, {core['high']:.0f}] (by chance {by_chance(core)})"
-    assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", ours)
+    assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", f"**yes**: {ours}")
 
 
 def test_verdicts_are_counted_as_the_tables_have_them():
@@ -303,7 +303,7 @@ def test_the_controls_are_judged_as_their_table_says():
         f"by {short(theirs.iloc[2])} to {short(theirs.max())} in six cases and by {short(theirs.min())} in two" in text
     )
     assert short(theirs.iloc[1]) == short(theirs.min())
-    assert "in language so in all 8: subnetworks solve" in answer("Would masks over untrained")[1]
+    assert "**language: as in the paper**, in all 8 cases" in answer("Would masks over untrained")[1]
     values = pd.read_csv(LAPTOP / "random_values.csv").query("task == 'number-contact' and network == 'subnetwork'")
     contact = values[values["subroutine"] == "contact"]
     ours, paper = (" and ".join(contact[column].map(short)) for column in ("ours", "paper"))
