@@ -136,7 +136,8 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     paper, ours = without["paper"] < -0.05, without["ours"] < -0.05
     assert answer("Does the network lose") == (
         f"{paper.sum()} of {len(without)} by more than .05",
-        f"**mostly**: {ours.sum()} of {len(without)} by more than .05, among them {(paper & ours).sum()} of the paper's "
+        f"**mostly**: {ours.sum()} of {len(without)} by more than .05, "
+        f"among them {(paper & ours).sum()} of the paper's "
         f"{paper.sum()}; in {(ours & (without['ours_high'] < 0)).sum()} the interval excludes 0, "
         f"{(paper & ours & (without['ours_high'] < 0)).sum()} of these among the paper's {paper.sum()}",
     )
@@ -170,8 +171,8 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     paper, ours = ([row[f"{who}_value"] for row in (wide, sparser)] for who in ("paper", "our"))
     assert answer("Do pruned networks") == (
         f"spread over seeds {paper[0]:.0f} times that in domain, at 70% sparsity {paper[1]:.1f} times",
-        f"**yes**: {ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; at higher "
-        f"sparsity {ours[1]:.0f} times, without any one 4 to 7",
+        f"**yes**: {ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; "
+        f"at higher sparsity {ours[1]:.0f} times, without any one 4 to 7",
     )
     assert (round(wide["least"]), round(sparser["least"]), round(sparser["most"])) == (3, 4, 7)
     core = finding("heads in all")
