@@ -94,6 +94,9 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     assert f"no change shows ({short(flat['our_value'])} {interval})" in paragraph
     both = lost["all heads of the core"], lost["L3.H1"], -lost["L2.H3"]
     assert "({}, and {} less {})".format(*map(short, both)) in paragraph
+    two = pd.read_csv(LAPTOP / "core_own_two_cores.csv").iloc[0]
+    assert two["shared"] == 1 and f"one is in it (p = {short(two['p'])})" in paragraph
+    assert f"correlate by {short(two['rho'])} (p = {short(two['rho_p'])};" in paragraph
     joint, both = (finding(f"accuracy lost {of} without all of the core") for of in ("out of domain", "balanced"))
     costs = f"({short(joint['our_value'], 3)} out of domain and {short(both['our_value'])} balanced"
     assert f"{costs}, p = {short(joint['p'], 3)} each" in paragraph and joint["p"] == both["p"]
@@ -106,16 +109,33 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
 
 
 def test_real_pairs_are_those_of_their_tables():
-    paragraph = section("MiniLM on real pairs")
-    spread = pd.read_csv(MINILM / "core_own_random.csv").set_index(["name", "target_sparsity"]).loc["in domain"]
-    pruned, random = (spread[f"{kind}: mean"].map("{:.0%}".format).tolist() for kind in ("pruned", "random units"))
-    assert f"({spread['full'].iloc[0]:.0%} in domain" in paragraph
-    assert f"keeps {' and '.join(pruned)} when 15% and 30%" in paragraph and f"({' and '.join(random)})" in paragraph
-    core = finding("heads in all", MINILM)
-    assert f"share {core['our_value']:.0f} heads where {by_chance(core)} are expected" in paragraph
-    lost = pd.read_csv(MINILM / "core_own_table_3.csv").set_index("ablated")["in_domain"]
-    at_once, others = (lost[name] for name in ("all heads of the core", "as many others at once, mean"))
-    assert f"costs {100 * at_once:.0f} points in domain and eight others {short(100 * others, 1)}" in paragraph
+    text = section("MiniLM on real pairs")
+    spread = pd.read_csv(MINILM / "core_own_random.csv").set_index(["name", "target_sparsity"])
+    inside = spread.loc["in domain"]
+    pruned, random = (inside[f"{kind}: mean"].map("{:.0%}".format).tolist() for kind in ("pruned", "random units"))
+    assert f"is right on {inside['full'].iloc[0]:.0%} in domain" in text
+    outside = spread["full"].xs(0.3, level="target_sparsity").loc[["SO-Swap", "Prep", "Embed-If", "Embed-Verb"]]
+    assert "{:.0%}, {:.0%}, {:.0%} and {:.0%} are right".format(*outside) in text
+    assert f"it keeps {' and '.join(pruned)} in domain" in text and f"keep {' and '.join(random)}." in text
+    core, within = (finding("heads in all", MINILM, row=row) for row in (0, 1))
+    assert f"All eight pruned networks share {core['our_value']:.0f} of the 72 heads" in text and core["n"] == 8
+    tests = f"(p = {short(core['p'], 4)}; with as many heads in every layer p = {short(within['p'], 3)})"
+    assert f"where {by_chance(core)} are expected by chance {tests}" in text
+    rho = finding("Spearman", MINILM)
+    assert f"by {short(rho['our_value'])} [{short(rho['low'])}, {short(rho['high'])}]" in text
+    assert pd.read_csv(MINILM / "core_own_categories.csv").set_index("category")["in the core"]["repeated"] == 1
+    assert (pd.read_csv(MINILM / "core_own_mlps.csv")["mlps_pruned"] == 0).all() and "No MLP is pruned" in text
+    lost = 100 * pd.read_csv(MINILM / "core_own_table_3.csv").set_index("ablated").drop(columns="networks")
+    core, others = (lost.loc[name] for name in ("all heads of the core", "as many others at once, mean"))
+    assert (
+        f"costs {core['in_domain']:.0f} points there, four other heads nothing ({short(others['in_domain'], 1)}" in text
+    )
+    assert f"*rises* by {-core['out_of_domain']:.0f} points" in text and f"({core['entailed']:.0f} points fewer" in text
+    last = finding("accuracy lost out of domain without one head", MINILM)
+    assert last["verdict"] == "does not hold" and "does not hold of a network" in text
+    wide, sparser = (finding(f"{share}% sparsity: spread over seeds, out", MINILM) for share in (30, 50))
+    ratios = f"{wide['our_value']:.0f} and {sparser['our_value']:.0f} times that in domain"
+    assert f"{ratios}, but with four of them p = {short(wide['p'])})" in text and wide["verdict"] == "cannot be told"
 
 
 def answer(question: str) -> tuple[str, str]:
@@ -177,6 +197,8 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     assert (round(wide["least"]), round(sparser["least"]), round(sparser["most"])) == (3, 4, 7)
     core = finding("heads in all")
     ours = f"{core['our_value']:.0f} of 32, [{core['low']:.0f}, {core['high']:.0f}] (by chance {by_chance(core)})"
+    real = finding("heads in all", MINILM)
+    ours += f"; in MiniLM on real pairs {real['our_value']:.0f} of 72 ({by_chance(real)})"
     assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", f"**yes**: {ours}")
 
 
