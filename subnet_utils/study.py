@@ -368,11 +368,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     try:
         for name in parser.parse_args(arguments).profile:
-            study = Study.load(name)
-            if study.names_files:
+            if Study.load(name).names_files:
                 from subnet_utils.cost.sections import require_files  # seconds to import, needed by few
 
-                require_files(study)
+                require_files(name)  # not the study: run by -m, its class is __main__'s
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

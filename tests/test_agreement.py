@@ -537,5 +537,5 @@ def test_a_vocabulary_that_transformers_makes_up_is_refused(monkeypatch):
     from transformers import BertTokenizerFast
 
     monkeypatch.setattr(BertTokenizerFast, "from_pretrained", lambda *_, **__: BertTokenizerFast())
-    with pytest.raises(ValueError, match="the vocabulary of 'some/bert' has no words; put vocab.txt or tokenizer.json"):
+    with pytest.raises(ValueError, match="the vocabulary of 'some/bert' has no words; give the folder of a BERT"):
         tokenization.tokenizer("some/bert")

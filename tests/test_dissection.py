@@ -133,6 +133,9 @@ def test_parts_of_every_base_model_in_one_table(lab):
     assert [row["test_a"], row["test_b"], row["whole_task"], row["density"]] == pytest.approx(each.tolist())
     knowing = table.set_index(["model", "part"])["knows_one"].dropna().groupby(level=[0, 1]).first()
     assert set(knowing.index.get_level_values("part")) == {"A alone", "B alone"}
+    data = dissection.data_of(lab, cut.base, "base", "test")
+    subject_wrong = int((data.kinds[data.examples[:, 3]] == 1).sum()) / len(data)
+    assert knowing["bert_micro", "A alone"] == pytest.approx(subject_wrong + 0.25 * (1 - subject_wrong))
     # in language each odd one violates A or B; in vision a third of them both
     language, vision = (knowing[model] for model in ("bert_micro", "resnet_micro"))
     assert language.sum() == pytest.approx(1.25) and vision.sum() > 1.25 and knowing.between(0.25, 1).all()
@@ -181,8 +184,9 @@ def test_networks_that_did_not_learn_are_left_out_of_the_parts(lab):
     table = dissection.assembled(lab)
     assert all("(below 90%)" in ax.get_title() for ax in panels.assembled(table).axes if ax.get_title())
     half = table.assign(base_accuracy=table["model"].map({"bert_micro": 1.0, "resnet_micro": 0.5}))
-    (title,) = [ax.get_title() for ax in panels.assembled(half).axes if ax.get_title()]
-    assert title == "bert_micro\nsv-agreement singular"
+    (ax,) = [ax for ax in panels.assembled(half).axes if ax.get_title()]
+    assert ax.get_title() == "bert_micro\nsv-agreement singular"
+    assert [label.get_text() for label in ax.get_yticklabels()][1:3] == ["subject alone", "verb alone"]
 
 
 def test_means_are_over_the_base_models_that_learned(lab):

@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -551,7 +553,11 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
     assert study_main([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "cannot be loaded" in line or "no file" in line
+    assert "no file" in line and "nowhere/mnli.tsv" in line
+    # as make reproduce runs it, in which the module has another name
+    command = [sys.executable, "-m", "subnet_utils.study", str(path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr.strip()) == (2, line)
     path.write_text(yaml.safe_dump({"study": tiny}))
     assert study_main([str(path)]) == 0
 

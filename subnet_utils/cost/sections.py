@@ -7,6 +7,7 @@ from subnet_utils import break_it_down, dissection, ledger, random_controls, sha
 from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.image_steps import ImageBase
+from subnet_utils.inference_sets import data_spec as pair_spec
 from subnet_utils.inference_sets import pair_sets
 from subnet_utils.inference_steps import network_spec, shape
 from subnet_utils.lab import Lab, Network, untrained
@@ -110,22 +111,23 @@ def require(lab: Lab, section: str) -> None:
         raise Lacking(str(reason)) from None
 
 
-def require_files(study: Study) -> None:
+def require_files(profile: str) -> None:
     """Raise Lacking for image folders, pairs or published weights that a study names and that are not there.
 
     Before a run that comes to them after days; what is in them is looked at when it is read.
     """
-    lab = Lab.open(study)
-    _require_weights(lab)
+    lab = Lab.open(profile)
     try:
-        if study.images is not None:
+        if lab.study.images is not None:
             image_spec(lab)
-            for model in study.images.models:
+            for model in lab.study.images.models:
                 ImageBase(model, 0).spec(lab)
-        if study.inference is not None:
+        if lab.study.inference is not None:
+            pair_spec(lab)
             network_spec(lab)
     except (DataError, ImageError, PretrainedError, WeightsError) as reason:
         raise Lacking(str(reason)) from None
+    _require_weights(lab)
 
 
 def _require_weights(lab: Lab) -> None:

@@ -40,7 +40,7 @@ class WordPiece:
             wrong = f"lacks {', '.join(missing)}" if missing else f"has [PAD] = {own['[PAD]']}, not 0"
             raise ValueError(f"the vocabulary of '{folder}' {wrong}; use the one of a BERT checkpoint")
         if own.keys() <= {*SPECIAL_TOKENS, "[MASK]"}:  # what transformers makes up where it finds no file
-            remedy = "put vocab.txt or tokenizer.json beside the weights"
+            remedy = "give the folder of a BERT with its vocab.txt or tokenizer.json, or a hub name that can be reached"
             raise ValueError(f"the vocabulary of '{folder}' has no words; {remedy}")
         self.size = len(own)
 
