@@ -198,3 +198,10 @@ def test_means_are_over_the_base_models_that_learned(lab):
     assert (means["n_bases"] == 1).all() and (means["least"] == means["most"]).all()
     np.testing.assert_allclose(means["whole_task"], own["whole_task"])
     np.testing.assert_allclose(means["density"], own["density"])
+
+
+def test_every_random_subnetwork_has_a_seed_of_its_own(lab, cuts, monkeypatch, tmp_path):
+    real, seeds = dissection.random_like, []
+    monkeypatch.setattr(dissection, "random_like", lambda own, *, seed: seeds.append(seed) or real(own, seed=seed))
+    dissection._build_parts(lab, cuts[0], tmp_path)
+    assert sorted(seeds) == [0, 0, 1, 1, 2, 2]
