@@ -4,10 +4,8 @@ Functions draw into the Axes (or Figure, where a grid belongs to the drawing) th
 looks of `figures`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from os.path import commonprefix
-from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -20,7 +18,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from subnet_utils.dissection import ALONE, PARTS, WHOLE
 from subnet_utils.figures import BASE_THRESHOLD, CONDITIONS, cut_handle, cut_marks, is_drawn
 from subnet_utils.tasks.odd_one_out import CHANCE
 
@@ -32,8 +29,6 @@ SELECTED = FRAMED | {"ec": "#111111"}
 """On colors that have a red of their own."""
 BROKEN = {"ls": (0, (2, 1))}
 _FAILED, _FRAMED, _BROKEN = "_failed", "_framed", "_broken"
-EXPECTED = {"marker": "D", "ms": 4, "mfc": "white", "mec": "#111111", "mew": 0.8, "ls": "none", "zorder": 4}
-"""What a subnetwork has that knows its own subroutine alone."""
 SCORES = Normalize(CHANCE - 1, 1 - CHANCE)
 """Colors of search scores: from where ablation helps the target as much as it can to where it spares all else."""
 
@@ -61,70 +56,6 @@ def cell(ax: Axes, image: np.ndarray, *, framed: bool) -> None:
     ax.imshow(image.transpose(1, 2, 0))
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
-
-
-def phrase(ax: Axes, sentence: str, *, framed: bool) -> None:
-    """One sentence, a few words a line; a framed one breaks the rule."""
-    ax.text(0.5, 0.5, fill(sentence, 12), ha="center", va="center", fontsize=7, transform=ax.transAxes)
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
-
-
-def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd: int = 3) -> Axes:
-    """What networks answer to one odd-one-out example: how probable they hold each item to be the odd one.
-
-    probabilities: a row for each network, a column for each of the four items; the largest of a row, its answer, is
-    bold, the item that is the odd one framed. accuracies: of the same networks on the whole set, written at the right.
-    """
-    shades = Normalize(0, 1)
-    ax.imshow(probabilities, cmap="Greys", norm=shades, aspect="auto")
-    for row, values in enumerate(probabilities.to_numpy()):
-        for item, value in enumerate(values):
-            weight = "bold" if item == values.argmax() else "normal"
-            color = "white" if shades(value) > 0.55 else "0.1"
-            ax.text(item, row, _two_digits(value), ha="center", va="center", color=color, weight=weight, fontsize=7.5)
-    ax.add_patch(Rectangle((odd - 0.5, -0.5), 1, len(probabilities), clip_on=False, zorder=3, **FRAMED))
-    ax.set(xticks=[], yticks=[])
-    ax.tick_params(length=0, which="both")
-    ax.set_yticks(range(len(probabilities)), probabilities.index)
-    ax.spines[:].set_visible(False)
-    right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(probabilities)), [_two_digits(value) for value in accuracies[probabilities.index]])
-    right.tick_params(length=0)
-    right.spines[:].set_visible(False)
-    ax.text(1.02, 1.03, "accuracy", transform=ax.transAxes, fontsize=6.5)
-    return ax
-
-
-def assembled(ax: Axes, table: pd.DataFrame, names: Mapping[str, str]) -> Axes:
-    """Accuracy on the whole task of one task's parts: a dot for each base model, a tick for their mean.
-
-    table: from `dissection.assembled`; names: of the subroutines A and B. Dotted: chance. An open diamond: what a part
-    has that is always right where its own subroutine tells the odd one, and guesses elsewhere.
-    Colors: as in Figure 4 for subnetworks and what is without them, green for random ones.
-    """
-    colors = {part: CONDITIONS["subnetwork" if part in ALONE else "ablated"].color for part in PARTS}
-    colors |= {part: "#0a7f5a" for part in PARTS if part.startswith("random")} | {WHOLE: "#111111"}
-    for place, part in enumerate(PARTS):
-        values = table[table["part"] == part]["whole_task"]
-        if values.empty:
-            ax.text(0.04, place, "masks of different starts", va="center", color="0.45", fontsize=6.5)
-            continue
-        ax.plot(values, [place] * len(values), "o", ms=3.5, color=colors[part], alpha=0.6, mec="none", clip_on=False)
-        ax.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=colors[part], lw=2, solid_capstyle="butt")
-        knows_one = table.loc[table["part"] == part, "knows_one"].mean()
-        if not np.isnan(knows_one):
-            ax.plot(knows_one, place, **EXPECTED)
-    ax.axvline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0, label="chance")
-    ax.set(xlim=(0, 1.02), ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
-    ax.set_yticks(range(len(PARTS)), [re.sub(r"\b[AB]\b", lambda found: names[found[0]], part) for part in PARTS])
-    ax.tick_params(axis="y", length=0)
-    return ax
-
-
-def _two_digits(value: float) -> str:
-    """.25, 1.00."""
-    return f"{value:.2f}".removeprefix("0") if value < 1 else "1.00"
 
 
 def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "run") -> Sequence[Axes]:

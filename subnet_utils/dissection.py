@@ -37,7 +37,7 @@ PARTS = (WHOLE, *ALONE, *WITHOUT)
 
 
 @dataclass(frozen=True)
-class Cut:
+class MaskPair:
     """The first mask of each subroutine of a base model, by which it is taken apart."""
 
     masks: tuple[Mask, ...]
@@ -80,7 +80,7 @@ class Dissection:
         return " ".join(filter(None, names))
 
 
-def cuts(lab: Lab) -> list[Cut]:
+def mask_pairs(lab: Lab) -> list[MaskPair]:
     """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
 
     Without base models for which that leaves less than two. Raises ValueError if that is all of them.
@@ -88,23 +88,23 @@ def cuts(lab: Lab) -> list[Cut]:
     found: dict[Network, dict[str, Mask]] = {}
     for mask in used_masks(lab):
         found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
-    complete = [Cut(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    complete = [MaskPair(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
     if not complete:
         raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
     return complete
 
 
-def examined(lab: Lab) -> list[Cut]:
+def examined(lab: Lab) -> list[MaskPair]:
     """One base model of each modality: the first that has learned its task, or else the first."""
-    chosen: dict[str, Cut] = {}
-    for cut in sorted(cuts(lab), key=lambda cut: not _has_learned(lab, cut.base)):
-        chosen.setdefault(cut.base.experiment.modality, cut)
+    chosen: dict[str, MaskPair] = {}
+    for pair in sorted(mask_pairs(lab), key=lambda pair: not _has_learned(lab, pair.base)):
+        chosen.setdefault(pair.base.experiment.modality, pair)
     return list(chosen.values())
 
 
-def subnetworks(lab: Lab, cut: Cut) -> dict[str, Subnetwork]:
+def subnetworks(lab: Lab, pair: MaskPair) -> dict[str, Subnetwork]:
     """The subnetwork of each subroutine."""
-    return {mask.subroutine: load_subnetwork(lab, mask) for mask in cut.masks}
+    return {mask.subroutine: load_subnetwork(lab, mask) for mask in pair.masks}
 
 
 def parts(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
@@ -127,21 +127,21 @@ def combined(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
     return {TOGETHER: both, SHARED: first & second, NEITHER: ~both}
 
 
-def accuracies(lab: Lab, cut: Cut, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
+def accuracies(lab: Lab, pair: MaskPair, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
     """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
     share of masked weights that each part keeps. One row a part, the whole network first.
 
-    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the cut's.
+    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the pair's.
     """
-    about = {"target": f"Test {cut.longest.subroutine}", "compositional": "whole task"}
-    about["other"] = f"Test {other_subroutine(cut.base.task, cut.longest.subroutine)}"
-    sets, start = sets_for(lab, cut.longest, "test", tuple(about)), cut.longest.point.start
+    about = {"target": f"Test {pair.longest.subroutine}", "compositional": "whole task"}
+    about["other"] = f"Test {other_subroutine(pair.base.task, pair.longest.subroutine)}"
+    sets, start = sets_for(lab, pair.longest, "test", tuple(about)), pair.longest.point.start
     rows = {
         part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
         | {"weights kept": shown[part].density if part in shown else 1.0}
-        for part, model in _models(lab, cut.base, shown)
+        for part, model in _models(lab, pair.base, shown)
     }
-    columns = [*(f"Test {name}" for name in subroutines_of(cut.base.task)), "whole task", "weights kept"]
+    columns = [*(f"Test {name}" for name in subroutines_of(pair.base.task)), "whole task", "weights kept"]
     return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis("part")
 
 
@@ -153,11 +153,11 @@ def assembled(lab: Lab) -> pd.DataFrame:
     knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
     one, and guesses elsewhere; of "A alone" and "B alone".
     """
-    wanted = cuts(lab)
-    made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda cut: cut.base)
+    wanted = mask_pairs(lab)
+    made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda pair: pair.base)
     tables = []
-    for cut, artefact in zip(wanted, made, strict=True):
-        about = about_mask(lab, cut.masks[0], artefact)
+    for pair, artefact in zip(wanted, made, strict=True):
+        about = about_mask(lab, pair.masks[0], artefact)
         own = {name: about[name] for name in ("subroutine", "mask_seed", "start")}
         tables.append(artefact.table("parts").assign(**{name: about[name] for name in about.keys() - own.keys()}))
     return pd.concat(tables, ignore_index=True)
@@ -176,13 +176,13 @@ def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
     return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
 
 
-def take_apart(lab: Lab, cut: Cut) -> Artefact:
+def take_apart(lab: Lab, pair: MaskPair) -> Artefact:
     """Test accuracies of a base model's parts: table `parts`."""
-    return lab.store.make("dissection", cut.spec(lab), partial(_build_parts, lab, cut))
+    return lab.store.make("dissection", pair.spec(lab), partial(_build_parts, lab, pair))
 
 
-def _build_parts(lab: Lab, cut: Cut, folder: Path) -> None:
-    found = subnetworks(lab, cut)
+def _build_parts(lab: Lab, pair: MaskPair, folder: Path) -> None:
+    found = subnetworks(lab, pair)
     generic = dict(zip("AB", found.values(), strict=True))
     shown = parts(generic) | combined(generic)
     drawn = {
@@ -190,21 +190,21 @@ def _build_parts(lab: Lab, cut: Cut, folder: Path) -> None:
         for name, own in generic.items()
         for draw in range(DRAWS)
     }
-    table = accuracies(lab, cut, shown | drawn)
+    table = accuracies(lab, pair, shown | drawn)
     table.columns = ["test_a", "test_b", "whole_task", "density"]
     names = [part if isinstance(part, str) else part[0] for part in table.index]
     means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
-    means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, cut.base), strict=True)))
+    means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, pair.base), strict=True)))
     save_table(folder / "parts.parquet", means)
 
 
-def dissect(lab: Lab, cut: Cut, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
     """What a base model and parts of it answer to one test example of each subroutine's probe set.
 
     example: its number in the set. Raises IndexError, with the size of the set, for one that is not there, and
     WrongNetwork for a subnetwork of another network.
     """
-    network, items, chosen, rows = cut.base, {}, {}, []
+    network, items, chosen, rows = pair.base, {}, {}, []
     for subroutine in subroutines_of(network.task):
         data = data_of(lab, network, f"probe-{subroutine}", "test")
         if not 0 <= example < len(data):
@@ -215,8 +215,8 @@ def dissect(lab: Lab, cut: Cut, shown: Mapping[str, Subnetwork], *, example: int
         for subroutine, four in chosen.items():
             found = _probabilities(model, four.to(lab.device))
             rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    keys = [find_mask(lab, mask).key for mask in cut.masks]
-    return Dissection(network, keys, items, pd.DataFrame(rows), accuracies(lab, cut, shown))
+    keys = [find_mask(lab, mask).key for mask in pair.masks]
+    return Dissection(network, keys, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
 
 
 def _knowing_one(lab: Lab, network: Network) -> list[float]:

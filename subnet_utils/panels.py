@@ -10,12 +10,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from torch import Tensor
 
-from subnet_utils import control_figures, discovery_figures, figures, paper_tables
+from subnet_utils import control_figures, discovery_figures, dissection_figures, figures, paper_tables
 from subnet_utils.break_it_down import split_task
-from subnet_utils.discovery_figures import EXPECTED
-from subnet_utils.dissection import Dissection
+from subnet_utils.dissection_figures import EXPECTED
 from subnet_utils.lab import LEARNED
 from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks import agreement, shapes
@@ -116,33 +114,6 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     return discovery_figures.search_legend(figure, axes)
 
 
-def taken_apart(shown: Dissection) -> Figure:
-    """Figure 2 with a network in place of the drawing: what the whole and its parts answer to an example of each
-    probe set, and their accuracy on the whole set."""
-    parts, several = list(shown.accuracies.index), len(shown.items)
-    images = isinstance(next(iter(shown.items.values())), Tensor)
-    heights = (1.0 if images else 1.1, 0.24 * len(parts))
-    figure = plt.figure(figsize=(1.3 + 4.1 * several, sum(heights) + 0.7))
-    grid = figure.add_gridspec(2, 4 * several, height_ratios=heights)
-    for i, (subroutine, items) in enumerate(shown.items.items()):
-        above = [figure.add_subplot(grid[0, 4 * i + item]) for item in range(4)]
-        for item, ax in enumerate(above):
-            if images:
-                discovery_figures.cell(ax, items[item].numpy(), framed=item == 3)
-            else:
-                discovery_figures.phrase(ax, items[item], framed=item == 3)
-        below = figure.add_subplot(grid[1, 4 * i : 4 * i + 4])
-        own = shown.answers[shown.answers["subroutine"] == subroutine]
-        probabilities = own.pivot(index="part", columns="item", values="probability").loc[parts]
-        discovery_figures.answers(below, probabilities, shown.accuracies[f"Test {subroutine}"])
-        below.set_xlabel("probability of being the odd one")
-        above[1].set_title(f"Test {subroutine}", x=1.1)
-        if i:
-            below.tick_params(labelleft=False)
-    figure.suptitle(shown.title, fontsize=8.5)
-    return figure
-
-
 def assembled(table: pd.DataFrame) -> Figure:
     """Accuracy on the whole task of a network's parts, alone, put together and taken out, a panel for each model and
     task. Base models below 90% are left out, unless none is above. table: from `dissection.assembled`.
@@ -152,7 +123,7 @@ def assembled(table: pd.DataFrame) -> Figure:
     figure, axes = _grid(len(groups), width=2.5, height=2.4, across=4)
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
-        discovery_figures.assembled(ax, rows, names)
+        dissection_figures.assembled(ax, rows, names)
         ax.set_title(f"{model}\n{_title(task, number)}" + (" (below 90%)" if learned.empty else ""))
     handles = [*axes[0].get_legend_handles_labels()[0], Line2D([], [], label="knows its subroutine alone", **EXPECTED)]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

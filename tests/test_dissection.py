@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import break_it_down, discovery_figures, dissection, panels, steps
+from subnet_utils import break_it_down, dissection, dissection_figures, panels, steps
 from subnet_utils.lab import Lab, load_base
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.tasks import agreement
@@ -21,7 +21,7 @@ def lab(tmp_path_factory) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def cuts(lab) -> list[dissection.Cut]:
+def mask_pairs(lab) -> list[dissection.MaskPair]:
     """The language network's, then the vision network's."""
     return dissection.examined(lab)
 
@@ -31,13 +31,13 @@ def subnetwork(*weights: bool, name: str = "w", network: str = "n") -> Subnetwor
 
 
 def test_one_network_of_each_modality_is_examined(lab, cuts):
-    assert [cut.base.experiment.modality for cut in cuts] == ["language", "vision"]
-    assert [[mask.subroutine for mask in cut.masks] for cut in cuts] == [["subject", "verb"], ["number", "contact"]]
-    assert all(mask.seed == 0 for cut in cuts for mask in cut.masks) and len(dissection.cuts(lab)) == 4
+    assert [pair.base.experiment.modality for pair in cuts] == ["language", "vision"]
+    assert [[mask.subroutine for mask in pair.masks] for pair in cuts] == [["subject", "verb"], ["number", "contact"]]
+    assert all(mask.seed == 0 for pair in cuts for mask in pair.masks) and len(dissection.mask_pairs(lab)) == 4
 
 
 def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
-    last = {cut.base.experiment.modality: cut for cut in dissection.cuts(lab)}
+    last = {pair.base.experiment.modality: pair for pair in dissection.mask_pairs(lab)}
     monkeypatch.setattr(dissection, "_has_learned", lambda lab, network: network.seed == 1)
     assert dissection.examined(lab) == list(last.values())
 
@@ -45,10 +45,10 @@ def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
 def test_a_base_model_needs_a_mask_of_each_subroutine(lab, monkeypatch):
     used = break_it_down.used_masks(lab)
     monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine != "verb"])
-    assert {cut.base.experiment.modality for cut in dissection.cuts(lab)} == {"vision"}
+    assert {pair.base.experiment.modality for pair in dissection.mask_pairs(lab)} == {"vision"}
     monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine == "verb"])
     with pytest.raises(ValueError, match="no base model has a subnetwork of each subroutine; lower masks"):
-        dissection.cuts(lab)
+        dissection.mask_pairs(lab)
 
 
 def test_parts_are_each_alone_and_what_is_left_without_it():
@@ -69,10 +69,10 @@ def test_masks_of_different_starts_are_not_put_together():
 
 @pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
 def test_parts_are_scored_as_effects_are(lab, cuts, modality):
-    cut = cuts[modality]
-    table = dissection.accuracies(lab, cut, dissection.parts(dissection.subnetworks(lab, cut)))
-    (first, second), tests = (mask.subroutine for mask in cut.masks), {}
-    for mask in cut.masks:
+    pair = cuts[modality]
+    table = dissection.accuracies(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
+    (first, second), tests = (mask.subroutine for mask in pair.masks), {}
+    for mask in pair.masks:
         other = second if mask.subroutine == first else first
         for row in steps.measure_effect(lab, mask).json("result"):
             part = f"{mask.subroutine} alone" if row["network"] == "subnetwork" else f"without {mask.subroutine}"
@@ -83,28 +83,28 @@ def test_parts_are_scored_as_effects_are(lab, cuts, modality):
     expected = pd.DataFrame(tests).T.loc[table.index[1:], table.columns]
     np.testing.assert_allclose(table.iloc[1:].to_numpy(), expected.to_numpy())
     whole = break_it_down.train_bases(lab).set_index(["task", "base_seed"])["test_accuracy"]
-    task, _ = break_it_down.split_task(cut.base.task)
+    task, _ = break_it_down.split_task(pair.base.task)
     assert table.loc[dissection.WHOLE, "whole task"] == whole[task, 0]
     assert table.loc[dissection.WHOLE, "weights kept"] == 1
 
 
 @pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
 def test_answers_are_those_of_the_networks(lab, cuts, modality):
-    cut = cuts[modality]
-    found = dissection.subnetworks(lab, cut)
-    shown = dissection.dissect(lab, cut, dissection.parts(found), example=3)
+    pair = cuts[modality]
+    found = dissection.subnetworks(lab, pair)
+    shown = dissection.dissect(lab, pair, dissection.parts(found), example=3)
     assert (shown.answers.groupby(["part", "subroutine"])["probability"].sum() - 1).abs().max() < 1e-6
-    second = cut.masks[1].subroutine
-    data = dissection.data_of(lab, cut.base, f"probe-{second}", "test")
+    second = pair.masks[1].subroutine
+    data = dissection.data_of(lab, pair.base, f"probe-{second}", "test")
     with torch.no_grad():
-        embeddings = (~found[second]).apply(load_base(lab, cut.base))(data.items[data.examples[3]])
+        embeddings = (~found[second]).apply(load_base(lab, pair.base))(data.items[data.examples[3]])
     cosines = torch.nn.functional.cosine_similarity(embeddings[:, None], embeddings[None], dim=-1)
     own = shown.answers[shown.answers["part"].eq(f"without {second}") & shown.answers["subroutine"].eq(second)]
     np.testing.assert_allclose(own["probability"], (-cosines.sum(dim=1)).softmax(dim=0), atol=1e-5)
 
 
 def test_items_are_shown_as_they_are_read(lab, cuts):
-    language, vision = (dissection.dissect(lab, cut, {}) for cut in cuts)
+    language, vision = (dissection.dissect(lab, pair, {}) for pair in cuts)
     kinds = agreement.sentences("sv-agreement-singular").groupby("sentence")["kind"].first()
     assert [kinds[sentence] for sentence in language.items["verb"]] == [0, 0, 0, 2]
     assert [kinds[sentence] for sentence in language.items["subject"]] == [0, 0, 0, 1]
@@ -126,14 +126,14 @@ def test_parts_of_every_base_model_in_one_table(lab):
     bases = table.groupby(["model", "base_model"])
     assert bases.ngroups == 4 and set(table["part"]) <= set(dissection.PARTS)
     assert all(list(rows["part"])[0] == dissection.WHOLE and rows["part"].is_unique for _, rows in bases)
-    cut = dissection.cuts(lab)[0]
-    drawn = [dissection.random_like(dissection.subnetworks(lab, cut)["verb"], seed=draw) for draw in range(3)]
-    each = dissection.accuracies(lab, cut, dict(enumerate(drawn))).loc[[0, 1, 2]].mean()
+    pair = dissection.mask_pairs(lab)[0]
+    drawn = [dissection.random_like(dissection.subnetworks(lab, pair)["verb"], seed=draw) for draw in range(3)]
+    each = dissection.accuracies(lab, pair, dict(enumerate(drawn))).loc[[0, 1, 2]].mean()
     row = table[table["base_model"] == "singular-0"].set_index("part").loc["random like B"]
     assert [row["test_a"], row["test_b"], row["whole_task"], row["density"]] == pytest.approx(each.tolist())
     knowing = table.set_index(["model", "part"])["knows_one"].dropna().groupby(level=[0, 1]).first()
     assert set(knowing.index.get_level_values("part")) == {"A alone", "B alone"}
-    data = dissection.data_of(lab, cut.base, "base", "test")
+    data = dissection.data_of(lab, pair.base, "base", "test")
     subject_wrong = int((data.kinds[data.examples[:, 3]] == 1).sum()) / len(data)
     assert knowing["bert_micro", "A alone"] == pytest.approx(subject_wrong + 0.25 * (1 - subject_wrong))
     # in language each odd one violates A or B; in vision a third of them both
@@ -145,9 +145,9 @@ def test_parts_of_every_base_model_in_one_table(lab):
 
 
 def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, cuts):
-    for cut in cuts:
-        shown = dissection.dissect(lab, cut, dissection.parts(dissection.subnetworks(lab, cut)))
-        figure = panels.taken_apart(shown)
+    for pair in cuts:
+        shown = dissection.dissect(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
+        figure = dissection_figures.taken_apart(shown)
         maps = [ax for ax in figure.axes if ax.images and len(ax.texts) > 4]
         for ax, (subroutine, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
             table = answers.pivot(index="part", columns="item", values="probability").loc[shown.accuracies.index]
@@ -161,8 +161,8 @@ def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, cuts):
             accuracies = shown.accuracies[f"Test {subroutine}"]
             assert written == [f"{value:.2f}".lstrip("0") if value < 1 else "1.00" for value in accuracies]
         titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-        assert titles == [f"Test {mask.subroutine}" for mask in cut.masks]
-        if cut.base.experiment.modality == "language":
+        assert titles == [f"Test {mask.subroutine}" for mask in pair.masks]
+        if pair.base.experiment.modality == "language":
             words = " ".join(text.get_text().replace("\n", " ") for ax in figure.axes for text in ax.texts)
             assert all(sentence in words for items in shown.items.values() for sentence in items)
         plt.close(figure)
@@ -172,7 +172,7 @@ def test_parts_that_cannot_be_had_are_said_so():
     rows = [{"part": part, "whole_task": 0.5, "knows_one": 0.625 if part == "A alone" else np.nan}
             for part in dissection.PARTS if part != dissection.SHARED]  # fmt: skip
     _, ax = plt.subplots()
-    discovery_figures.assembled(ax, pd.DataFrame(rows), {"A": "inside", "B": "contact"})
+    dissection_figures.assembled(ax, pd.DataFrame(rows), {"A": "inside", "B": "contact"})
     assert [text.get_text() for text in ax.texts] == ["masks of different starts"]
     labels = [text.get_text() for text in ax.get_yticklabels()]
     assert labels[:2] == ["whole network", "inside alone"] and labels[-2:] == ["without contact", "without either"]
