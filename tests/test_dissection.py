@@ -21,7 +21,7 @@ def lab(tmp_path_factory) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def mask_pairs(lab) -> list[dissection.MaskPair]:
+def pairs(lab) -> list[dissection.MaskPair]:
     """The language network's, then the vision network's."""
     return dissection.examined(lab)
 
@@ -30,10 +30,10 @@ def subnetwork(*weights: bool, name: str = "w", network: str = "n") -> Subnetwor
     return Subnetwork({name: torch.tensor(weights)}, network)
 
 
-def test_one_network_of_each_modality_is_examined(lab, cuts):
-    assert [pair.base.experiment.modality for pair in cuts] == ["language", "vision"]
-    assert [[mask.subroutine for mask in pair.masks] for pair in cuts] == [["subject", "verb"], ["number", "contact"]]
-    assert all(mask.seed == 0 for pair in cuts for mask in pair.masks) and len(dissection.mask_pairs(lab)) == 4
+def test_one_network_of_each_modality_is_examined(lab, pairs):
+    assert [pair.base.experiment.modality for pair in pairs] == ["language", "vision"]
+    assert [[mask.subroutine for mask in pair.masks] for pair in pairs] == [["subject", "verb"], ["number", "contact"]]
+    assert all(mask.seed == 0 for pair in pairs for mask in pair.masks) and len(dissection.mask_pairs(lab)) == 4
 
 
 def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
@@ -68,8 +68,8 @@ def test_masks_of_different_starts_are_not_put_together():
 
 
 @pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
-def test_parts_are_scored_as_effects_are(lab, cuts, modality):
-    pair = cuts[modality]
+def test_parts_are_scored_as_effects_are(lab, pairs, modality):
+    pair = pairs[modality]
     table = dissection.accuracies(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
     (first, second), tests = (mask.subroutine for mask in pair.masks), {}
     for mask in pair.masks:
@@ -89,8 +89,8 @@ def test_parts_are_scored_as_effects_are(lab, cuts, modality):
 
 
 @pytest.mark.parametrize("modality", [0, 1], ids=["language", "vision"])
-def test_answers_are_those_of_the_networks(lab, cuts, modality):
-    pair = cuts[modality]
+def test_answers_are_those_of_the_networks(lab, pairs, modality):
+    pair = pairs[modality]
     found = dissection.subnetworks(lab, pair)
     shown = dissection.dissect(lab, pair, dissection.parts(found), example=3)
     assert (shown.answers.groupby(["part", "subroutine"])["probability"].sum() - 1).abs().max() < 1e-6
@@ -103,8 +103,8 @@ def test_answers_are_those_of_the_networks(lab, cuts, modality):
     np.testing.assert_allclose(own["probability"], (-cosines.sum(dim=1)).softmax(dim=0), atol=1e-5)
 
 
-def test_items_are_shown_as_they_are_read(lab, cuts):
-    language, vision = (dissection.dissect(lab, pair, {}) for pair in cuts)
+def test_items_are_shown_as_they_are_read(lab, pairs):
+    language, vision = (dissection.dissect(lab, pair, {}) for pair in pairs)
     kinds = agreement.sentences("sv-agreement-singular").groupby("sentence")["kind"].first()
     assert [kinds[sentence] for sentence in language.items["verb"]] == [0, 0, 0, 2]
     assert [kinds[sentence] for sentence in language.items["subject"]] == [0, 0, 0, 1]
@@ -114,11 +114,11 @@ def test_items_are_shown_as_they_are_read(lab, cuts):
     ]
 
 
-def test_an_example_that_is_not_there_and_a_part_of_another_network_are_refused(lab, cuts):
+def test_an_example_that_is_not_there_and_a_part_of_another_network_are_refused(lab, pairs):
     with pytest.raises(IndexError, match="Test subject has no example 16; give a number from 0 to 15"):
-        dissection.dissect(lab, cuts[0], {}, example=16)
+        dissection.dissect(lab, pairs[0], {}, example=16)
     with pytest.raises(WrongNetwork):
-        dissection.accuracies(lab, cuts[0], dissection.parts(dissection.subnetworks(lab, cuts[1])))
+        dissection.accuracies(lab, pairs[0], dissection.parts(dissection.subnetworks(lab, pairs[1])))
 
 
 def test_parts_of_every_base_model_in_one_table(lab):
@@ -144,8 +144,8 @@ def test_parts_of_every_base_model_in_one_table(lab):
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, cuts):
-    for pair in cuts:
+def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, pairs):
+    for pair in pairs:
         shown = dissection.dissect(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
         figure = dissection_figures.taken_apart(shown)
         maps = [ax for ax in figure.axes if ax.images and len(ax.texts) > 4]
@@ -200,8 +200,8 @@ def test_means_are_over_the_base_models_that_learned(lab):
     np.testing.assert_allclose(means["density"], own["density"])
 
 
-def test_every_random_subnetwork_has_a_seed_of_its_own(lab, cuts, monkeypatch, tmp_path):
+def test_every_random_subnetwork_has_a_seed_of_its_own(lab, pairs, monkeypatch, tmp_path):
     real, seeds = dissection.random_like, []
     monkeypatch.setattr(dissection, "random_like", lambda own, *, seed: seeds.append(seed) or real(own, seed=seed))
-    dissection._build_parts(lab, cuts[0], tmp_path)
+    dissection._build_parts(lab, pairs[0], tmp_path)
     assert sorted(seeds) == [0, 0, 1, 1, 2, 2]
