@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from subnet_utils import control_figures, discovery_figures, dissection_figures, figures, paper_tables
+from subnet_utils import control_figures, discovery_figures, dissection_figures, figures, overlap_figures, paper_tables
 from subnet_utils.break_it_down import split_task
 from subnet_utils.dissection_figures import EXPECTED
 from subnet_utils.lab import LEARNED
@@ -250,11 +250,11 @@ def overlaps(layers: pd.DataFrame) -> Figure:
         means = rows.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
-        control_figures.overlap(ax, mean, several, explain=False)
+        overlap_figures.overlap(ax, mean, several, explain=False)
         ax.set_title(_title(task, number, model) + note, pad=20)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
-    return control_figures.overlap_legend(figure, axes)
+    return overlap_figures.overlap_legend(figure, axes)
 
 
 def forest(compared: pd.DataFrame, effects: pd.DataFrame) -> Figure:

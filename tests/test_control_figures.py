@@ -13,132 +13,19 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
-from subnet_utils import control_figures
+from subnet_utils import control_figures, overlap_figures
 from subnet_utils.control_figures import CONTROLS
 from subnet_utils.figures import BASE_MARKERS, CONDITIONS, DIFFERENCES
-from subnet_utils.masks.overlap import OVERALL
-from subnet_utils.models import build
+from subnet_utils.overlap_figures import COMPARISONS
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn
+from tests.test_overlap_figures import overlaps, tick_labels
 
 RED, GRAY = (CONDITIONS[name].color for name in ("ablated", "below"))
 pytestmark = pytest.mark.usefixtures("paper_style")
-FAMILIES = {
-    "resnet": {"block": "bottleneck", "depths": [1, 1, 1, 2], "width": 4, "head_width": 8},
-    "bert": {"layers": 2, "width": 8, "heads": 2, "mlp_width": 16},
-    "vit": {"layers": 2, "width": 8, "heads": 2, "mlp_width": 16, "patch": 8},
-}
-
-
-def maskable(family: str, start: int = 0) -> tuple[str, ...]:
-    model = build({"family": family} | FAMILIES[family], seed=0, vocabulary=20, resolution=64)
-    return model.maskable(model.stage_names[start])
-
-
-def tick_labels(axis) -> list[str]:
-    return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def points(collection) -> np.ndarray:
     return np.asarray(collection.get_offsets())
-
-
-# -- overlap -----------------------------------------------------------------------------------------------------------
-
-
-def overlaps(layers, labels=("within inside", "within number", "between")) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    rows = [(layer, label) for label in labels for layer in layers]
-    table = pd.DataFrame(rows, columns=["layer", "comparison"])
-    return table.assign(iou=rng.uniform(0, 1, len(rows)), expected=rng.uniform(0, 0.3, len(rows)))
-
-
-def test_overlap_draws_every_comparison_and_what_chance_would_give():
-    table = overlaps([*sorted(maskable("resnet", -2)), OVERALL])
-    figure, ax = plt.subplots(figsize=(7, 3))
-    assert control_figures.overlap(ax, table) is ax
-    layers = [*maskable("resnet", -2), OVERALL]
-    for (label, rows), key in zip(table.groupby("comparison", sort=False), ("first", "second", "between"), strict=True):
-        heights = rows.set_index("layer").loc[layers]
-        own = [line for line in ax.lines if to_hex(line.get_color()) == CONTROLS[key].color]
-        solid, dashed, solid_overall, dashed_overall = own
-        name = {"between": "between"}.get(label, label)
-        assert (solid.get_label(), solid.get_marker()) == (name, CONTROLS[key].marker)
-        assert list(solid.get_xdata()) == list(dashed.get_xdata()) == list(range(len(layers) - 1))
-        assert list(solid.get_ydata()) == list(heights["iou"][:-1])
-        assert list(dashed.get_ydata()) == list(heights["expected"][:-1])
-        assert list(solid_overall.get_ydata()) == [heights["iou"].iloc[-1]]
-        assert set(dashed_overall.get_ydata()) == {heights["expected"].iloc[-1]}
-        assert solid_overall.get_xdata()[0] > len(layers) - 1  # apart from the layers
-        assert [line.is_dashed() for line in own] == [False, True] * 2
-    assert tick_labels(ax.xaxis) == [control_figures.short_layer(layer) for layer in layers]
-    assert ax.get_ylim() == (0, 1)
-    legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["within inside", "within number", "between", "random masks"]
-    overall = [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1]
-    assert len(set(overall)) == 3, "no marker covers another one"
-    assert_readable(figure)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
-    layers = maskable(family)
-    figure, ax = plt.subplots(figsize=(7, 3))
-    control_figures.overlap(ax, overlaps(sorted(layers)))
-    labels = tick_labels(ax.xaxis)
-    assert labels == [control_figures.short_layer(layer) for layer in layers]
-    assert len(set(labels)) == len(labels) > 10
-    assert max(map(len, labels)) <= 19 and not any("stage" in x or "weight" in x or "_" in x for x in labels)
-    assert_readable(figure)
-
-
-def test_ten_and_more_stages_are_counted():
-    layers = [f"stages.layer_{i}.mlp.0.weight" for i in range(1, 13)]
-    _, ax = plt.subplots()
-    control_figures.overlap(ax, overlaps(sorted(layers)))
-    assert tick_labels(ax.xaxis) == [f"{i} mlp in" for i in range(1, 13)]
-
-
-@pytest.mark.parametrize("layers", [5, 25])
-def test_overlap_of_few_and_many_layers_is_readable(layers):
-    names = [f"stages.stage_{1 + i // 7}.{i % 7}.downsample.0.weight" for i in range(layers)]
-    figure, ax = plt.subplots(figsize=(3.4 if layers < 10 else 7, 3))
-    assert_readable(control_figures.overlap(ax, overlaps([*names, OVERALL])).figure)
-
-
-def test_a_mean_over_other_base_models_is_on_another_line():
-    table = overlaps([*sorted(maskable("resnet", -2)), OVERALL], ["between"])
-    layers = [*maskable("resnet", -2), OVERALL]
-    table["bases"] = table["layer"].map({layer: 1 if i < 3 else 2 for i, layer in enumerate(layers)})
-    each = pd.concat([table.assign(base_model=base) for base in "01"])
-    _, ax = plt.subplots()
-    control_figures.overlap(ax, table, each)
-    own = [line for line in ax.lines if line.get_marker() == CONTROLS["between"].marker]
-    assert [len(line.get_xdata()) for line in own] == [3, len(layers) - 4, 1]
-    assert [line.get_label() for line in own] == ["between", "_", "_"]
-    assert "single base models" in [text.get_text() for text in ax.get_legend().get_texts()]
-    thin = [line for line in ax.lines if line.get_alpha() == 0.4]
-    assert [len(line.get_xdata()) for line in thin] == [len(layers) - 1] * 2
-
-
-def test_a_layer_without_overlap_is_a_gap():
-    table = overlaps(["stages.head.hidden.weight", "stages.head.embedding.weight"], ["between subroutines"])
-    table.loc[0, ["iou", "expected"]] = np.nan
-    figure, ax = plt.subplots(figsize=(3.4, 3))
-    control_figures.overlap(ax, table)
-    assert [line.get_color() for line in ax.lines] == [CONTROLS["between"].color] * 2
-    for line, column in zip(ax.lines, ("iou", "expected"), strict=True):
-        assert np.array_equal(line.get_ydata(), table[column], equal_nan=True)
-    assert_readable(figure)
-
-
-def test_overlaps_that_cannot_be_told_apart_are_refused():
-    _, ax = plt.subplots()
-    table = overlaps(["stages.head.hidden.weight"])
-    with pytest.raises(ValueError, match="several rows for one layer and comparison; select one base model"):
-        control_figures.overlap(ax, pd.concat([table, table]))
-    for labels in (("a", "b", "c"), ("between x", "between y")):
-        with pytest.raises(ValueError, match=f"two subroutines and one 'between'; table has {', '.join(labels)}"):
-            control_figures.overlap(ax, overlaps(["stages.head.hidden.weight"], labels))
 
 
 # -- all effects at once -----------------------------------------------------------------------------------------------
@@ -403,7 +290,7 @@ def test_needed_without_anything_out_of_reach():
 
 
 DRAWINGS = {
-    "overlap": lambda ax: control_figures.overlap(ax, overlaps(["stages.head.hidden.weight"])),
+    "overlap": lambda ax: overlap_figures.overlap(ax, overlaps(["stages.head.hidden.weight"])),
     "forest": lambda ax: control_figures.forest(ax, effects(2)),
     "null": lambda ax: control_figures.null_distribution(ax, controls(), -0.3, p=0.01),
     "alternatives": lambda ax: control_figures.alternatives(ax, ablations()),
@@ -426,6 +313,6 @@ def test_the_same_table_gives_the_same_picture(draw):
     [("first", "second", "between"), ("random", "complement", "ablated"), ("zeros", "replaced", "mean", "below")],
 )
 def test_colors_of_one_figure_differ_for_every_eye(shown, deficiency):
-    matrix = np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
-    seen = [_lab(np.clip(matrix @ _linear(to_rgb(CONTROLS[name].color)), 0, 1)) for name in shown]
+    looks, matrix = CONTROLS | COMPARISONS, np.eye(3) if deficiency is None else np.array(MACHADO[deficiency])
+    seen = [_lab(np.clip(matrix @ _linear(to_rgb(looks[name].color)), 0, 1)) for name in shown]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20
