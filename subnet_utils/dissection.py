@@ -52,6 +52,22 @@ class MaskPair:
         """The mask that starts first: what lies before it is the same in all parts."""
         return max(self.masks, key=lambda mask: mask.stages)
 
+    @property
+    def title(self) -> str:
+        """Model, task and base model, for captions."""
+        about = identity(self.base)
+        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
+        return " ".join(filter(None, names))
+
+    @property
+    def heads(self) -> int | None:
+        """Attention heads in a layer of the base model, if it has attention."""
+        return getattr(self.base.architecture, "heads", None)
+
+    def keys(self, lab: Lab) -> list[str]:
+        """Those of the masks' artefacts."""
+        return [find_mask(lab, mask).key for mask in self.masks]
+
     def spec(self, lab: Lab) -> dict[str, Any]:
         """What the accuracies of the parts depend on."""
         return {"masks": [measured_spec(lab, mask) for mask in self.masks], "draws": DRAWS}
@@ -61,23 +77,15 @@ class MaskPair:
 class Dissection:
     """One base model and its parts before one example of each probe set.
 
-    keys: of the masks' artefacts; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
+    title: of the pair of masks; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
     odd one last; answers: one row for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and
     probability, the network's that this item is the odd one; accuracies: those of `accuracies`.
     """
 
-    network: Network
-    keys: list[str]
+    title: str
     items: Mapping[str, list[str] | Tensor]
     answers: pd.DataFrame
     accuracies: pd.DataFrame
-
-    @property
-    def title(self) -> str:
-        """Model, task and base model."""
-        about = identity(self.network)
-        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
-        return " ".join(filter(None, names))
 
 
 def mask_pairs(lab: Lab) -> list[MaskPair]:
@@ -215,8 +223,7 @@ def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, exampl
         for subroutine, four in chosen.items():
             found = _probabilities(model, four.to(lab.device))
             rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    keys = [find_mask(lab, mask).key for mask in pair.masks]
-    return Dissection(network, keys, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
+    return Dissection(pair.title, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
 
 
 def _knowing_one(lab: Lab, network: Network) -> list[float]:

@@ -1,7 +1,6 @@
-"""Figure 19, drawn: how much subnetworks overlap, layer by layer.
+"""Figure 19: how much subnetworks overlap, layer by layer.
 
-Functions draw into the Axes or Figure that they are given and return it, in the looks of `figures`; `COMPARISONS` has
-what the other figures do not show.
+In the looks of `figures`; `COMPARISONS` has what the other figures do not show.
 """
 
 import re
@@ -40,7 +39,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None, *, 
     """
     if table.duplicated(["layer", "comparison"]).any():
         raise ValueError("table has several rows for one layer and comparison; select one base model")
-    layers = sorted(table["layer"].unique(), key=_order)
+    layers = sorted(table["layer"].unique(), key=layer_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
     comparisons = _comparisons(table["comparison"].unique())
     for i, (label, condition) in enumerate(comparisons.items()):
@@ -123,7 +122,7 @@ def _split(name: str) -> tuple[str, str, str]:
     return stage, f".{block}" if block else "", part
 
 
-def _order(layer: str) -> tuple[int, int, int, int]:
+def layer_order(layer: str) -> tuple[int, int, int, int]:
     """Where a layer is in its network: numbered stages are between the first and the last, all layers as one after."""
     stage, block, part = _split(layer)
     number = int((re.search(r"\d+$", stage) or ["0"])[0])

@@ -8,13 +8,15 @@ in the corrected form and as printed, and beside what random masks of the same s
 from itertools import combinations, groupby
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from subnet_utils import break_it_down, reference
 from subnet_utils.lab import LEARNED, Lab, Network, train_base
-from subnet_utils.masks import overlap
+from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.statistics import t_interval
 from subnet_utils.steps import find_mask, load_subnetwork
 from subnet_utils.tasks.odd_one_out import subroutines_of
 
@@ -97,6 +99,59 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
         verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
         rows.append(dict(zip(["paper_model", "task", "number"], key, strict=True)) | row | {"verdict": verdict})
     return pd.DataFrame(rows)
+
+
+def by_head(lab: Lab) -> pd.DataFrame:
+    """What the subnetworks of each subroutine keep of each attention head: a row per base model, layer and head.
+
+    Columns: layer; head, counted from 1 as in the figures; subroutines, as 'first, second'; first and second: the share
+    of the head's weights that their masks keep, mean over the masks' seeds. Base models without attention, or without
+    a mask of either subroutine, have no row.
+    """
+    rows = []
+    for network, found in _subnetworks(lab):
+        count = getattr(network.architecture, "heads", None)
+        if count is None or len(found) < 2:
+            continue
+        kept = [_mean_densities(several, count) for several in found.values()]
+        about = _about(lab, network) | {"subroutines": ", ".join(found)}
+        for layer in kept[0].keys() & kept[1].keys():
+            pairs = zip(kept[0][layer], kept[1][layer], strict=True)
+            rows += [about | {"layer": layer, "head": i, "first": a, "second": b} for i, (a, b) in enumerate(pairs, 1)]
+    return pd.DataFrame(rows)
+
+
+def division(by_head: pd.DataFrame) -> pd.DataFrame:
+    """Do two subroutines divide the heads of a layer between them? A row per model and task.
+
+    by_head: the table of that name. Of every base model that has learned, the correlation over its heads of what the
+    masks of one subroutine keep and those of the other, both as differences from their layer's mean: below 0 one takes
+    the heads that the other leaves, above 0 both want the same ones, and masks that choose weights of any head alike
+    have 0 on average. Columns: n_bases; below, in how many it is negative; correlation, their mean, with its 95%
+    interval, low and high (t over bases, singular and plural together).
+    """
+    learned = by_head[by_head["base_accuracy"] >= LEARNED]
+    rows = []
+    for (model, task), bases in learned.groupby(["paper_model", "task"], sort=False):
+        found = bases.groupby("base_model", sort=False).apply(_within_layers, include_groups=False).dropna()
+        mean, low, high = t_interval(found, found.index) if len(found) else (float("nan"),) * 3
+        row = {"paper_model": model, "task": task, "n_bases": len(found), "below": int((found < 0).sum())}
+        rows.append(row | {"correlation": mean, "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def _within_layers(heads_of_base: pd.DataFrame) -> float:
+    """Correlation over heads of both shares, less their layer's mean; NaN where either does not vary."""
+    shares = heads_of_base[["first", "second"]]
+    centered = shares - shares.groupby(heads_of_base["layer"]).transform("mean")
+    if np.isclose(centered.std(), 0).any():
+        return float("nan")
+    return float(np.corrcoef(centered["first"], centered["second"])[0, 1])
+
+
+def _mean_densities(several: list[Subnetwork], count: int) -> dict[str, np.ndarray]:
+    each = [heads.densities(one, count) for one in several]
+    return {layer: np.mean([one[layer] for one in each], axis=0) for layer in each[0]}
 
 
 def _subnetworks(lab: Lab) -> list[tuple[Network, dict[str, list[Subnetwork]]]]:

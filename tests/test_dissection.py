@@ -109,9 +109,16 @@ def test_items_are_shown_as_they_are_read(lab, pairs):
     assert [kinds[sentence] for sentence in language.items["verb"]] == [0, 0, 0, 2]
     assert [kinds[sentence] for sentence in language.items["subject"]] == [0, 0, 0, 1]
     assert vision.items["number"].shape == (4, 3, 48, 48) and vision.items["number"].dtype == torch.uint8
-    assert language.title == "bert_micro sv-agreement singular base 0" and list(language.accuracies.index) == [
-        "whole network"
+    assert list(language.accuracies.index) == ["whole network"]
+
+
+def test_a_pair_of_masks_says_what_it_is(lab, pairs):
+    assert [pair.title for pair in pairs] == [
+        "bert_micro sv-agreement singular base 0",
+        "resnet_micro number-contact base 0",
     ]
+    assert [pair.heads for pair in pairs] == [2, None]
+    assert pairs[0].keys(lab) == [steps.find_mask(lab, mask).key for mask in pairs[0].masks]
 
 
 def test_an_example_that_is_not_there_and_a_part_of_another_network_are_refused(lab, pairs):

@@ -175,6 +175,12 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     text = f"in every layer of all {len(overlap)} models and tasks, corrected for chance too"
     assert answer("Is overlap larger")[1] == f"**yes**, {text}" and text in section("Overlap")
     assert f"in {vision} layers in vision, in language in {language}," in section("Overlap")
+    heads = pd.read_csv(LAPTOP / "division_of_heads.csv").set_index("task")
+    for task, words in (("sv-agreement", " base models (mean correlation within layers "), ("anaphora", " (")):
+        row = heads.loc[task]
+        low, mean, high = (short(row[name]) for name in ("low", "correlation", "high"))
+        assert f" in {row['below']} of {row['n_bases']}{words}{mean} [{low}, {high}])" in section("Overlap")
+        assert row["low"] < 0 < row["high"], "not settled"
     gaps = pd.read_csv(LAPTOP / "induction_gaps.csv").set_index("variant")
     assert f"by {with_interval(gaps.loc['text'])} more than a random one" in answer("Does a subnetwork teach")[1]
     ahead = pd.read_csv(LAPTOP / "shape_advantages.csv").set_index(["model", "measure", "baseline"])

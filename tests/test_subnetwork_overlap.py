@@ -123,3 +123,48 @@ def test_the_papers_means_stand_beside_ours_and_are_judged_at_its_own_size_only(
     assert paper == {"between": "agrees", "within inside": "agrees", "within number": "agrees"}
     fewer = subnetwork_overlap.compared(layers[layers["layer"] != "l0"], "paper")
     assert set(fewer["verdict"]) == {"not comparable at this profile"}
+
+
+def test_heads_of_every_base_with_attention(lab):
+    table = subnetwork_overlap.by_head(lab)
+    (about,) = table.groupby(["model", "task", "number"]).groups
+    assert about == ("bert_micro", "sv-agreement", "singular")
+    assert set(table.groupby("base_model").size()) == {2 * 2}  # two layers of two heads
+    found = masks_of(lab, table["base_model"][0], "sv-agreement")
+    assert table["subroutines"][0] == ", ".join(found)
+    for column, several in zip(("first", "second"), found.values(), strict=True):
+        for row in table[table["base_model"] == table["base_model"][0]].itertuples():
+            own = slice((row.head - 1) * 8, row.head * 8)
+            outputs = [f"stages.{row.layer}.attention.self.{name}.weight" for name in ("query", "key", "value")]
+            inputs = f"stages.{row.layer}.attention.output.dense.weight"
+            kept = [
+                np.concatenate([*(m[name][own].ravel() for name in outputs), m[inputs][:, own].ravel()]).mean()
+                for m in several
+            ]
+            assert getattr(row, column) == pytest.approx(np.mean(kept))
+
+
+def heads_of(first, second, base_model="singular-0", accuracy=1.0) -> pd.DataFrame:
+    places = {
+        "layer": [f"layer_{1 + i // 4}" for i in range(len(first))],
+        "head": [1 + i % 4 for i in range(len(first))],
+    }
+    about = {"paper_model": "bert_small", "task": "anaphora", "base_model": base_model, "base_accuracy": accuracy}
+    return pd.DataFrame(places | {"first": first, "second": second}).assign(**about)
+
+
+def test_a_division_of_heads_is_a_negative_correlation_within_layers():
+    rng = np.random.default_rng(0)
+    shares = rng.uniform(0.1, 0.4, 8)
+    levels = np.repeat([0.0, 0.5], 4)  # layers that differ for both subroutines are no sign that they share heads
+    divided = heads_of(shares + levels, 0.5 - shares + levels)
+    shared = heads_of(shares, shares + levels, "plural-0")
+    alike = heads_of(np.full(8, 0.2), shares, "plural-1")
+    unlearned = heads_of(shares, shares, "plural-2", accuracy=0.5)
+    (row,) = subnetwork_overlap.division(pd.concat([divided, shared, alike, unlearned])).itertuples()
+    assert (row.n_bases, row.below) == (2, 1), "heads that are all alike tell nothing"
+    assert row.correlation == pytest.approx(0) and row.low < -1
+    (row,) = subnetwork_overlap.division(divided).itertuples()
+    assert (row.n_bases, row.below) == (1, 1) and row.correlation == pytest.approx(-1) and np.isnan(row.low)
+    (row,) = subnetwork_overlap.division(alike).itertuples()
+    assert row.n_bases == 0 and np.isnan(row.correlation)
