@@ -17,14 +17,16 @@ from subnet_utils.overlap_figures import COMPARISONS, layer_order, short_layer
 
 NEITHER = "#ececec"
 """Color of a weight that is in no subnetwork."""
-WIDTH, GAP, TITLE, LEGEND = 7.0, 0.1, 0.19, 0.35
-"""Inches: of the map's width, between two weights, and of the heights of their names and of the legend."""
-LETTER = 0.056
-"""Inches of a letter of a name."""
-LARGEST_ENTRY = 0.03
-"""Inches of an entry where the network is small."""
 DOTS = 150
-"""To the inch, an entry each as far as blocks of the network can be laid out so."""
+"""To the inch, as `figures.style` has it. A cell of a weight is a whole number of dots, so that none is blurred."""
+WIDTH, GAP, TITLE, LEGEND = 1050, 15, 30, 54
+"""Dots: of the map's width, about; between two weights; of the heights of their names and of the legend."""
+LETTER = 8.5
+"""Dots of a letter of a name."""
+LARGEST_CELL = 4
+"""Dots to a side of a cell where the network is small."""
+PAGE = 1.5
+"""How much wider than high the blocks of a large network are laid out."""
 
 
 def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> Figure:
@@ -44,108 +46,116 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     names = sorted(first.masks.keys() & second.masks.keys(), key=layer_order)
     if not names:
         raise ValueError("no weight is masked in both of these subnetworks; choose masks of one start")
-    pictures = {name: _colored(first.masks[name], second.masks[name]) for name in names}
-    shelves = _shelves(pictures)
-    scale = min(LARGEST_ENTRY, *(_fitting(shelf, pictures) for shelf in shelves))
-    places, width, height = _places(shelves, pictures, scale)
-    figure = plt.figure(figsize=(max(width, WIDTH), height + LEGEND), layout="none")
+    shapes = {name: _lying(first.masks[name]).shape for name in names}
+    shelves = _shelves(shapes)
+    entries, dots = _cell(min(_dots_of_an_entry(shelf, shapes) for shelf in shelves))
+    cells = {name: _mixed(_colored(first.masks[name], second.masks[name]), entries) for name in names}
+    places, width, height = _places(shelves, cells, dots)
+    figure = plt.figure(figsize=(max(width, WIDTH) / DOTS, (height + LEGEND) / DOTS), layout="none")
     for name, place in places.items():
-        ax = _drawn(figure, pictures[name], short_layer(name), place, scale)
+        ax = _drawn(figure, cells[name], shapes[name], place, dots)
+        ax.set_title(short_layer(name), loc="left", size=7, weight="normal", pad=2)
         if heads:
-            _head_lines(ax, name, heads, *pictures[name].shape[:2])
+            _head_lines(ax, name, heads, *shapes[name])
     _legend(figure, found, names)
     return figure
 
 
+def _lying(mask: Tensor) -> np.ndarray:
+    """A weight's entries in rows and columns, no more rows than columns."""
+    flat = mask.flatten(1).numpy()
+    return flat.T if flat.shape[0] > flat.shape[1] else flat
+
+
 def _colored(first: Tensor, second: Tensor) -> np.ndarray:
     """Colors [rows, columns, 3] of a weight's entries."""
-    a, b = (mask.flatten(1).numpy() for mask in (first, second))
-    if a.shape[0] > a.shape[1]:
-        a, b = a.T, b.T
     colors = np.array([to_rgb(color) for color in (NEITHER, *(look.color for look in COMPARISONS.values()))])
-    return colors[a + 2 * b.astype(int)]
+    return colors[_lying(first) + 2 * _lying(second).astype(int)]
 
 
+Shape = tuple[int, int]
 Line = list[str]
 Block = list[Line]
 
 
-def _blocks(pictures: Mapping[str, np.ndarray]) -> list[Block]:
+def _blocks(shapes: Mapping[str, Shape]) -> list[Block]:
     """The blocks of the network, each in lines no longer than its longest weight. One that finds room at the end of the
     last line, as a small head does, has none of its own."""
     blocks: list[Block] = []
-    for _, own in groupby(pictures, key=lambda name: layer_order(name)[:3]):
+    for _, own in groupby(shapes, key=lambda name: layer_order(name)[:3]):
         names = list(own)
-        if blocks and _length([*blocks[-1][-1], *names], pictures) <= _longest(blocks[-1], pictures):
+        if blocks and _length([*blocks[-1][-1], *names], shapes) <= _longest(blocks[-1], shapes):
             blocks[-1][-1] += names
             continue
-        longest = max(pictures[name].shape[1] for name in names)
+        longest = max(shapes[name][1] for name in names)
         lines: Block = [[]]
         for name in names:
-            if _length([*lines[-1], name], pictures) > longest:
+            if _length([*lines[-1], name], shapes) > longest:
                 lines.append([])
             lines[-1].append(name)
         blocks.append(lines)
     return blocks
 
 
-def _shelves(pictures: Mapping[str, np.ndarray]) -> list[list[Block]]:
+def _shelves(shapes: Mapping[str, Shape]) -> list[list[Block]]:
     """Blocks side by side, as many as leave an entry about a dot, or, of large networks, as make a page of them."""
-    blocks = _blocks(pictures)
-    area = sum(picture.shape[0] * picture.shape[1] for picture in pictures.values())
-    room = max(1.2 * WIDTH * DOTS, 1.5 * math.sqrt(area))
+    blocks = _blocks(shapes)
+    area = sum(rows * columns for rows, columns in shapes.values())
+    room = max(1.2 * WIDTH, PAGE * math.sqrt(area))
     shelves: list[list[Block]] = [[]]
     for block in blocks:
-        if shelves[-1] and sum(_longest(other, pictures) for other in [*shelves[-1], block]) > room:
+        if shelves[-1] and sum(_longest(other, shapes) for other in [*shelves[-1], block]) > room:
             shelves.append([])
         shelves[-1].append(block)
     return shelves
 
 
-def _length(line: Line, pictures: Mapping[str, np.ndarray]) -> int:
-    return sum(pictures[name].shape[1] for name in line)
+def _length(line: Line, shapes: Mapping[str, Shape]) -> int:
+    return sum(shapes[name][1] for name in line)
 
 
-def _longest(block: Block, pictures: Mapping[str, np.ndarray]) -> int:
-    return max(_length(line, pictures) for line in block)
+def _longest(block: Block, shapes: Mapping[str, Shape]) -> int:
+    return max(_length(line, shapes) for line in block)
 
 
-def _fitting(shelf: Sequence[Block], pictures: Mapping[str, np.ndarray]) -> float:
-    """Inches of an entry with which a shelf is as wide as the map."""
+def _dots_of_an_entry(shelf: Sequence[Block], shapes: Mapping[str, Shape]) -> float:
+    """With which a shelf is as wide as the map."""
     gaps = sum(max(map(len, block)) for block in shelf) - 1
-    return (WIDTH - GAP * gaps) / sum(_longest(block, pictures) for block in shelf)
+    return (WIDTH - GAP * gaps) / sum(_longest(block, shapes) for block in shelf)
+
+
+def _cell(dots: float) -> tuple[int, int]:
+    """Entries to a side of a cell, and dots: one of them is 1, for an entry to have about so many dots."""
+    return (1, min(LARGEST_CELL, round(dots))) if dots > 0.75 else (math.ceil(1 / dots), 1)
 
 
 def _places(
-    shelves: Sequence[Sequence[Block]], pictures: Mapping[str, np.ndarray], scale: float
-) -> tuple[dict[str, tuple[float, float]], float, float]:
-    """Where each weight's upper left corner is, in inches from the map's, and how wide and high that is."""
-    places, width, top = {}, 0.0, 0.0
+    shelves: Sequence[Sequence[Block]], cells: Mapping[str, np.ndarray], dots: int
+) -> tuple[dict[str, tuple[int, int]], int, int]:
+    """Where each weight's upper left corner is, in dots from the map's, and how wide and high that is."""
+    places, width, top = {}, 0, 0
     for shelf in shelves:
-        left, bottom = 0.0, top
+        left, bottom = 0, top
         for block in shelf:
             right, below = left, top
             for line in block:
                 across = left
                 for name in line:
                     places[name] = across, below + TITLE
-                    across += max(scale * pictures[name].shape[1], LETTER * len(short_layer(name))) + GAP
-                right, below = max(right, across), below + TITLE + scale * max(len(pictures[name]) for name in line)
+                    across += max(dots * cells[name].shape[1], math.ceil(LETTER * len(short_layer(name)))) + GAP
+                right, below = max(right, across), below + TITLE + dots * max(len(cells[name]) for name in line)
             left, bottom = right, max(bottom, below)
         width, top = max(width, left - GAP), bottom
     return places, width, top
 
 
-def _drawn(figure: Figure, picture: np.ndarray, name: str, place: tuple[float, float], scale: float) -> Axes:
-    """One weight, its name above it."""
-    size = figure.get_size_inches()
-    width, height = scale * np.array(picture.shape[1::-1]) / size
-    left, top = np.array(place) / size
+def _drawn(figure: Figure, cells: np.ndarray, shape: Shape, place: tuple[int, int], dots: int) -> Axes:
+    """One weight, in coordinates of its entries."""
+    size = DOTS * figure.get_size_inches()
+    (left, top), (width, height) = place / size, dots * np.array(cells.shape[1::-1]) / size
     ax = figure.add_axes((left, 1 - top - height, width, height))
-    rows, columns = picture.shape[:2]
-    ax.imshow(_mixed(picture, max(1, int(1 / (scale * DOTS)))), aspect="auto", extent=(0, columns, rows, 0))
+    ax.imshow(cells, interpolation="nearest", aspect="auto", extent=(0, shape[1], shape[0], 0))
     ax.set_axis_off()
-    ax.set_title(name, loc="left", size=7, weight="normal", pad=2)
     return ax
 
 

@@ -42,21 +42,32 @@ def pictures(figure) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_maps_of_all_kinds_of_networks_are_legible_and_to_one_scale(family):
+def test_maps_of_all_kinds_of_networks_are_legible(family):
     found = pair_in(family)
     figure = weight_map(found)
     assert_readable(figure)
     assert len(figure.axes) == len(found["inside"].masks)
-    assert 6.9 < figure.get_figwidth() < 8 and figure.get_figheight() < 9
+    assert 6.9 < figure.get_figwidth() < 9 and figure.get_figheight() < 9
     boxes = [ax.get_position() for ax in figure.axes]
     for i, box in enumerate(boxes):
         assert min(box.x0, box.y0) > -1e-9 and max(box.x1, box.y1) < 1 + 1e-9
         assert not any(box.overlaps(other) for other in boxes[:i])
-    entries = [(ax.get_position().width / ax.get_xlim()[1], ax.get_xlim()[1]) for ax in figure.axes]
-    assert np.ptp([inches for inches, _ in entries]) < 1e-9
-    assert sum(columns * ax.get_ylim()[0] for (_, columns), ax in zip(entries, figure.axes, strict=True)) == sum(
-        mask.numel() for mask in found["inside"].masks.values()
-    )
+    drawn = sum(ax.get_xlim()[1] * ax.get_ylim()[0] for ax in figure.axes)
+    assert drawn == sum(mask.numel() for mask in found["inside"].masks.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_cell_is_whole_dots_and_all_are_alike(family):
+    figure = weight_map(pair_in(family))
+    size, scales = module.DOTS * figure.get_size_inches(), set()
+    for ax in figure.axes:
+        corners = (ax.get_position().get_points() * size).ravel()
+        assert np.allclose(corners, corners.round(), atol=1e-6)
+        cells = ax.images[0].get_array().shape[1]
+        dots = (corners[2] - corners[0]) / cells
+        assert dots == pytest.approx(round(dots)) and dots >= 1
+        scales.add((round(dots), np.ceil(ax.get_xlim()[1] / cells)))
+    assert len(scales) == 1, "one scale for all weights"
 
 
 def test_every_entry_has_the_color_of_those_that_keep_it():
