@@ -187,9 +187,11 @@ def step_times(times: pd.DataFrame) -> Figure:
     times: from `cost.compare`, columns model, precision, trained and ms.
     """
     models = list(times.groupby("model", sort=False))
-    figure, axes = _grid(len(models), width=3.0, height=2.2, across=3)
+    most = times.groupby("model")["trained"].nunique().max()
+    figure, axes = _grid(len(models), width=3.5, height=0.7 + 0.45 * most, across=2)
     for ax, (model, rows) in zip(axes, models, strict=True):
         discovery_figures.step_times(ax, rows)
+        ax.set_ylim(most - 0.5, -0.5)  # bars of all models are of one height
         ax.set_title(model)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

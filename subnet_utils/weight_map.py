@@ -51,7 +51,8 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     entries, dots = _cell(min(_dots_of_an_entry(shelf, shapes) for shelf in shelves))
     cells = {name: _mixed(_colored(first.masks[name], second.masks[name]), entries) for name in names}
     places, width, height = _places(shelves, cells, dots)
-    figure = plt.figure(figsize=(max(width, WIDTH) / DOTS, (height + LEGEND) / DOTS), layout="none")
+    figure = plt.figure(figsize=(max(width, WIDTH) / DOTS, (height + LEGEND) / DOTS))
+    figure.set_layout_engine("none")  # not at once, or saving it would bring back the layout that the style asks for
     for name, place in places.items():
         ax = _drawn(figure, cells[name], shapes[name], place, dots)
         ax.set_title(short_layer(name), loc="left", size=7, weight="normal", pad=2)

@@ -1,9 +1,12 @@
 """The map of a network's weights: every entry in the color of those that keep it, in its place, all names legible."""
 
+import io
+
 import matplotlib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 matplotlib.use("agg")
 
@@ -14,6 +17,7 @@ from subnet_utils.masks import heads
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import build
 from subnet_utils.overlap_figures import COMPARISONS
+from subnet_utils.report import book
 from subnet_utils.weight_map import NEITHER, weight_map
 from tests.test_figures import assert_readable
 
@@ -84,6 +88,15 @@ def test_every_entry_has_the_color_of_those_that_keep_it():
     assert tall.shape == (512, 128)
     drawn = np.isclose(shown["2 mlp in"], first).all(axis=2) | np.isclose(shown["2 mlp in"], both).all(axis=2)
     assert np.array_equal(drawn, tall.T), "on its side"
+
+
+def test_what_is_saved_is_not_blurred_and_not_laid_out_anew():
+    found = pair_in("bert")
+    png, _ = book._drawn(weight_map(found))  # a warning of a layout would be an error
+    seen = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+    alone = sum(int((one & ~found["inside"].masks[name]).sum()) for name, one in found["number"].masks.items())
+    dots = (seen == np.round(255 * np.array(to_rgb(COMPARISONS["second"].color)))).all(axis=2).sum()
+    assert alone <= dots < alone + 1000, "a dot for each entry, and those of the legend"
 
 
 def test_the_legend_has_the_share_of_each_color():
