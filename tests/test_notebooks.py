@@ -61,6 +61,12 @@ def test_outputs_are_kept_and_checked(path):
     assert "False" not in "".join(output.get("text", "") for output in code[-1].outputs)
 
 
+@by_name
+def test_no_output_is_a_warning(path):
+    streams = [out for cell in cells(path, "code") for out in cell.outputs if out.output_type == "stream"]
+    assert not [out.text for out in streams if "Warning:" in out.text]
+
+
 def test_every_figure_and_table_of_the_paper_has_a_notebook():
     """Labels in the notebooks' code, those of `paper=` and those that a loop over numbers makes, against the list."""
     made = set()
