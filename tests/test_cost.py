@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections import Counter, OrderedDict
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -25,6 +25,7 @@ from subnet_utils import break_it_down, cost, dissection, evaluation, steps
 from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
 from subnet_utils.cost.plan import COUNTED
 from subnet_utils.cost.sections import MAKERS, sections_of
+from subnet_utils.jobs import core_count
 from subnet_utils.lab import Lab
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.models import build
@@ -199,14 +200,21 @@ def test_masks_that_do_not_fit_are_not_timed_as_if_they_did(monkeypatch):
         timing.race({"three": step}, steps=2, warm_up=0)
 
 
-def test_masks_at_once_are_compared_with_one_by_one(lab, monkeypatch):
-    monkeypatch.setattr(comparison, "AT_ONCE", {"cpu": (1, 2)})
+@contextmanager
+def as_a_job(lab, monkeypatch):
+    """Races must have the threads of the study's jobs, whatever the process had before and has afterwards."""
     race, threads = comparison.race, []
     counted = lambda *given, **more: threads.append(torch.get_num_threads()) or race(*given, **more)  # noqa: E731
     monkeypatch.setattr(comparison, "race", counted)
     with comparison._threads(2):
-        table = cost.compare_at_once(lab, cost.kinds(lab), cost.sample_items, steps=1)
+        yield
         assert set(threads) == {lab.study.compute.threads} == {1} and torch.get_num_threads() == 2
+
+
+def test_masks_at_once_are_compared_with_one_by_one(lab, monkeypatch):
+    monkeypatch.setattr(comparison, "AT_ONCE", {"cpu": (1, 2)})
+    with as_a_job(lab, monkeypatch):
+        table = cost.compare_at_once(lab, cost.kinds(lab), cost.sample_items, steps=1)
     about = list(zip(table["model"], table["start"], table["masks"], strict=True))
     starts = {"bert_micro": "layer_1", "resnet_micro": "stem"}  # the vision transformer has no masks
     assert about == [(model, start, masks) for model, start in starts.items() for masks in (1, 2)]
@@ -252,8 +260,9 @@ def test_a_race_lets_go_of_what_its_contenders_held():
         gc.enable()
 
 
-def test_every_model_is_compared_from_each_of_its_starts(lab):
-    table = cost.compare(lab, cost.kinds(lab), cost.sample_items, steps=1)
+def test_every_model_is_compared_from_each_of_its_starts(lab, monkeypatch):
+    with as_a_job(lab, monkeypatch):
+        table = cost.compare(lab, cost.kinds(lab), cost.sample_items, steps=1)
     rows = Counter(zip(table["model"], table["trained"], strict=True))
     expected = {"bert_micro": ["layer_1", "layer_2"], "resnet_micro": ["stem", "stage_3"], "vit_micro": []}
     assert rows == {(m, trained): 2 for m, starts in expected.items() for trained in (comparison.PLAIN, *starts)}
@@ -620,12 +629,16 @@ def test_both_libraries_are_raced_with_the_same_masks(monkeypatch, family):
     raced = {}
     bert = {"family": "bert", "layers": 4, "width": 8, "heads": 2, "mlp_width": 8}
     residual = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 2, "head_width": 8}
-    monkeypatch.setattr(comparison, "race", lambda contenders, **_: raced.update(contenders) or pd.DataFrame())
+    threads = []
+    note = lambda contenders, **_: raced.update(contenders) or threads.append(torch.get_num_threads())  # noqa: E731
+    monkeypatch.setattr(comparison, "race", note)
     monkeypatch.setattr(comparison, "relative", lambda times: pd.DataFrame({"ms": [1.0]}))
     monkeypatch.setattr(comparison, "_bert_small", lambda device: build(bert, seed=0, vocabulary=9))
     monkeypatch.setattr(comparison, "_resnet", lambda layers, device: build(residual, seed=0, resolution=64))
     race = {"bert": cost.bert_small, "resnet": partial(cost.resnet, 18)}[family]
-    race(python="python", device=CPU)
+    with comparison._threads(core_count() + 1):
+        table = race(python="python", device=CPU)
+    assert [core_count()] == threads == list(table["threads"]), "all cores, whatever ran before"
     starts = {"bert": {"layer_1", "layer_3", "layer_4"}, "resnet": {"stem", "stage_4"}}[family]
     ours = {comparison.PRODUCT, comparison.PLAIN, *starts}
     by_precision = {p: {n.split("|")[1] for n in raced if n.startswith(p)} for p in ("float32", "bfloat16", "Neuro")}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race
+from subnet_utils.jobs import core_count
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models import StagedModel, build
 from subnet_utils.names import nearest
@@ -39,16 +40,17 @@ VISION_STARTS = ("stem", "stage_4")
 def compare(lab: Lab, networks: list[Network], items: Callable[[Network], Tensor], *, steps: int = 10) -> pd.DataFrame:
     """Milliseconds of a step in every network, with masks from each start and without: a row per contender.
 
-    Times are medians over `steps` rounds; `times_plain` is the median over rounds of the step's time relative to the
-    plain step of the same precision, in which all weights are trained. gflop: billions of additions and multiplications
-    in the products and convolutions of a step; share: how fast they are done, relative to those of a large matrix
-    product of the same precision, a step of which is made in every round. networks: one for each model; items(network):
-    the table from which batches are drawn.
+    A step has the threads of a study's job. Times are medians over `steps` rounds; `times_plain` is the median over
+    rounds of the step's time relative to the plain step of the same precision, in which all weights are trained. gflop:
+    billions of additions and multiplications in the products and convolutions of a step; share: how fast they are done,
+    relative to those of a large matrix product of the same precision, a step of which is made in every round. networks:
+    one for each model; items(network): the table from which batches are drawn.
     """
-    tables = [
-        _against_plain(_contenders(lab, network, items(network)), steps).assign(model=network.experiment.model)
-        for network in networks
-    ]
+    with _threads(lab.study.compute.threads):
+        tables = [
+            _against_plain(_contenders(lab, network, items(network)), steps).assign(model=network.experiment.model)
+            for network in networks
+        ]
     columns = ["model", "precision", "trained", "ms", "times_plain", "gflop", "share"]
     return pd.concat(tables or [pd.DataFrame()], ignore_index=True).reindex(columns=columns)
 
@@ -108,21 +110,24 @@ def _threads(count: int) -> Iterator[None]:
 def bert_small(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
     """The same for BERT-small, 64 examples a batch and 12 tokens a sentence, beside NeuroSurgeon if there is one.
 
-    python: interpreter of an environment with NeuroSurgeon; it is raced on CPUs only. Columns as in `compare`, and
-    `times_faster`: how many times the time of our step NeuroSurgeon takes for the same mask.
+    All cores take part. python: interpreter of an environment with NeuroSurgeon; it is raced on CPUs only. Columns as
+    in `compare`, and threads, and `times_faster`: how many times the time of our step NeuroSurgeon takes for the same
+    mask.
     """
     items = torch.randint(1, BERT_SMALL["vocabulary"], (1024, TOKENS), generator=torch.Generator().manual_seed(0))
     contenders = _of_model(partial(_bert_small, device), items, LANGUAGE_STARTS, EXAMPLES, device)
     setting = {"family": "bert", **BERT_SMALL, "examples": EXAMPLES, "tokens": TOKENS}
-    contenders |= _rivals(python, LANGUAGE_STARTS, setting, device)
-    return _against_plain(contenders, steps).assign(model="bert_small")
+    with _threads(core_count()):
+        contenders |= _rivals(python, LANGUAGE_STARTS, setting, device)
+        return _against_plain(contenders, steps).assign(model="bert_small", threads=core_count())
 
 
-def resnet(layers: int, *, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
+def resnet(layers: int, *, python: str | Path | None = None, steps: int = 20, device: torch.device) -> pd.DataFrame:
     """The same for ResNet18 or ResNet50, 8 examples a batch and images of 128 x 128 pixels.
 
-    layers: 18 or 50. Raises ValueError for another number. NeuroSurgeon's network is that of transformers: with batch
-    normalization, which a CPU does faster than instance normalization, and without the MLP at the end.
+    As `bert_small`. layers: 18 or 50. Raises ValueError for another number. NeuroSurgeon's network is that of
+    transformers: with batch normalization, which a CPU does faster than instance normalization, and without the MLP at
+    the end.
     """
     if layers not in RESNETS:
         raise ValueError(f"no ResNet of {layers} layers; {nearest(str(layers), map(str, RESNETS))}")
@@ -130,8 +135,9 @@ def resnet(layers: int, *, python: str | Path | None = None, steps: int = 10, de
     items = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     contenders = _of_model(partial(_resnet, layers, device), items, VISION_STARTS, IMAGE_EXAMPLES, device)
     setting = {"family": "resnet", **RESNETS[layers], "examples": IMAGE_EXAMPLES, "resolution": RESOLUTION}
-    contenders |= _rivals(python, VISION_STARTS, setting, device)
-    return _against_plain(contenders, steps).assign(model=f"resnet{layers}")
+    with _threads(core_count()):
+        contenders |= _rivals(python, VISION_STARTS, setting, device)
+        return _against_plain(contenders, steps).assign(model=f"resnet{layers}", threads=core_count())
 
 
 def _rivals(
