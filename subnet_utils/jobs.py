@@ -23,7 +23,7 @@ from subnet_utils.settings import Compute
 from subnet_utils.training import progress_bar, resolve_device
 from subnet_utils.workers import context, core_count, memory_bytes
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Names of glibc's malloc.h."""
 
 
@@ -158,6 +158,7 @@ def keep_freed_memory() -> None:
     # 32 MiB is the documented limit; above it old versions refuse, and then the trim threshold must stay as it is too
     if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 2**26)  # of threads other than the main one: as large as their heaps, so an empty one stays
 
 
 def _start_worker(threads: int, watched: Connection) -> None:

@@ -3,6 +3,7 @@
 import gc
 import operator
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -147,6 +148,45 @@ def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, tmp_path):
     properties = type("Properties", (), {"total_memory": 80 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert cache_limit(Compute()) == 40.0 and cache_limit(Compute(workers=2)) == 20.0
+
+
+FRESH_PAGES = """
+import resource, threading, torch
+from subnet_utils.jobs import keep_freed_memory
+
+def step():
+    kept = []
+    for size in (16, 4, 16, 8, 16, 2, 16, 16, 4, 16):
+        kept.append(torch.zeros(size * 2**18))
+        torch.zeros(size * 2**17)
+
+def told():
+    for _ in range(6):
+        step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        step()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+keep = {keep}
+if keep:
+    keep_freed_memory()
+told()
+thread = threading.Thread(target=told)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what a C library keeps is set for glibc alone")
+def test_steps_take_the_memory_that_the_last_one_freed_in_every_thread():
+    def fresh(keep: bool) -> list[int]:
+        code = FRESH_PAGES.format(keep=keep)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return [int(pages) for pages in done.stdout.split()]
+
+    for kept, given_back in zip(fresh(keep=True), fresh(keep=False), strict=True):
+        assert kept < given_back / 20
 
 
 def test_worker_count(monkeypatch):
