@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from subnet_utils.lab import flipped
 from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
-from subnet_utils.models.convolution import Conv3x3, PlaceByPlace
+from subnet_utils.models.convolution import WIDE, Conv3x3, PlaceByPlace, TapByTap
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
 
@@ -211,6 +211,40 @@ def test_a_convolution_takes_products_for_small_results_alone(stride):
         maps = draws(2, 3, side, side)
         assert_close(conv(maps), plain(maps))
         assert ("PlaceByPlace" in str(conv(maps).grad_fn)) == (side == 2 * stride)
+
+
+@pytest.mark.parametrize("side", [(4, 4), (3, 4), (2, 2), (1, 3)])
+def test_products_tap_by_tap_are_the_gradient_of_a_convolution(side):
+    maps, weight = draws(3, 5, *side), draws(4, 5, 3, 3, seed=1)
+    assert torch.equal(TapByTap.apply(maps, weight), torch.nn.functional.conv2d(maps, weight, padding=1))
+    assert gradcheck(TapByTap.apply, (maps, weight))
+    assert gradcheck(lambda w: TapByTap.apply(maps.detach(), w), (weight,))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "side", "stride", "precision", "taken"),
+    [
+        (WIDE, WIDE, 4, 1, torch.bfloat16, "TapByTap"),
+        (WIDE, WIDE, 3, 1, torch.bfloat16, "TapByTap"),
+        (WIDE, WIDE, 4, 1, torch.float32, "Convolution"),
+        (WIDE, WIDE, 5, 1, torch.bfloat16, "Convolution"),
+        (WIDE, WIDE, 6, 2, torch.bfloat16, "Convolution"),
+        (WIDE, WIDE, 4, 2, torch.bfloat16, "PlaceByPlace"),
+        (WIDE, WIDE, 2, 1, torch.bfloat16, "PlaceByPlace"),
+        (WIDE - 1, WIDE, 4, 1, torch.bfloat16, "Convolution"),
+        (WIDE, WIDE - 1, 4, 1, torch.bfloat16, "Convolution"),
+    ],
+)
+def test_wide_kernels_on_small_maps_get_their_gradient_tap_by_tap(inputs, outputs, side, stride, precision, taken):
+    plain = torch.nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    conv, maps = Conv3x3(plain), draws(2, inputs, side, side, dtype=torch.float32).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+        found, expected = conv(maps), plain(maps)
+    assert taken in str(found.grad_fn)
+    assert found.dtype == expected.dtype == precision
+    (gradient,), (other,) = (torch.autograd.grad(one.square().sum(), plain.weight) for one in (found, expected))
+    assert gradient.dtype == torch.float32 and gradient.is_contiguous()
+    assert_close(gradient, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
 
 
 def test_a_small_convolution_obeys_autocast_and_frozen_maps():
