@@ -17,7 +17,7 @@ from subnet_utils import checkpoints
 from subnet_utils.evaluation import score_model
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
-from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
 from subnet_utils.store import load_tensors
@@ -98,12 +98,14 @@ def odd_one_out(embeddings: Tensor, odd: Tensor) -> Tensor:
 
 def find(
     model: StagedModel, data: OddOneOut, *, start: str, epochs: int = 2, rate: float = 0.05, l0: float = 1e-8,
-    seed: int = 0, items: Tensor | FrozenPrefix | None = None, loss=odd_one_out, **more,
+    seed: int = 0, items: Tensor | FrozenPrefix | None = None, loss=odd_one_out,
+    method: MaskMethod | None = None, **more,
 ) -> Discovery:  # fmt: skip
     return discover(
         model, data.items if items is None else items,
         lambda generator: batches(data, 20, generator=generator), loss,
-        method=ContinuousSparsification(epochs=epochs, l0=l0), start=start, recipe=Recipe(rate, epochs, seed), **more,
+        method=method or ContinuousSparsification(epochs=epochs, l0=l0), start=start, recipe=Recipe(rate, epochs, seed),
+        **more,
     )  # fmt: skip
 
 
@@ -137,6 +139,20 @@ def test_finds_the_planted_subnetwork(start):
     assert all(torch.equal(mask, path) for mask in found.masks.values())
     assert score_model(model, fresh).accuracy < 0.6 < 1.0 == score_model(found.apply(model), fresh).accuracy
     assert score_model(found.ablate(model), fresh).accuracy < 0.4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_masks_that_are_drawn_find_the_planted_subnetwork_and_resume(seed, every_epoch, tmp_path):
+    model, data, path = planted(), noisy_examples(), torch.zeros(4, 4, dtype=torch.bool)
+    path[0, 0] = True
+    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(alpha=3e-3)}
+    found = find(model, data, **arguments)
+    assert all(torch.equal(mask, path) for mask in found.subnetwork.masks.values())
+    assert list(found.history) == ["epoch", "train_loss", "density"]
+    np.testing.assert_allclose(found.annealing[["bin_00", "bin_49"]].sum(axis=1), 1)  # draws are hard
+    with pytest.raises(Stopped):
+        find(model, data, loss=stopping(75), checkpoint=tmp_path / "checkpoint", **arguments)
+    same(find(model, data, checkpoint=tmp_path / "checkpoint", **arguments), found)
 
 
 def test_density_falls_with_the_penalty():
@@ -645,8 +661,5 @@ def test_masks_that_cannot_be_trained_together_are_refused():
     with pytest.raises(ValueError, match="may differ only in seed, data and start_value"):
         find_many("bert", [first, replace(second, method=ContinuousSparsification(epochs=3, l0=0.1))])
 
-    class Drawn(ContinuousSparsification):
-        deterministic = False
-
     with pytest.raises(ValueError, match="draws random numbers trains one mask at a time"):
-        find_many("bert", [replace(one, method=Drawn(epochs=3)) for one in (first, second)])
+        find_many("bert", [replace(one, method=GumbelSigmoid()) for one in (first, second)])

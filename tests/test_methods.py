@@ -1,4 +1,4 @@
-"""Continuous sparsification against numpy: schedule, soft and hard masks, penalty, gradients."""
+"""Ways of finding masks against numpy: schedule, soft and hard masks, draws, penalty, gradients."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subnet_utils.masks import soft
-from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 
@@ -77,7 +77,7 @@ def test_penalty_is_lambda_times_the_sum(seed, l0, epoch):
     method = ContinuousSparsification(l0=l0)
     soft = method.soft(logits(seed), epoch, UNUSED)
     expected = l0 * sum(mask.double().numpy().sum() for mask in soft.values())
-    assert float(method.penalty(soft)) == pytest.approx(expected, rel=1e-5, abs=1e-20)
+    assert float(method.penalty(soft, {})) == pytest.approx(expected, rel=1e-5, abs=1e-20)
 
 
 def test_logits_at_the_threshold_are_in_the_ablated_model():
@@ -107,7 +107,7 @@ def test_gradients_against_finite_differences(epoch):
     def loss(s_body: torch.Tensor, s_head: torch.Tensor) -> torch.Tensor:
         soft = method.soft({"body": s_body, "head": s_head}, epoch, UNUSED)
         out = torch.tanh(x @ (body * soft["body"])) @ (head * soft["head"])
-        return out.square().mean() + method.penalty(soft)
+        return out.square().mean() + method.penalty(soft, {})
 
     start = [0.02 * torch.randn(shape, generator=draw, dtype=torch.float64) for shape in ((3, 2), (2, 1))]
     for s in start:
@@ -126,7 +126,7 @@ def test_gradients_against_finite_differences(epoch):
                 (values[0] - values[1]) / (2 * step), rel=1e-5, abs=1e-9
             )
     # In closed form: the penalty's share is lambda beta sigma (1 - sigma).
-    penalty = torch.autograd.grad(method.penalty(method.soft({"body": start[0]}, epoch, UNUSED)), start[0])[0]
+    penalty = torch.autograd.grad(method.penalty(method.soft({"body": start[0]}, epoch, UNUSED), {}), start[0])[0]
     beta = 200 ** ((epoch + 1) / 10)
     sigma = sigmoid(beta * start[0].detach().numpy())
     np.testing.assert_allclose(penalty, 0.01 * beta * sigma * (1 - sigma), rtol=1e-9)
@@ -202,3 +202,61 @@ def test_all_in_one_is_for_gpus_and_for_one_temperature():
     assert soft.InOne.of(other, on_gpu, "ab", 1) is None
     with pytest.raises(AttributeError):  # it goes on to what these weights have not
         soft.InOne.of(other, on_gpu, "a", 1)
+
+
+# Gumbel-sigmoid masks.
+
+
+def test_settings_are_those_of_are_neural_nets_modular():
+    method = GumbelSigmoid()
+    first = method.init(torch.Size((2, 3)))
+    assert method.temperature == 1 and first.shape == (2, 3) and (first == 2).all()
+    assert sigmoid(first.numpy()) == pytest.approx(0.881, abs=5e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("s", [-1.5, 0.0, 2.0])
+def test_a_weight_is_drawn_with_the_probability_of_its_logit(s, temperature):
+    """Appendix A.3: whatever the temperature."""
+    method, n = GumbelSigmoid(temperature=temperature), 40000
+    drawn = method.soft({"w": torch.full((n,), s)}, 0, torch.Generator().manual_seed(0))["w"]
+    assert set(drawn.unique().tolist()) <= {0.0, 1.0}
+    assert float(drawn.mean()) == pytest.approx(sigmoid(s), abs=4 * np.sqrt(0.25 / n))
+
+
+def test_draws_have_the_distribution_of_the_papers_two_uniform_numbers():
+    one, two = np.random.default_rng(0).random((2, 100000))
+    printed = -np.log(np.log(one) / np.log(two))
+    ours = torch.rand(100000, generator=torch.Generator().manual_seed(0)).logit().numpy()
+    at = np.linspace(0.01, 0.99, 25)
+    np.testing.assert_allclose(np.quantile(ours, at), np.quantile(printed, at), atol=0.1)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_gradient_of_a_draw_is_that_of_its_soft_counterpart(temperature):
+    method, s = GumbelSigmoid(temperature=temperature), torch.linspace(-3, 3, 40).requires_grad_()
+    drawn = method.soft({"w": s}, 0, torch.Generator().manual_seed(0))["w"]
+    (found,) = torch.autograd.grad(drawn @ torch.arange(40.0), s)
+    u = torch.rand(40, generator=torch.Generator().manual_seed(0)).double().numpy()
+    chance = sigmoid((s.detach().double().numpy() + np.log(u / (1 - u))) / temperature)
+    np.testing.assert_array_equal(drawn.detach(), chance > 0.5)
+    expected = np.arange(40) * chance * (1 - chance) / temperature
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_draws_follow_the_generator():
+    values, method, draw = logits(), GumbelSigmoid(), torch.Generator().manual_seed(0)
+    first, second = method.soft(values, 0, draw), method.soft(values, 0, draw)
+    again = method.soft(values, 5, torch.Generator().manual_seed(0))
+    assert all(torch.equal(first[name], again[name]) for name in values)
+    assert any(not torch.equal(first[name], second[name]) for name in values)
+
+
+def test_every_logit_pays_alike_however_small():
+    """The penalty is of the logits, not of the mask: r = alpha sum l."""
+    values = {"a": torch.tensor([-9.0, 2.0], requires_grad=True), "b": torch.tensor([0.5], requires_grad=True)}
+    method = GumbelSigmoid(alpha=0.25)
+    penalty = method.penalty(method.soft(values, 0, UNUSED), values)
+    assert penalty.item() == pytest.approx(0.25 * -6.5)
+    assert all((gradient == 0.25).all() for gradient in torch.autograd.grad(penalty, values.values()))
+    assert method.hard(torch.tensor([-1.0, 0.0, 1e-6])).tolist() == [False, False, True]

@@ -22,9 +22,9 @@ class MaskMethod(Protocol):
         """Logits before training."""
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """The soft mask used in training, entries in [0, 1]."""
+        """The soft mask used in a step of training, entries in [0, 1]; the generator is on the CPU."""
 
-    def penalty(self, soft: Mapping[str, Tensor]) -> Tensor:
+    def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
         """The term that the loss gets for the mask's size."""
 
     def hard(self, logits: Tensor) -> Tensor:
@@ -64,9 +64,49 @@ class ContinuousSparsification:
         """sigma(beta s), deterministic: the generator is not used."""
         return {name: torch.sigmoid(self.beta_of(name, epoch) * s) for name, s in logits.items()}
 
-    def penalty(self, soft: Mapping[str, Tensor]) -> Tensor:
-        """lambda times the sum of all entries."""
+    def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
+        """lambda times the sum of all soft entries."""
         return self.l0 * torch.stack([mask.sum() for mask in soft.values()]).sum()
+
+    def hard(self, logits: Tensor) -> Tensor:
+        """s > 0."""
+        return logits > 0
+
+
+@dataclass(frozen=True)
+class GumbelSigmoid:
+    """Hard masks drawn anew in every step, each weight kept with probability sigma(s) (Csordas et al. 2021, *Are Neural
+    Nets Modular?*, section 2, equations 1 and 2).
+
+    A draw keeps a weight if z = (s + log u - log(1 - u)) / `temperature` is above 0, u uniform in (0, 1), which has the
+    distribution of the paper's s - log(log U1 / log U2); the gradient is that of sigma(z). The loss gets alpha * sum s:
+    a logit without any other gradient falls for as long as training goes on, so choose `alpha`, learning rate and steps
+    together (appendix C.3; the paper's beta is alpha times the examples of a batch). The hard mask is s > 0, what is
+    more likely kept than not. The paper draws a mask for each quarter of a batch; here a batch has one.
+    """
+
+    alpha: float = 1e-6
+    temperature: float = 1.0
+    start_value: float = 2.0
+
+    deterministic: ClassVar[bool] = False
+
+    def init(self, shape: torch.Size) -> Tensor:
+        """All logits start at the same value; at 2 a weight is kept with probability .88 (the text says .9)."""
+        return torch.full(tuple(shape), self.start_value)
+
+    def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """A draw of the hard mask: zeros and ones, with the gradient of sigma(z)."""
+        drawn = {}
+        for name, s in logits.items():
+            noise = torch.rand(s.shape, generator=generator).logit().to(s)
+            chance = torch.sigmoid((s + noise) / self.temperature)
+            drawn[name] = (chance > 0.5).to(chance) + (chance - chance.detach())  # the latter is 0
+        return drawn
+
+    def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
+        """alpha times the sum of all logits."""
+        return self.alpha * torch.stack([s.sum() for s in logits.values()]).sum()
 
     def hard(self, logits: Tensor) -> Tensor:
         """s > 0."""

@@ -34,7 +34,7 @@ def masked_weights(
         }
     soft = method.soft({name: s for name, s in logits.items() if name not in fused}, epoch, generator)
     masked = {name: fused[name][0] if name in fused else weights[name] * soft[name] for name in logits}
-    return masked, method.penalty({name: fused[name][1] if name in fused else soft[name] for name in logits})
+    return masked, method.penalty({name: fused[name][1] if name in fused else soft[name] for name in logits}, logits)
 
 
 class InOne:
