@@ -33,7 +33,8 @@ class Checkpoint:
         optimizer: torch.optim.Optimizer,
         about: Mapping[str, Any],
     ):
-        self.path, self.parameters, self.best, self.optimizer = path, parameters, best, optimizer
+        self.path = None if path is None else Path(path)
+        self.parameters, self.best, self.optimizer = parameters, best, optimizer
         shapes = {name: list(tensor.shape) for name, tensor in parameters.items()}
         # as it will be read again: JSON has no tuples, and the seeds of several runs are one
         self.run = json.loads(json.dumps({"shapes": shapes, **about}))
@@ -77,7 +78,7 @@ class Checkpoint:
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"adam/{name}/{key}"] = torch.as_tensor(value)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        header = json.dumps({"run": self.run, "progress": asdict(progress)})
+        header = json.dumps({"run": self.run, "progress": asdict(progress)}, default=float)  # numpy's numbers
         save_tensors(self.path, tensors, {"header": header, "digest": _digest(tensors, header)})
         self.saved = time.monotonic()
 

@@ -66,12 +66,12 @@ def make(study: Study) -> None:
 def own_gpu() -> Iterator[str | None]:
     """Make one GPU of this machine the only visible one until the block is left; None if there is no GPU.
 
-    Waits for one to become free. Which are taken is known from file locks, which end with their process. A batch system
-    such as SLURM has chosen already, and its choice stays.
+    Waits for one to become free. Which are taken is known from file locks, which end with their process. Where a batch
+    system such as SLURM has given the job a single one, its choice stays.
     """
     gpus = _gpus()
-    if not gpus or "SLURM_JOB_ID" in os.environ:
-        yield ",".join(gpus) or None
+    if not gpus or "SLURM_JOB_ID" in os.environ and len(gpus) == 1:
+        yield gpus[0] if gpus else None
         return
     lock, gpu = _first_free(gpus)
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -98,7 +98,9 @@ def _first_free(gpus: list[str]) -> tuple[FileLock, str]:
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         for gpu in gpus:
-            lock = FileLock(folder / f"gpu-{os.uname().nodename}-{gpu}.lock")
+            # SLURM may number the GPUs of every job anew
+            job = "-".join(filter(None, [os.uname().nodename, os.environ.get("SLURM_JOB_ID")]))
+            lock = FileLock(folder / f"gpu-{job}-{gpu}.lock")
             try:
                 lock.acquire(timeout=0)
                 return lock, gpu

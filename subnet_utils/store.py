@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -174,10 +175,10 @@ class Store:
         # besides checkpoints, what calls left that were killed while they wrote a file or before the last rename
         for pattern in ("checkpoint*", ".*", "manifest.json"):
             for left_over in folder.glob(pattern):
-                left_over.unlink()
+                shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         save_json(folder / "spec.json", spec)
         save_json(folder / "provenance.json", provenance(**work.provenance))
-        save_json(folder / "manifest.json", {path.name: _sha256(path) for path in sorted(folder.iterdir())})
+        save_json(folder / "manifest.json", _digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
         _sync(artefact.path.parent)
@@ -324,11 +325,17 @@ def _damage(path: Path) -> str | None:
     for name, digest in manifest.items():
         try:
             found = _sha256(path / name)
-        except FileNotFoundError:  # it never was there, or another process is moving the artefact away
+        except (FileNotFoundError, IsADirectoryError):  # or another process is moving the artefact away
             return f"{name} is missing"
         if found != digest:
             return f"{name} does not match its checksum"
     return None
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Checksums of all files, in folders within it too."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
 
 
 def _sha256(path: Path) -> str:

@@ -26,6 +26,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subnet_utils.checkpoints import Checkpoint
+from subnet_utils.names import nearest
 from subnet_utils.settings import Compute
 from subnet_utils.store import note
 
@@ -48,7 +49,8 @@ class Recipe:
     kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one. linear:
     it falls to 0 in a line instead, after `warmup` epochs in which it rises.
     optimizer: 'adam', whose weight decay is decoupled (AdamW), or 'sgd' with momentum .9. judged_by: column of the
-    history that is small where the weights are good.
+    history that is small where the weights are good, and never below 0, where a run with a patience ends. Raises
+    ValueError for what is none of this.
     """
 
     learning_rate: float
@@ -61,6 +63,19 @@ class Recipe:
     optimizer: Literal["adam", "sgd"] = "adam"
     linear: bool = False
     warmup: int = 0
+
+    def __post_init__(self):
+        epochs, patience, warmup = self.epochs, self.patience, self.warmup
+        wrong = {
+            f"learning_rate must be a positive number, got {self.learning_rate}": not 0 < self.learning_rate < math.inf,
+            f"epochs must be at least 1, got {epochs}": epochs < 1,
+            f"patience must be None or at least 1, got {patience}": patience is not None and patience < 1,
+            f"optimizer must be 'adam' or 'sgd', got '{self.optimizer}'": self.optimizer not in ("adam", "sgd"),
+            f"warmup {warmup} needs linear=True": warmup and not self.linear,
+            f"warmup must be at least 0 and below epochs {epochs}, got {warmup}": not 0 <= warmup < epochs,
+        }
+        if faults := [fault for fault, there in wrong.items() if there]:
+            raise ValueError(faults[0])
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch; its last value would be reached in the one after the last."""
@@ -128,6 +143,8 @@ def fit(
         return rehearsal(parameters, batches, loss, recipe=recipe, label=label, **parts)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
+    if stop_after is not None and stop_after < 1:
+        raise ValueError(f"{label}: stop_after must be at least 1 epoch, got {stop_after}")
     optimizer = _optimizer(parameters, recipe)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     saved = Checkpoint(checkpoint, parameters, best, optimizer, {"recipe": asdict(recipe), "about": about})
@@ -308,7 +325,11 @@ def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Reci
     state.epoch += 1
     if recipe.patience is None:
         return
+    if recipe.judged_by not in row:
+        raise ValueError(f"validate() gives no '{recipe.judged_by}' to judge by; {nearest(recipe.judged_by, row)}")
     loss = row[recipe.judged_by]
+    if np.min(loss) < 0:
+        raise ValueError(f"'{recipe.judged_by}', which runs are judged by, fell to {np.min(loss):g}; keep it above 0")
     if not isinstance(loss, list):
         if loss < state.best_loss:
             state.best_loss, state.best_epoch = loss, state.epoch - 1

@@ -228,12 +228,116 @@ def test_global_random_state_is_left_alone_and_has_no_influence():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_model_with_running_statistics_must_be_in_eval_mode():
-    """Its buffers would change, and the mask would belong to no network that still exists."""
-    model = StagedModel({"first": Matrix(torch.eye(4), last=False), "norm": nn.BatchNorm1d(4)})
-    with pytest.raises(ValueError, match="the model changed while its mask was trained .*eval mode"):
+class Rows(nn.Sequential):
+    """Modules as a stage of a state of one tensor."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (super().forward(x),)
+
+
+def test_a_network_in_training_mode_is_evaluated_meanwhile():
+    """Dropout in the prefix would freeze one draw; running statistics would change, and the mask belong to no network
+    that still exists."""
+    middle = Rows(nn.BatchNorm1d(4), nn.Dropout(0.5))
+    model = StagedModel({"first": Matrix(torch.eye(4), last=False), "middle": middle, "last": Last()})
+    modes = [middle[1].eval(), *model.modules()]
+    before, network = [module.training for module in modes], fingerprint(model)
+    found = find(model, noisy_examples(), start="first", epochs=4, l0=1e-3)
+    assert [module.training for module in modes] == before and any(before) and not all(before)
+    assert fingerprint(model) == network == found.subnetwork.network
+    same(find(model.eval(), noisy_examples(), start="first", epochs=4, l0=1e-3), found)
+
+
+def test_a_network_that_writes_to_itself_is_refused():
+    class Counting(nn.BatchNorm1d):
+        def forward(self, x: Tensor) -> Tensor:
+            self.running_mean.add_(1)
+            return super().forward(x)
+
+    model = StagedModel({"first": Matrix(torch.eye(4), last=False), "norm": Counting(4)})
+    with pytest.raises(ValueError, match="the model changed while its mask was trained"):
         find(model, noisy_examples(), start="first")
-    assert find(model.eval(), noisy_examples(), start="first").subnetwork.network == fingerprint(model)
+
+
+def test_weights_that_are_not_their_own_are_refused():
+    first, last = Matrix(torch.eye(4), last=False), Matrix(torch.eye(4), last=True)
+    last.linear.weight = first.linear.weight
+    tied = StagedModel({"first": first, "last": last})
+    for start in ("first", "last"):  # also if the other one lies in the prefix
+        with pytest.raises(ValueError, match="'stages.last.linear.weight' is one tensor with an earlier weight"):
+            find(tied, noisy_examples(), start=start)
+    last = Matrix(torch.eye(4), last=True)
+    nn.utils.parametrizations.weight_norm(last.linear)
+    with pytest.raises(ValueError, match="'stages.last.linear.weight' is computed from other parameters"):
+        find(StagedModel({"last": last}), noisy_examples(), start="last")
+
+
+def test_a_loss_is_one_number():
+    def unreduced(embeddings: Tensor, odd: Tensor) -> Tensor:
+        return cross_entropy(similarity_logits(embeddings), odd, reduction="none")
+
+    with pytest.raises(ValueError, match=r"the loss of a mask must be one number, not \(20,\)"):
+        find(planted(), noisy_examples(), start="middle", loss=unreduced)
+
+
+def test_a_method_of_ones_own_may_be_any_class(every_epoch, tmp_path):
+    class TopK:
+        deterministic, start_value = True, 0.5
+
+        def __init__(self, k: int, l0: float) -> None:
+            self.k, self.l0 = k, l0
+
+        def init(self, shape: torch.Size) -> Tensor:
+            return torch.linspace(0, 1, shape.numel()).view(shape)
+
+        def soft(self, logits, epoch, generator):
+            return {name: torch.sigmoid(s) for name, s in logits.items()}
+
+        def penalty(self, soft, logits):
+            return self.l0 * sum(s.square().sum() for s in logits.values())
+
+        def hard(self, logits: Tensor) -> Tensor:
+            return logits >= logits.flatten().topk(self.k).values[-1]
+
+    model, data, path = planted(), noisy_examples(), tmp_path / "checkpoint"
+    found = find(model, data, start="middle", method=TopK(3, 0.0), checkpoint=path)
+    assert found.history["density"].iloc[-1] == found.subnetwork.density == 6 / 32
+    passes = partial(batches, data, 20)
+    masks = [Wanted(data.items, lambda generator: passes(generator=generator), TopK(3, 0.0), seed) for seed in (0, 1)]
+    options = {"start": "middle", "recipe": Recipe(0.05, 2, 0)}
+    with pytest.raises(ValueError, match="may differ only in seed, data and start_value"):
+        discover_many(model, masks, odd_one_out, **options)
+    method = masks[0].method
+    many = discover_many(model, [replace(one, method=method) for one in masks], odd_one_out, **options)
+    assert [one.history["density"].iloc[-1] for one in many] == [one.subnetwork.density for one in many]
+    # another value of a setting is another run
+    other = find(model, data, start="middle", method=TopK(3, 9.0), checkpoint=path)
+    same(find(model, data, start="middle", method=TopK(3, 9.0)), other)
+
+
+def test_a_checkpoint_is_of_its_items(every_epoch, tmp_path, capsys):
+    path = tmp_path / "checkpoint"
+    find(planted(), noisy_examples(), start="middle", checkpoint=path)
+    other = noisy_examples(seed=5)
+    same(find(planted(), other, start="middle", checkpoint=path), find(planted(), other, start="middle"))
+    assert "was written by another run" in capsys.readouterr().err
+
+
+def test_items_of_two_shapes_are_not_padded_unless_the_network_takes_padding():
+    """A network that reads the last position would read the padding."""
+    sequences = [torch.randn(240, length, 4, generator=torch.Generator().manual_seed(length)) for length in (3, 5)]
+
+    class LastPosition(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            return (x[:, -1],)
+
+    model = StagedModel({"read": LastPosition(), "last": Matrix(torch.eye(4), last=True)})
+    data, method = noisy_examples(), ContinuousSparsification(epochs=2)
+    masks = [Wanted(items, partial(_passes, data), method, 0) for items in sequences]
+    options = {"start": "read", "recipe": Recipe(0.01, 2, 0)}
+    with pytest.raises(ValueError, match="items of masks trained at once differ in shape; train them apart"):
+        discover_many(model, masks, odd_one_out, **options)
+    assert len(discover_many(model, masks[:1] * 2, odd_one_out, **options)) == 2
 
 
 # -- the same again ----------------------------------------------------------------------------------------------------

@@ -485,3 +485,29 @@ def test_libraries_that_take_seconds_are_imported_when_a_network_is_built():
         "assert 'transformers.modeling_utils' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# Stages of one's own.
+
+
+def test_stages_hand_on_tuples():
+    model = StagedModel({"first": torch.nn.Linear(2, 2), "second": torch.nn.Linear(2, 2)})
+    with pytest.raises(TypeError, match="what comes before stage 'second' must return a tuple of tensors"):
+        model(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("unmasked", ["head", ("haed",)])
+def test_unmasked_stages_are_names_of_stages(unmasked):
+    with pytest.raises(ValueError, match="unmasked must be names of stages, got 'h"):
+        StagedModel({"body": torch.nn.Linear(2, 2), "head": torch.nn.Linear(2, 2)}, unmasked=unmasked)
+    model = StagedModel({"body": torch.nn.Linear(2, 2), "head": torch.nn.Linear(2, 2)}, unmasked=("head",))
+    prefix, suffix = model.cut("head")
+    assert model.maskable("body") == ("stages.body.weight",) and suffix.maskable("head") == ()
+    assert prefix.maskable("body") == ("stages.body.weight",)
+
+
+def test_convolutions_of_any_dimension_are_masked_and_recurrent_layers_are_not():
+    kinds = [torch.nn.Conv1d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d]
+    layers = [kind(2, 2, 1) for kind in kinds] + [torch.nn.LSTM(2, 2)]
+    model = StagedModel({"only": torch.nn.ModuleList(layers)})
+    assert model.maskable("only") == tuple(f"stages.only.{i}.weight" for i in range(4))

@@ -82,6 +82,22 @@ def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):
         assert again == "3"
 
 
+def test_the_one_gpu_that_slurm_gives_a_job_stays_and_several_are_shared_out(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    with parts.own_gpu() as one, parts.own_gpu() as same:
+        assert one == same == os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with parts.own_gpu() as first:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        with parts.own_gpu() as second:
+            assert (first, second) == ("0", "1")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        monkeypatch.setenv("SLURM_JOB_ID", "8")  # other cards, which are numbered from 0 there, too
+        with parts.own_gpu() as others:
+            assert others == "0"
+
+
 def test_without_a_gpu_nothing_is_waited_for():
     with parts.own_gpu() as gpu:
         assert gpu is None

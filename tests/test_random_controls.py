@@ -19,7 +19,7 @@ from subnet_utils.masks.controls import (
     units_of,
 )
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.models import build, fingerprint
+from subnet_utils.models import StagedModel, build, fingerprint
 from tests import micro
 
 BERT = {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32}
@@ -134,6 +134,22 @@ def test_mean_outputs_equal_those_that_hooks_see(model):
         values = whole[name]
         axes = (0, 2, 3) if values.ndim == 4 else tuple(range(values.ndim - 1))
         assert means[name].numpy() == pytest.approx(values.mean(axis=axes, dtype=np.float64), abs=1e-5)
+
+
+def test_a_linear_layer_on_maps_has_its_channels_last():
+    layer = torch.nn.Linear(3, 6)
+    model, maps = StagedModel({"only": layer}), torch.randn(4, 5, 2, 3, generator=torch.Generator().manual_seed(0))
+    (mean,) = mean_outputs(model, ["stages.only.weight"], [maps]).values()
+    torch.testing.assert_close(mean, layer(maps).mean(dim=(0, 1, 2)).detach())
+
+
+@pytest.mark.parametrize("norm", [None, torch.nn.BatchNorm2d(4)])
+def test_a_mean_needs_a_bias_to_be_kept_in(norm):
+    layer = torch.nn.Linear(3, 4, bias=False) if norm is None else torch.nn.Conv2d(3, 4, 3, bias=False)
+    model = StagedModel({"only": torch.nn.Sequential(layer, norm) if norm else torch.nn.Sequential(layer)})
+    name, chosen = "stages.only.0.weight", torch.tensor([True, False, False, True])
+    with pytest.raises(ValueError, match="the layer of 'stages.only.0.weight' has no bias to keep a unit's mean"):
+        mean_ablated(model, {name: chosen}, {name: torch.ones(4)})
 
 
 def test_means_are_taken_over_sentences_without_padding_and_whole_images():

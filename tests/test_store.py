@@ -751,3 +751,29 @@ def test_the_package_unpickles_and_evaluates_nothing():
     sources = sorted(Path(subnet_utils.__file__).parent.rglob("*.py"))
     assert len(sources) > 20
     assert {path.name: unsafe_lines(path.read_text()) for path in sources if unsafe_lines(path.read_text())} == {}
+
+
+def test_folders_in_an_artefact_are_checked_too(tmp_path, capsys):
+    def folders(folder: Path) -> None:
+        for name in ("model", "checkpoint-500", ".ipynb_checkpoints"):
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / "weights").write_text("three")
+        save_json(folder / "result.json", 1)
+
+    made = Store(tmp_path).make("base", SPEC, folders)
+    assert sorted(path.name for path in made.path.iterdir()) == [
+        "manifest.json", "model", "provenance.json", "result.json", "spec.json",
+    ]  # fmt: skip
+    assert "model/weights" in made.json("manifest")
+    for damage in (lambda: (made.path / "model" / "weights").write_text("four"), lambda: _folder(made.path)):
+        damage()
+        store_module._INTACT.clear()
+        assert Store(tmp_path).find("base", SPEC) is None
+        assert "is damaged" in capsys.readouterr().err
+        Store(tmp_path).make("base", SPEC, folders)
+
+
+def _folder(path: Path) -> None:
+    """A file of an artefact becomes a folder."""
+    (path / "result.json").unlink()
+    (path / "result.json").mkdir()

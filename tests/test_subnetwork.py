@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -270,3 +271,13 @@ def test_foreign_and_missing_files_are_refused(tmp_path):
     for name in ("notes", "nowhere"):
         with pytest.raises(StoreError, match=f"{name} cannot be read as safetensors"):
             Subnetwork.load(tmp_path / name)
+
+
+def test_a_subnetwork_can_be_sent_to_another_process_and_saved_by_name(tmp_path):
+    one = Subnetwork({"b": torch.tensor([[True, False]]), "a": torch.tensor([False])}, network="n")
+    for other in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert other == one and other is not one
+        with pytest.raises(TypeError):
+            other.masks["a"] = torch.tensor([True])
+    one.save(str(tmp_path / "mask.safetensors"))
+    assert Subnetwork.load(str(tmp_path / "mask.safetensors")) == one

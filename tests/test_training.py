@@ -586,3 +586,45 @@ def test_gradient_descent_is_torchs_with_momentum():
         (batch * (plain**3).sum()).backward()
         optimizer.step()
     torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must be a positive number, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a positive number, got nan"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"patience": 0}, "patience must be None or at least 1, got 0"),
+        ({"optimizer": "SGD"}, "optimizer must be 'adam' or 'sgd', got 'SGD'"),
+        ({"warmup": 2}, "warmup 2 needs linear=True"),
+        ({"warmup": 6, "linear": True}, "warmup must be at least 0 and below epochs 6, got 6"),
+        ({"warmup": -1, "linear": True}, "warmup must be at least 0 and below epochs 6, got -1"),
+    ],
+)
+def test_an_impossible_recipe_is_refused(setting, said):
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        Recipe(**{"learning_rate": 0.1, "epochs": 6, "seed": 0} | setting)
+
+
+def test_what_runs_are_judged_by_must_be_there_and_not_below_zero():
+    recipe = Recipe(0.1, 3, 0, patience=3, judged_by="validation_eror")
+    arguments = {"batches": lambda epoch: [0], "loss": lambda *_: parameters["w"].square()}
+    parameters = scalar(1.0)
+    with pytest.raises(ValueError, match="no 'validation_eror' to judge by; did you mean 'validation_error'"):
+        fit(parameters, **arguments, recipe=recipe, validate=lambda: {"validation_error": 0.5})
+    with pytest.raises(ValueError, match="'validation_eror', which runs are judged by, fell to -0.5"):
+        fit(parameters, **arguments, recipe=recipe, validate=lambda: {"validation_eror": -0.5})
+    with pytest.raises(ValueError, match="my run: stop_after must be at least 1 epoch, got 0"):
+        fit(parameters, **arguments, recipe=Recipe(0.1, 3, 0), stop_after=0, label="my run")
+
+
+def test_checkpoints_take_numbers_of_numpy_and_a_name(every_epoch, tmp_path):
+    recipe, path = Recipe(0.05, 4, 3, patience=4), str(tmp_path / "checkpoint")
+    arguments = {"batches": lambda epoch: [0], "validate": lambda: {"validation_loss": np.float32(0.5)}}
+    whole, paused = scalar(1.0), scalar(1.0)
+    fit(whole, **arguments, loss=lambda *_: whole["w"].square(), recipe=recipe)
+    options = {"loss": lambda *_: paused["w"].square(), "recipe": recipe, "checkpoint": path}
+    fit(paused, **arguments, **options, stop_after=2)
+    assert Path(path).exists()
+    fit(paused, **arguments, **options)
+    assert torch.equal(whole["w"], paused["w"])

@@ -245,6 +245,12 @@ def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, **more):
     return units.prune(model, batches, means, sparsity=sparsity, schedule=schedule, seed=seed, **more)
 
 
+def test_batches_must_not_end_before_pruning_does(inputs):
+    few = [(inputs, torch.zeros(4, 2))] * 3
+    with pytest.raises(ValueError, match="the batches ended at step 3 of 8; give them without end"):
+        list(units._one_interval(lambda generator: iter(few), units.Schedule(steps=8, warmup=4, rate_warmup=0), 0, 0))
+
+
 def test_pruning_reaches_its_target_and_leaves_the_network_alone(inputs):
     model = make("bert")
     before, state = fingerprint(model), torch.random.get_rng_state()

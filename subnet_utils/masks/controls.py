@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.seeds import generator_for
 
@@ -74,9 +75,9 @@ def replaced(model: StagedModel, subnetwork: Subnetwork, donor: StagedModel) -> 
 def units_of(subnetwork: Subnetwork) -> dict[str, Tensor]:
     """The units that a subnetwork stands for: boolean [outputs] for every masked weight.
 
-    A unit is an output of a weight matrix: a neuron, a channel, a coordinate of a query. In every layer the units with
-    the largest share of their incoming weights in the subnetwork are chosen, as large a part of the layer's units as
-    the subnetwork is of its weights, rounded; of equals the first.
+    A unit is an output of a weight [outputs, inputs, ...]: a neuron, a channel, a coordinate of a query. In every layer
+    the units with the largest share of their incoming weights in the subnetwork are chosen, as large a part of the
+    layer's units as the subnetwork is of its weights, rounded; of equals the first.
     """
     units = {}
     for name, mask in subnetwork.masks.items():
@@ -91,14 +92,15 @@ def units_of(subnetwork: Subnetwork) -> dict[str, Tensor]:
 def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Tensor]) -> dict[str, Tensor]:
     """Mean output [outputs] of the layers that hold the named weights, over items and positions.
 
-    batches: of items without padding, such as sentences of one length. A layer that no item passes through, such as
-    BERT's unused pooler, has no mean and is left out. Raises ValueError for a weight that is not one of a linear or
-    convolutional layer, or the queries, keys and values of a vision transformer.
+    model: in evaluation mode; batches: of items without padding, such as sentences of one length. A layer that no item
+    passes through, such as BERT's unused pooler, has no mean and is left out. Raises ValueError for a weight that is
+    not one of a linear or 2d convolutional layer, or the queries, keys and values of a vision transformer.
     """
     sums, counts, handles = {}, {}, []
 
     def note(name: str, output: Tensor) -> None:
-        positions = output.detach().double().movedim(1, -1) if output.ndim == 4 else output.detach().double()
+        convolves = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Conv2d)
+        positions = output.detach().double().movedim(-3, -1) if convolves else output.detach().double()
         flat = positions.flatten(0, -2)
         sums[name] = sums.get(name, 0.0) + flat.sum(dim=0)
         counts[name] = counts.get(name, 0) + len(flat)
@@ -109,7 +111,7 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
             layer.register_forward_hook(lambda _, __, output, name=name, finish=finish: note(name, finish(output)))
         )
     try:
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(next(model.parameters()).device):
             for items in batches:
                 model(items)
     finally:
@@ -122,15 +124,20 @@ def mean_ablated(model: StagedModel, units: Mapping[str, Tensor], means: Mapping
     """A copy of the network in which the given units always have their mean output.
 
     units: boolean [outputs] by weight name; means: from `mean_outputs`. A unit's weights are set to zero and its bias
-    to the mean. A convolution without bias has its weights set to zero only: the normalization after it maps any
-    constant channel to zero. Layers without a mean are left alone. Raises ValueError as `mean_outputs` does.
+    to the mean. A convolution without bias has its weights set to zero only: instance normalization after it maps any
+    constant channel to zero. Layers without a mean are left alone. Raises ValueError as `mean_outputs` does, and for
+    layers without bias that have nowhere to keep a mean: linear ones, and convolutions in a network with batch
+    normalization.
     """
     changed = copy.deepcopy(model)
+    batch_norm = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     with torch.no_grad():
         for name, chosen in units.items():
             if name not in means:
                 continue
             weight, bias = _weight_and_bias(changed, name)
+            if bias is None and (batch_norm or weight.ndim == 2):
+                raise ValueError(f"the layer of '{name}' has no bias to keep a unit's mean; give it one")
             weight[chosen.to(weight.device)] = 0.0
             if bias is not None:
                 bias.copy_(torch.where(chosen.to(bias.device), means[name].to(bias), bias))

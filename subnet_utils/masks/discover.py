@@ -6,9 +6,10 @@ masks of one network are one computation, vectorized over the masks (`torch.func
 single small mask would leave idle.
 """
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -77,12 +78,13 @@ def discover(
 
     items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
     autocast: context in which the suffix runs forward; limit_gb: of a table's outputs that are kept (`FrozenPrefix`);
-    watch: what to add to the history of the subnetwork that thresholding gives after each epoch. The model's weights
-    and buffers stay as they are, bit for bit.
+    watch: what to add to the history of the subnetwork that thresholding gives after each epoch; checkpoint: a file to
+    go on from, of the same network, items, method and recipe: what else differs, such as targets or loss, needs a file
+    of its own. The network is in evaluation mode meanwhile, and its weights and buffers stay as they are, bit for bit.
 
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
-    schedule of another length than the recipe's, and for a model that changes as it runs; TrainingDiverged for a loss
-    that is not finite.
+    schedule of another length than the recipe's, for a weight that is tied to one before the start, for a loss that is
+    not one number, and for a model that changes as it runs; TrainingDiverged for a loss that is not finite.
     """
     wanted = Wanted(items, batches, method, recipe.seed)
     (found,) = discover_many(
@@ -132,17 +134,17 @@ def discover_many(
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier")
     network = fingerprint(model)
+    _require_own_weights(model, names)
     prefix, suffix = model.cut(start)
-    if tied := sorted(set(names) - dict(suffix.named_parameters()).keys()):
-        raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in wanted}
-    outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
-    ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
-    train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
-    found = train.all(ready)
+    with _evaluating(model):
+        outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
+        ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
+        train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
+        found = train.all(ready)
     if fingerprint(model) != network:
-        raise ValueError("the model changed while its mask was trained (running statistics?); put it in eval mode")
+        raise ValueError("the model changed while its mask was trained; take out what writes to its buffers")
     return found
 
 
@@ -212,8 +214,12 @@ class _Together:
             if in_one:
                 with self.autocast():
                     masked, penalties = in_one(epoch)
-                return _each(network_loss, masked, state, places, targets) + penalties
-            return _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
+                found = _each(network_loss, masked, state, places, targets) + penalties
+            else:
+                found = _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
+            if found.ndim != 1:
+                raise ValueError(f"{self.label}: the loss of a mask must be one number, not {tuple(found.shape[1:])}")
+            return found
 
         faults: dict[int, str] = {}
         history = fit(
@@ -223,7 +229,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
             observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
-            about=[self.network, *(_described(one.method) for one in wanted)],
+            about=[self.network, *([*_described(one.method), _digest(one.items.items)] for one in wanted)],
             stop_after=self.stop_after,
             faults=faults,
             label=self.label,
@@ -260,6 +266,8 @@ class _Together:
             together = zip((one.items for one in wanted), rows, strict=True)
             # neighbours with the same items are looked up together
             states = [items(torch.cat([row for _, row in same])) for items, same in groupby(together, itemgetter(0))]
+            if not self.suffix.takes_padding and len({tuple(t.shape[1:] for t in state) for state in states}) > 1:
+                raise ValueError(f"{self.label}: items of masks trained at once differ in shape; train them apart")
             state = self.suffix.compact(tuple(_joined(tensors) for tensors in zip(*states, strict=True)))
             yield (
                 tuple(tensor.unflatten(0, (len(wanted), -1)) for tensor in state),
@@ -297,22 +305,58 @@ def _each(
 
 def _described(method: MaskMethod) -> list[Any]:
     """What a checkpoint says of a method: its name and settings."""
-    return [type(method).__name__, asdict(method) if is_dataclass(method) else None]
+    settings = asdict(method) if is_dataclass(method) else getattr(method, "__dict__", {})
+    return [type(method).__name__, {name: repr(value) for name, value in settings.items()}]
+
+
+def _digest(items: Tensor, most: int = 1000) -> str:
+    """What a checkpoint says of a table of items: its shape, and a hash of some of its rows."""
+    some = items[:: max(1, len(items) // most)].detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{tuple(items.shape)} {items.dtype}".encode())
+    digest.update(some.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _require_own_weights(model: StagedModel, names: Sequence[str]) -> None:
+    """Raise ValueError for a weight that is no parameter, or one tensor with a weight before it."""
+    every = dict(model.named_parameters(remove_duplicate=False)).keys()
+    if missing := [name for name in names if name not in every]:
+        raise ValueError(f"'{missing[0]}' is computed from other parameters; remove its parametrization first")
+    if tied := sorted(set(names) - dict(model.named_parameters()).keys()):
+        raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
+
+
+@contextmanager
+def _evaluating(model: StagedModel) -> Iterator[None]:
+    """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:
     """Raise ValueError for masks that cannot be trained together, or for a schedule of another length."""
     method = wanted[0].method
+    if len(wanted) > 1 and not method.deterministic:
+        raise ValueError("a method that draws random numbers trains one mask at a time; train them apart")
     for one in wanted:
         anneals = getattr(one.method, "epochs", recipe.epochs)
         if anneals != recipe.epochs:
             raise ValueError(
                 f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
             )
-        if one.method != method and replace(one.method, start_value=method.start_value) != method:
+        if one.method != method and _from_zero(one.method) != _from_zero(method):
             raise ValueError("masks trained at once may differ only in seed, data and start_value; train them apart")
-    if len(wanted) > 1 and not method.deterministic:
-        raise ValueError("a method that draws random numbers trains one mask at a time; train them apart")
+
+
+def _from_zero(method: MaskMethod) -> MaskMethod:
+    """The method with a first value of the logits that is the same for all, if it has one."""
+    settable = is_dataclass(method) and hasattr(method, "start_value")
+    return replace(method, start_value=0.0) if settable else method
 
 
 def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device, limit_gb: float) -> FrozenPrefix:
@@ -349,7 +393,7 @@ def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[
     """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks."""
     count = len(next(iter(logits.values())))
     total = sum(tensor[0].numel() for tensor in logits.values())
-    active = sum(method.hard(tensor).flatten(1).sum(dim=1) for tensor in logits.values())
+    active = [sum(int(method.hard(tensor[i]).sum()) for tensor in logits.values()) for i in range(count)]
     soft = method.soft(logits, epoch, torch.Generator())
     bins = [
         (
@@ -358,5 +402,5 @@ def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[
         for i in range(count)
     ]
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
-    row |= {"density": [int(number) / total for number in active]}
+    row |= {"density": [number / total for number in active]}
     return row | {f"bin_{j:02d}": [shares[j] for shares in bins] for j in range(HISTOGRAM_BINS)}

@@ -13,7 +13,8 @@ from torch import Tensor
 
 
 class MaskMethod(Protocol):
-    """What `discover` asks of a method."""
+    """What `discover` asks of a method. A checkpoint is known again by its fields, or attributes if it is no dataclass;
+    masks that are trained at once may differ in a field called `start_value`."""
 
     deterministic: bool
     """Whether `soft` draws nothing; only then can masks be trained at once."""

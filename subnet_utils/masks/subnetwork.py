@@ -51,6 +51,9 @@ class Subnetwork:
         frozen = {name: self.masks[name].detach().cpu().clone() for name in sorted(self.masks)}
         object.__setattr__(self, "masks", MappingProxyType(frozen))
 
+    def __reduce__(self):
+        return Subnetwork, (dict(self.masks), self.network)
+
     def __invert__(self) -> "Subnetwork":
         """The complement among the masked weights; applied to the base it is the ablated model."""
         return Subnetwork({name: ~mask for name, mask in self.masks.items()}, self.network)
@@ -132,6 +135,7 @@ class Subnetwork:
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file, eight entries a byte."""
+        path = Path(path)
         packed = {name: torch.from_numpy(np.packbits(mask.numpy().ravel())) for name, mask in self.masks.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.masks.items()})
         digest = _digest(packed, shapes, self.network)

@@ -62,9 +62,9 @@ def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
 def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:
     """The weights of `fresh` with those of `donor` in the places that `kept` names.
 
-    carried: all that no mask covers comes from the donor too, running statistics among it. frozen: the kept ones are
-    not trained. Raises WrongNetwork if `kept` is not a subnetwork of the donor, ValueError for networks of different
-    shapes.
+    carried: all that no mask covers comes from the donor too, running statistics among it, but no whole numbers.
+    frozen: the kept ones are not trained. Raises WrongNetwork if `kept` is not a subnetwork of the donor, ValueError
+    for networks of different shapes.
     """
     found = fingerprint(donor)
     if found != kept.network:

@@ -305,9 +305,12 @@ def _one_interval(
     generator = generator_for("pruning", seed, interval)
     torch.manual_seed(generator_for("dropout", seed, interval).initial_seed())
     first = interval * schedule.interval
-    steps = range(first, min(first + schedule.interval, schedule.steps))
-    for step, (inputs, full) in zip(steps, batches(generator), strict=False):
-        yield step, inputs, full, generator
+    supply = iter(batches(generator))
+    for step in range(first, min(first + schedule.interval, schedule.steps)):
+        batch = next(supply, None)
+        if batch is None:
+            raise ValueError(f"the batches ended at step {step} of {schedule.steps}; give them without end")
+        yield step, *batch, generator
 
 
 def _constraint(missing: Tensor, multipliers: Tensor) -> Tensor:

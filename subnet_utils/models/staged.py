@@ -28,7 +28,7 @@ class StagedModel(nn.Module):
     stages: name -> module. A module takes the tensors of a state as its arguments and returns the next state,
     a tuple; the last stage of a whole network returns the embeddings, one tensor.
     trim: optional function state -> state behind `compact`; without one `compact` changes nothing.
-    unmasked: stages whose weights no mask covers.
+    unmasked: stages whose weights no mask covers. Raises ValueError for one that is not there.
     """
 
     def __init__(
@@ -39,6 +39,9 @@ class StagedModel(nn.Module):
         unmasked: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        for name in [unmasked] if isinstance(unmasked, str) else unmasked:
+            if name not in stages or isinstance(unmasked, str):
+                raise ValueError(f"unmasked must be names of stages, got '{name}'; {nearest(name, stages)}")
         self.stages = nn.ModuleDict(stages)
         self._trim, self._unmasked = trim, tuple(unmasked)
 
@@ -48,8 +51,13 @@ class StagedModel(nn.Module):
         return tuple(self.stages)
 
     def forward(self, *state: Tensor) -> Tensor | State:
-        """Embeddings [m, embedding] of a state; a prefix made by `cut` returns a state instead."""
-        for stage in self.stages.values():
+        """Embeddings [m, embedding] of a state; a prefix made by `cut` returns a state instead.
+
+        Raises TypeError for a stage before another one that returns no tuple.
+        """
+        for name, stage in self.stages.items():
+            if not isinstance(state, tuple):
+                raise TypeError(f"what comes before stage '{name}' must return a tuple of tensors, not one tensor")
             state = stage(*state)
         return state
 
@@ -67,7 +75,8 @@ class StagedModel(nn.Module):
 
         These are the weights of linear and convolutional layers, the input projections of torch's attention
         included; never biases, normalization layers, embeddings or class tokens (section 6 and the totals of
-        Tables 5 to 11). Raises ValueError for an unknown stage.
+        Tables 5 to 11). Recurrent layers have none: override this to mask them. Raises ValueError for an unknown
+        stage.
         """
         _, after = self._split(start)
         return tuple(
@@ -86,8 +95,14 @@ class StagedModel(nn.Module):
         """
         return state if self._trim is None else self._trim(state)
 
+    @property
+    def takes_padding(self) -> bool:
+        """Whether a state may have columns that are padding, which is 0 and changes no embedding."""
+        return self._trim is not None
+
     def _part(self, names: tuple[str, ...]) -> "StagedModel":
-        return StagedModel({name: self.stages[name] for name in names}, trim=self._trim, unmasked=self._unmasked)
+        unmasked = [name for name in self._unmasked if name in names]
+        return StagedModel({name: self.stages[name] for name in names}, trim=self._trim, unmasked=unmasked)
 
     def _split(self, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = self.stage_names
@@ -96,11 +111,17 @@ class StagedModel(nn.Module):
         return names[: names.index(start)], names[names.index(start) :]
 
 
+CONVOLUTIONS = (
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+)
+
+
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """Attribute names of the maskable weights that a module holds itself, not through its children."""
     from transformers.pytorch_utils import Conv1D  # seconds to import
 
-    if isinstance(module, nn.Linear | nn.Conv2d | Conv1D):
+    if isinstance(module, (nn.Linear, *CONVOLUTIONS, Conv1D)):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):
         return ("in_proj_weight",)  # the query, key and value matrices in one; out_proj is a child
