@@ -113,12 +113,17 @@ def _rendered(data: Rendered, name: str) -> ImageSet:
     return ImageSet(torch.from_numpy(images.images), shapes, chosen)
 
 
+def _place(folder: str) -> Path:
+    """A path from the checkout, or from the home that it names."""
+    return ROOT / Path(folder).expanduser()
+
+
 def _read(data: Folders, name: str) -> ImageSet:
     if name == "conflicts":
-        return read_conflicts(ROOT / data.conflicts, data.classes, resolution=data.resolution)
+        return read_conflicts(_place(data.conflicts), data.classes, resolution=data.resolution)
     if name == "test":
         files = [
-            (path, i) for i, one in enumerate(data.classes) for path in files_of(ROOT / data.test, one, data.classes)
+            (path, i) for i, one in enumerate(data.classes) for path in files_of(_place(data.test), one, data.classes)
         ]
         return read(files, data.resolution)
     return read(getattr(_split(data), name), data.resolution)
@@ -127,7 +132,7 @@ def _read(data: Folders, name: str) -> ImageSet:
 @lru_cache(maxsize=1)
 def _split(data: Folders) -> Split:
     sizes = {"mask": data.mask_per_class, "validation": data.validation_per_class}
-    return split_folder(ROOT / data.train, data.classes, **sizes)
+    return split_folder(_place(data.train), data.classes, **sizes)
 
 
 @lru_cache(maxsize=1)
@@ -137,6 +142,6 @@ def _listing(data: Folders) -> str:
     names = []
     for folder in (data.train, data.test, data.conflicts):
         for one in data.classes:
-            for path in files_of(ROOT / folder, one, data.classes):
+            for path in files_of(_place(folder), one, data.classes):
                 names.append(f"{one}/{path.name} {path.stat().st_size}")
     return f"{generator_for(*names).initial_seed():016x}"

@@ -37,6 +37,8 @@ class ResNetClassifier(Section):
     def _groups_divide_width(self):
         if self.norm == "group" and self.width > 4 and self.width % 4:
             raise fault("width", f"{self.width} channels do not make groups of four; give a multiple of 4")
+        if self.norm == "group" and self.pretrained is not None:
+            raise fault("norm", "published weights are of a network with batch normalization; take 'batch'")
         return self
 
     @property

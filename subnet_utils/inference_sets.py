@@ -142,6 +142,12 @@ def _text_sets(lab: Lab) -> tuple[Pairs, dict[str, Pairs]]:
     return _generated(settings.data) if settings.generated else _read(settings.data)
 
 
+def require_pairs(lab: Lab) -> None:
+    """Raise DataError for pairs that cannot be had: of files and names on the hub all are read, which fetches them."""
+    if settings_of(lab).generated is None:
+        _text_sets(lab)
+
+
 def require_generated(lab: Lab) -> None:
     """Raise ValueError, naming the key, if the schemes do not make as many pairs as the study generates."""
     if settings_of(lab).generated is None:

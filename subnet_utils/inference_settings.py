@@ -47,7 +47,8 @@ class PublishedTransformer(Section):
 
     family: Literal["published"]
     weights: Place = "google-bert/bert-base-cased"
-    """A folder with config.json, model.safetensors and tokenizer.json, or a name on the model hub."""
+    """A folder with config.json, model.safetensors, tokenizer.json and tokenizer_config.json, or a name on the model
+    hub."""
     max_length: PositiveInt = 128
     """Tokens of a pair; longer ones are cut."""
 

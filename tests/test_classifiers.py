@@ -99,6 +99,8 @@ def test_weights_that_cannot_be_had_or_do_not_fit_are_named(resnet18, vit, tmp_p
     refused(resnet | {"pretrained": str(whole), "depths": [3, 2, 2, 2]}, "of another architecture")
     refused(VIT | {"pretrained": str(tmp_path)}, "no ViT in", resolution=32)
     refused(VIT | {"pretrained": str(vit[1]), "layers": 3}, "has 2 layers, the network 3", resolution=32)
+    heads = 2 * VIT["heads"]
+    refused(VIT | {"pretrained": str(vit[1]), "heads": heads}, f"heads, the network {heads}; make", resolution=32)
     shutil.copytree(vit[1], tmp_path / "part")
     drop(tmp_path / "part" / "model.safetensors", "layers.1.")
     refused(VIT | {"pretrained": str(tmp_path / "part")}, r"part lacks \d+ weights, such as ", resolution=32)

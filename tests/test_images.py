@@ -178,8 +178,27 @@ def test_a_corrupt_image_is_named(folder, damage):
 
 def test_a_file_without_a_texture_in_its_name_is_named(folder):
     save(folder / "conflicts" / "cat" / "stray.png")
-    with pytest.raises(ImageError, match="stray.png does not tell its texture"):
+    with pytest.raises(ImageError, match="stray.png does not tell its shape and texture; name it as in 'cat3-"):
         read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+
+
+def test_a_conflict_has_the_shape_of_its_folder_and_a_texture_of_the_classes(folder):
+    few = read_conflicts(folder / "conflicts", CLASSES[:2], resolution=32)
+    assert sorted(zip(few.shapes.tolist(), few.textures.tolist(), strict=True)) == [(0, 1), (1, 0)]
+    with pytest.raises(ImageError, match="no image in .* has the shape of one class and the texture of another"):
+        read_conflicts(folder / "conflicts", CLASSES[:1], resolution=32)
+    other = next(name for name in CLASSES if name != "cat")
+    save(folder / "conflicts" / "cat" / f"{other}3-{other}2.png")
+    with pytest.raises(ImageError, match=f"{other}3-{other}2.png does not tell its shape and texture"):
+        read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+
+
+def test_a_folder_of_files_and_images_of_sixteen_bits_are_named(folder, tmp_path):
+    with pytest.raises(ImageError, match="no folder for class 'bear'; there are no folders in it"):
+        split_folder(folder / "train" / "cat", CLASSES, mask=1, validation=1)
+    Image.fromarray(np.full((9, 9), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(ImageError, match="deep.png has more than eight bits a channel"):
+        read([(tmp_path / "deep.png", 0)], 32)
 
 
 @pytest.fixture(scope="module")

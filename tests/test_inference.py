@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -173,6 +174,57 @@ def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
     pairs = pair_files.read_pairs("hub:nyu-mll/glue:qqp:validation", labels=["different", "same"])
     assert asked == [("nyu-mll/glue", "qqp", "validation")]
     assert pairs.premises == ("a b",) and pairs.hypotheses == ("a",) and pairs.labels.tolist() == [1]
+
+
+def test_names_of_classes_on_the_hub_come_before_their_numbers(monkeypatch):
+    """Sets number their classes differently; -1 stands for no label."""
+    table = pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3, "label": [0, 1, 2]})
+    names = SimpleNamespace(names=["contradiction", "entailment", "neutral"])
+    data = SimpleNamespace(to_pandas=lambda: table.copy(), features={"premise": None, "label": names})
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, split: data))
+    pairs = pair_files.read_pairs("hub:a:b", labels=pair_files.CLASSES)
+    assert [pair_files.CLASSES[label] for label in pairs.labels] == names.names
+    table["label"] = [0, 1, -1]
+    with pytest.raises(DataError, match="row 3: unknown label '-1'; valid: entailment, neutral, contradiction"):
+        pair_files.read_pairs("hub:a:b", labels=pair_files.CLASSES)
+    table["label"], names.names = [1, 0, 1], ["different", "same"]
+    assert pair_files.read_paws("hub:a:b").labels.tolist() == [ENTAILED, NOT_ENTAILED, ENTAILED]
+
+
+def test_sets_whose_script_is_no_longer_run_are_taken_as_the_hub_converted_them(monkeypatch):
+    asked = []
+
+    def load_dataset(*names, split, revision=None):
+        asked.append(revision)
+        if revision is None:
+            raise RuntimeError("Dataset scripts are no longer supported, but found hans.py")
+        return SimpleNamespace(to_pandas=lambda: FRAME.copy())
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert pair_files.read_hans("hub:jhu-cogsci/hans:validation").kinds == tuple(FRAME["subcase"])
+    assert asked == [None, "refs/convert/parquet"]
+
+
+def test_arrow_may_be_the_stream_that_datasets_writes(tmp_path):
+    table = pa.Table.from_pandas(FRAME)
+    with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    assert pair_files.read_hans(tmp_path / "data.arrow").premises == tuple(FRAME["premise"])
+    (tmp_path / "damaged.arrow").write_bytes(b"ARROW1 and no more")
+    with pytest.raises(DataError, match="damaged.arrow cannot be read as a table"):
+        pair_files.read_hans(tmp_path / "damaged.arrow")
+
+
+def test_rows_without_a_text_and_texts_written_as_bytes_are_refused(tmp_path):
+    gap = write(FRAME.assign(hypothesis=["a", None]), tmp_path / "gap.parquet")
+    with pytest.raises(DataError, match="gap.parquet, row 2: no premise, hypothesis or label; take the row out"):
+        pair_files.read_hans(gap)
+    frame = pd.DataFrame({"sentence1": ["b'Is it?'", 'b"Who\'s it?"'], "sentence2": ["b'It is?'"] * 2, "label": [0, 1]})
+    with pytest.raises(DataError, match=r"has texts such as b'Is it\?'; make it without \.encode"):
+        pair_files.read_paws(write(frame, tmp_path / "paws.tsv"))
+    assert (
+        len(pair_files.read_paws(write(frame.assign(sentence2=["it", "b'Is'"]), tmp_path / "quoted.tsv")).labels) == 2
+    )
 
 
 def test_paws_says_one_for_questions_that_mean_the_same(tmp_path):

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from subnet_utils.models import pairs
 from subnet_utils.models.attention_patterns import PATTERNS, example_maps, patterns
 from subnet_utils.models.pairs import PretrainedError, encode_words, own_network, published_network, published_tokenizer
 
 WORDS = ("a", "b", "c", "d")
+TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 SMALL = {"layers": 2, "width": 16, "heads": 4, "mlp_width": 24, "dropout": 0.0, "deviation": 0.5}
 
 
@@ -70,6 +72,28 @@ def test_published_weights_that_cannot_be_had_are_named(tmp_path):
     ):
         with pytest.raises(PretrainedError, match="give a folder with config.json"):
             load()
+
+
+def test_a_cased_tokenizer_that_makes_letters_small_is_refused(tmp_path):
+    """What transformers makes of a cased BERT's files without its tokenizer_config.json."""
+    words = [*pairs.SPECIAL, "The", "man", "##s", "the"]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    transformers.BertTokenizer(vocab=vocabulary, do_lower_case=False).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert published_tokenizer(str(tmp_path)).tokenize("The mans") == ["The", "man", "##s"]
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(PretrainedError, match="makes all letters small, .* put its tokenizer_config.json beside"):
+        published_tokenizer(str(tmp_path))
+
+
+def test_loading_weights_does_not_tell_that_the_classifier_is_new(tmp_path, capfd):
+    transformers.BertModel(transformers.BertConfig(vocab_size=9, **TINY)).save_pretrained(tmp_path)
+    level = transformers.logging.get_verbosity()
+    capfd.readouterr()
+    published_network(str(tmp_path), classes=2, seed=0)
+    said = capfd.readouterr()
+    assert "newly initialized" not in said.err + said.out and "MISSING" not in said.err + said.out
+    assert transformers.logging.get_verbosity() == level
 
 
 def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, causal: bool) -> dict[str, float]:

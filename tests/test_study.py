@@ -562,6 +562,25 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     assert study_main([str(path)]) == 0
 
 
+def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
+    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
+    files = {"train": "hub:nyu-mll/multi_nli:train", "hans": "hub:jhu-cogsci/hans:validation"}
+    weights = {"family": "published", "weights": str(tmp_path / "bert")}
+    inference = tiny["inference"] | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
+    assert study_main([str(path)]) == 2
+    assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
+
+
+def test_published_weights_of_a_resnet_want_its_normalization():
+    images = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["images"]
+    images["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group", "pretrained": "torchvision"}
+    (line,) = faults({"name": "a", "images": images})
+    assert line.startswith("images.models.0.architecture.norm: published weights are of a network with batch")
+
+
 def test_widths_that_make_no_groups():
     images = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["images"]
     images["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group", "width": 6}

@@ -7,8 +7,7 @@ from subnet_utils import break_it_down, dissection, ledger, random_controls, sha
 from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.image_steps import ImageBase
-from subnet_utils.inference_sets import data_spec as pair_spec
-from subnet_utils.inference_sets import pair_sets
+from subnet_utils.inference_sets import pair_sets, require_pairs
 from subnet_utils.inference_steps import network_spec, shape
 from subnet_utils.lab import Lab, Network, untrained
 from subnet_utils.models.classifiers import WeightsError
@@ -123,7 +122,7 @@ def require_files(profile: str) -> None:
             for model in lab.study.images.models:
                 ImageBase(model, 0).spec(lab)
         if lab.study.inference is not None:
-            pair_spec(lab)
+            require_pairs(lab)
             network_spec(lab)
     except (DataError, ImageError, PretrainedError, WeightsError) as reason:
         raise Lacking(str(reason)) from None

@@ -6,10 +6,9 @@ masks of one network are one computation, vectorized over the masks (`torch.func
 single small mask would leave idle.
 """
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -25,7 +24,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import InOne, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, out_of_memory, sent
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel, evaluating, fingerprint
 from subnet_utils.seeds import generator_for
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
@@ -138,7 +137,7 @@ def discover_many(
     prefix, suffix = model.cut(start)
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in wanted}
-    with _evaluating(model):
+    with evaluating(model):
         outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
         ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
         train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
@@ -229,7 +228,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
             observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
-            about=[self.network, *([*_described(one.method), _digest(one.items.items)] for one in wanted)],
+            about=[self.network, *([*_described(one.method), one.items.digest] for one in wanted)],
             stop_after=self.stop_after,
             faults=faults,
             label=self.label,
@@ -309,14 +308,6 @@ def _described(method: MaskMethod) -> list[Any]:
     return [type(method).__name__, {name: repr(value) for name, value in settings.items()}]
 
 
-def _digest(items: Tensor, most: int = 1000) -> str:
-    """What a checkpoint says of a table of items: its shape, and a hash of some of its rows."""
-    some = items[:: max(1, len(items) // most)].detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{tuple(items.shape)} {items.dtype}".encode())
-    digest.update(some.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
 def _require_own_weights(model: StagedModel, names: Sequence[str]) -> None:
     """Raise ValueError for a weight that is no parameter, or one tensor with a weight before it."""
     every = dict(model.named_parameters(remove_duplicate=False)).keys()
@@ -324,18 +315,6 @@ def _require_own_weights(model: StagedModel, names: Sequence[str]) -> None:
         raise ValueError(f"'{missing[0]}' is computed from other parameters; remove its parametrization first")
     if tied := sorted(set(names) - dict(model.named_parameters()).keys()):
         raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
-
-
-@contextmanager
-def _evaluating(model: StagedModel) -> Iterator[None]:
-    """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:

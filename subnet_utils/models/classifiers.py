@@ -152,7 +152,7 @@ def vit_classifier(
     )
     model = StagedModel(stages, unmasked=(CLASSIFIER,))
     if pretrained is not None:
-        weights, epsilon = _transformers(pretrained, layers)
+        weights, epsilon = _transformers(pretrained, layers, heads)
         _load(model, weights, pretrained)
         for module in model.modules():
             if isinstance(module, nn.LayerNorm):
@@ -210,7 +210,7 @@ def _staged(name: str) -> str:
     return f"stages.{CLASSIFIER}.{name}" if first == "fc" else f"stages.stem.{name}"
 
 
-def _transformers(source: str, layers: int) -> tuple[dict[str, Tensor], float]:
+def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tensor], float]:
     """The weights of a transformers ViT by our names, and the epsilon of its normalizations."""
     from transformers import ViTModel  # seconds to import, needed by few
 
@@ -218,10 +218,10 @@ def _transformers(source: str, layers: int) -> tuple[dict[str, Tensor], float]:
         found, report = ViTModel.from_pretrained(source, add_pooling_layer=False, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise WeightsError(f"no ViT in {source}: {str(error).splitlines()[0]}; give a folder or hub name") from None
-    if found.config.num_hidden_layers != layers:
-        raise WeightsError(
-            f"{source} has {found.config.num_hidden_layers} layers, the network {layers}; make them equal"
-        )
+    sizes = {"layers": (found.config.num_hidden_layers, layers), "heads": (found.config.num_attention_heads, heads)}
+    for what, (theirs, ours) in sizes.items():
+        if theirs != ours:
+            raise WeightsError(f"{source} has {theirs} {what}, the network {ours}; make them equal")
     if lacking := sorted(report["missing_keys"]):  # transformers draws them at random
         raise WeightsError(f"{source} lacks {len(lacking)} weights, such as '{lacking[0]}'; fetch it again")
     renamed = {}

@@ -4,6 +4,7 @@ Masking from a stage on leaves everything before it as it was, so the prefix's o
 are computed once in float32 and kept, if they fit; a step then costs the masked suffix alone.
 """
 
+import hashlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +46,14 @@ class FrozenPrefix:
     def gb(self) -> float:
         """Size of the cache, GiB."""
         return sum(tensor.nbytes for tensor in self._cache or ()) / 2**30
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits for the items: of their number, shape and type, and of a thousand of them."""
+        some = self.items[:: max(1, len(self.items) // 1000)].cpu().reshape(-1)
+        digest = hashlib.sha256(f"{tuple(self.items.shape)} {self.items.dtype}".encode())
+        digest.update(some.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def __call__(self, rows: Tensor) -> State:
         """The state [k, ...] that enters the suffix for the given rows [k]."""

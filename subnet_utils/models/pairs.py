@@ -3,7 +3,8 @@
 Either from random weights over a small list of words, or from published weights with their tokenizer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,11 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            network, report = AutoModelForSequenceClassification.from_pretrained(
-                source, num_labels=classes, dtype=torch.float32, use_safetensors=True, local_files_only=_local(source),
-                output_loading_info=True,
-            )  # fmt: skip
+            with _quiet():
+                network, report = AutoModelForSequenceClassification.from_pretrained(
+                    source, num_labels=classes, dtype=torch.float32, use_safetensors=True,
+                    local_files_only=_local(source), output_loading_info=True,
+                )  # fmt: skip
         except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
             raise PretrainedError(_unloadable(source, "weights", error)) from None
     body = network.base_model_prefix + "."
@@ -151,11 +153,27 @@ def published_tokenizer(source: str) -> Any:
         raise PretrainedError(_unloadable(source, "tokenizer", error)) from None
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # what transformers makes up without a file
         raise PretrainedError(f"the tokenizer of '{source}' has no words; put its tokenizer.json beside the weights")
+    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+    if getattr(normalizer, "lowercase", False) and any(word != word.lower() for word in words):
+        cased = "makes all letters small, which its vocabulary does not"  # transformers' default without the file
+        raise PretrainedError(f"the tokenizer of '{source}' {cased}; put its tokenizer_config.json beside the weights")
     if not tokenizer.is_fast:
         raise PretrainedError(f"the tokenizer of '{source}' has no tokenizer.json; give a folder that has one")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' report that the classifier is new, which reads like a fault."""
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(before)
 
 
 def body_of(network: nn.Module) -> nn.Module:
@@ -169,7 +187,7 @@ def _local(source: str) -> bool:
 
 def _unloadable(source: str, what: str, error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    needed = "give a folder with config.json, model.safetensors and tokenizer.json, or a name on the model hub"
+    needed = "give a folder with config.json, model.safetensors and the tokenizer's files, or a name on the model hub"
     return f"'{source}': {what} cannot be loaded ({lines[0] if lines else type(error).__name__}); {needed}"
 
 

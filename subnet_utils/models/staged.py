@@ -11,7 +11,8 @@ No network is ever edited: masked weights go through
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -141,6 +142,18 @@ def fingerprint(model: nn.Module) -> str:
         flat = tensor.detach().cpu().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+@contextmanager
+def evaluating(model: StagedModel) -> Iterator[None]:
+    """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def require_positive(**sizes: int) -> None:

@@ -168,19 +168,22 @@ def read(files: Sequence[tuple[Path, int]], resolution: int) -> ImageSet:
 def read_conflicts(folder: Path, classes: Sequence[str], *, resolution: int) -> ImageSet:
     """Cue-conflict images: a folder for each class of shape, files such as `cat3-elephant1.png` (shape, then texture).
 
-    Images whose shape and texture are of one class are not in conflict and left out: 80 of 1,280. Raises ImageError as
-    `split_folder` does, and for a file whose name does not tell a texture.
+    Images whose shape and texture are of one class are not in conflict and left out: 80 of 1,280; so are those with a
+    texture that is not among the classes. Raises ImageError as `split_folder` does, for a file whose name does not tell
+    its folder's shape and a texture, and if no image is left.
     """
     files, shapes, textures = [], [], []
     for label, name in enumerate(classes):
         for path in files_of(folder, name, classes):
-            named = re.fullmatch(r"[a-z]+\d*-([a-z]+)\d*", path.stem)
-            if not named or named[1] not in classes:
-                raise ImageError(f"{path} does not tell its texture; name it as in 'cat3-elephant1.png'")
-            if named[1] != name:
+            named = re.fullmatch(r"([a-z]+)\d*-([a-z]+)\d*", path.stem)
+            if not named or named[1] != name:
+                raise ImageError(f"{path} does not tell its shape and texture; name it as in '{name}3-elephant1.png'")
+            if named[2] != name and named[2] in classes:
                 files.append(path)
                 shapes.append(label)
-                textures.append(classes.index(named[1]))
+                textures.append(classes.index(named[2]))
+    if not files:
+        raise ImageError(f"no image in {folder} has the shape of one class and the texture of another; fetch it again")
     return ImageSet(_read(files, resolution), torch.tensor(shapes), torch.tensor(textures))
 
 
@@ -191,7 +194,8 @@ def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
     within = folder / name
     if not within.is_dir():
         there = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        raise ImageError(f"{folder} has no folder for class '{name}'; {nearest(name, there or classes)}")
+        hint = nearest(name, there) if there else "there are no folders in it: give the one that holds one a class"
+        raise ImageError(f"{folder} has no folder for class '{name}'; {hint}")
     found = sorted(path for path in within.iterdir() if path.suffix.lower() in IMG_EXTENSIONS)
     if not found:
         raise ImageError(f"{within} holds no images ({', '.join(IMG_EXTENSIONS)}); fill it or leave the class out")
@@ -209,6 +213,8 @@ def _read(files: Sequence[Path], resolution: int) -> Tensor:
     for i, path in enumerate(files):
         try:
             with Image.open(path) as opened:
+                if opened.mode[0] in "IF":  # which `convert` cuts to black and white
+                    raise ImageError(f"{path} has more than eight bits a channel; save it with eight")
                 image = opened.convert("RGB")
         except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
             raise ImageError(f"{path} cannot be read as an image ({error}); remove it or fetch it again") from None

@@ -1,10 +1,13 @@
 """Pairs of sentences from tables (tsv, parquet, arrow) or `datasets`: MNLI, HANS, QQP, PAWS and sets like them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from subnet_utils.names import nearest
@@ -19,6 +22,8 @@ ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "prem
 HANS_LABELS = ("entailment", "non-entailment")
 HUB = "hub:"
 """Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
+BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+"""How Python 3 writes what should have been text."""
 MAIN_SUBCASES = (
     "lexical_overlap_ln_subject-object_swap",
     "lexical_overlap_ln_preposition",
@@ -37,15 +42,18 @@ def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: s
 
     path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
     package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
-    where there is no subcase. Raises DataError for a missing file or column, and for a label that is not among the
-    classes.
+    where there is no subcase. Raises DataError for a missing file or column, for a row without a text, and for a label
+    that is not among the classes.
     """
-    table = _fetched(path) if str(path).startswith(HUB) else _table(Path(path))
+    table = _fetched(path, named=labels is not None) if str(path).startswith(HUB) else _table(Path(path))
     own = {name: ours for name, ours in ALIASES.items() if ours not in table}
     table = table.rename(columns=own)
     for column in COLUMNS:
         if column not in table:
             raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
+    empty = table[list(COLUMNS)].isna().any(axis=1).to_numpy().nonzero()[0]
+    if len(empty):
+        raise DataError(f"{path}, row {empty[0] + 1}: no premise, hypothesis or label; take the row out")
     names = [str(name) for name in labels] if labels is not None else ["0", "1"]
     found = table["label"].astype(str)
     numbers = {str(i): name for i, name in enumerate(names) if str(i) not in names}
@@ -82,8 +90,15 @@ def read_hans(path: Path | str) -> Pairs:
 
 
 def read_paws(path: Path | str) -> Pairs:
-    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT. Raises DataError as `read_pairs` does."""
+    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT.
+
+    Raises DataError as `read_pairs` does, and for texts such as b'Is it?': the authors' script is for Python 2, and
+    writes them so in Python 3.
+    """
     pairs = read_pairs(path)
+    texts = zip(pairs.premises, pairs.hypotheses, strict=True)
+    if pairs.premises and all(BYTES.fullmatch(one) and BYTES.fullmatch(other) for one, other in texts):
+        raise DataError(f"{path} has texts such as {pairs.premises[0]}; make it without .encode and .decode")
     same = pairs.labels == 1
     labels = torch.where(same, ENTAILED, 1 - ENTAILED)
     return replace(pairs, labels=labels, kinds=tuple(SAME if yes else DIFFERENT for yes in same.tolist()))
@@ -100,8 +115,11 @@ def _subcases(table: pd.DataFrame) -> pd.Series:
     return own.where(whole, heuristic + "_" + own)
 
 
-def _fetched(place: str) -> pd.DataFrame:
-    """A split of a data set on the hub, which `datasets` keeps in its own folder."""
+def _fetched(place: str, *, named: bool) -> pd.DataFrame:
+    """A split of a data set on the hub, which `datasets` keeps in its own folder.
+
+    named: labels that are numbers of named classes become these names: sets on the hub number them differently.
+    """
     name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
     if not name or not split or len(configuration) > 1:
         raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
@@ -110,11 +128,26 @@ def _fetched(place: str) -> pd.DataFrame:
     except ImportError:
         raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
     try:
-        return datasets.load_dataset(name, *configuration, split=split).to_pandas()
+        data = _loaded(datasets.load_dataset, name, *configuration, split=split)
+        table = data.to_pandas()
     except Exception as error:  # datasets and its hub client raise many unrelated types
         reason = str(error).strip().splitlines()
         why = reason[0] if reason else type(error).__name__
         raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
+    for column, feature in getattr(data, "features", {}).items() if named else ():
+        if ALIASES.get(column, column) == "label" and (names := getattr(feature, "names", None)):
+            table[column] = [names[i] if 0 <= i < len(names) else i for i in table[column]]
+    return table
+
+
+def _loaded(load: Callable[..., Any], *names: str, split: str) -> Any:
+    """A split, or that which the hub has converted, where `datasets` no longer runs the script that makes it."""
+    try:
+        return load(*names, split=split)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        return load(*names, split=split, revision="refs/convert/parquet")
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -124,7 +157,16 @@ def _table(path: Path) -> pd.DataFrame:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         if path.suffix in (".arrow", ".feather"):
-            return pd.read_feather(path)
+            return _arrow(path)
         return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
     except Exception as error:  # whatever a damaged file makes the readers raise
         raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None
+
+
+def _arrow(path: Path) -> pd.DataFrame:
+    """A file of Arrow's, or a stream, which is what `datasets` writes."""
+    try:
+        return pd.read_feather(path)
+    except pa.ArrowInvalid:
+        with pa.ipc.open_stream(path) as stream:
+            return stream.read_pandas()
