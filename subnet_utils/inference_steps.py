@@ -30,7 +30,7 @@ from subnet_utils.masks import units
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.models.attention_patterns import example_maps, patterns
-from subnet_utils.models.frozen import sent
+from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.models.pairs import (
     SPECIAL,
     Encoded,
@@ -291,7 +291,7 @@ def _build_judged(lab: Lab, kept: Units, folder: Path) -> None:
 def _build_attention(lab: Lab, step: int, folder: Path) -> None:
     network, data = load_checkpoint(lab, step), pair_sets(lab)
     examples = settings_of(lab).data.out_of_domain[:4]
-    with _attending(network):
+    with _attending(network), full_precision(lab.device):
         save_table(folder / "patterns.parquet", patterns(network, data.sets[IN_DOMAIN], word_numbers(lab)))
         maps = {kind: example_maps(network, data.sets[kind], 0) for kind in examples}
     save_tensors(folder / "maps.safetensors", maps)
@@ -344,7 +344,8 @@ def _logits(network: nn.Module, data: Encoded) -> Tensor:
     """Logits [n, classes] of all pairs; those of one length go together."""
     order = data.inputs["attention_mask"].sum(dim=1).argsort(stable=True)
     device = next(network.parameters()).device
-    found = [network(**on_device(data.batch(rows), device)).logits.float().cpu() for rows in order.split(CHUNK)]
+    with full_precision(device):
+        found = [network(**on_device(data.batch(rows), device)).logits.float().cpu() for rows in order.split(CHUNK)]
     return torch.cat(found)[order.argsort()]
 
 

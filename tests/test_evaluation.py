@@ -9,11 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from subnet_utils import inference_steps
 from subnet_utils.evaluation import Score, score_both, score_embeddings, score_model
+from subnet_utils.masks.controls import mean_outputs
 from subnet_utils.masks.search import OWN_TASK_THRESHOLD
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.transfer import measure_all
+from subnet_utils.masks.units import mean_activations
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
+from subnet_utils.models.pairs import encode_words, own_network
 from subnet_utils.tasks.odd_one_out import OddOneOut
 
 CPU = torch.device("cpu")
@@ -173,12 +178,38 @@ def test_no_tf32_in_evaluation():
     seen, model, data = [], network("resnet"), set_of(items_for("resnet"), 5)
     kinds = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [kind.allow_tf32 for kind in kinds]
-    model.stages["head"].register_forward_hook(lambda *_: seen.extend(kind.allow_tf32 for kind in kinds))
+    sentences = {
+        "family": "bert",
+        "layers": 2,
+        "width": 8,
+        "heads": 2,
+        "mlp_width": 8,
+        "dropout": 0.0,
+        "deviation": 0.1,
+    }
+    classifier = own_network(sentences, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
+    pairs = encode_words(["a b"], ["c a"], torch.tensor([0]), words=("a", "b", "c", "d"), types=True)
+
+    def note(*_: object) -> None:
+        seen.extend(kind.allow_tf32 for kind in kinds)
+
+    model.stages["head"].register_forward_hook(note)
+    classifier.register_forward_hook(note)
+    weights = {name: weight.detach()[None] for name, weight in model.named_parameters()}
+    forwards = (
+        lambda: score_model(model, data),
+        lambda: measure_all(model, weights, data.items, torch.zeros(len(data.items)), lambda made, _: made[:, 0]),
+        lambda: mean_outputs(model, model.maskable("head")[:1], [data.items]),
+        lambda: mean_activations(classifier, [pairs.inputs]),
+        lambda: inference_steps._logits(classifier, pairs),
+    )
     try:
         for kind in kinds:
             kind.allow_tf32 = True
-        score_model(model, data)
-        assert seen == [False, False] and all(kind.allow_tf32 for kind in kinds)
+        for forward in forwards:
+            seen.clear()
+            forward()
+            assert seen and not any(seen) and all(kind.allow_tf32 for kind in kinds)
     finally:
         for kind, allowed in zip(kinds, before, strict=True):
             kind.allow_tf32 = allowed

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.models.frozen import CHUNK, sent
+from subnet_utils.models.frozen import CHUNK, full_precision, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
@@ -164,7 +164,8 @@ def measure_all(
     targets: Tensor,
     measure: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """measure(output, targets) [m] of k networks on the same m items, chunk by chunk and in evaluation mode: [k, m].
+    """measure(output, targets) [m] of k networks on the same m items, [k, m]: chunk by chunk, in evaluation mode and in
+    float32.
 
     weights: [k, ...] by name; inputs, targets: [m, ...].
     """
@@ -181,7 +182,8 @@ def measure_all(
 
     model.eval()
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
-    found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
+    with full_precision(device):
+        found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
     model.train(training)
     return torch.cat(found, dim=1)
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.models.frozen import sent
+from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
@@ -157,7 +157,8 @@ def mean_activations(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, T
         for batch in batches:
             real = batch["attention_mask"].to(device)
             count += int(real.sum())
-            model(**{name: tensor.to(device) for name, tensor in batch.items()})
+            with full_precision(device):
+                model(**{name: tensor.to(device) for name, tensor in batch.items()})
     finally:
         for handle in handles:
             handle.remove()
