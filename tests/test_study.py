@@ -543,14 +543,20 @@ def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
         assert study.pretrained[0].architecture.pretrained == place
 
 
+def profile_of_pairs(tmp_path: Path, files: dict[str, str]) -> Path:
+    """A profile of notebook 08 alone, on pairs from files and with weights from a folder that is not there."""
+    weights = {"family": "published", "weights": str(tmp_path / "bert")}
+    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["inference"]
+    inference = tiny | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
+    return path
+
+
 def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys):
     tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
     assert not Study.load(tiny).names_files
-    files = {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"}
-    weights = {"family": "published", "weights": str(tmp_path / "bert")}
-    inference = tiny["inference"] | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
+    path = profile_of_pairs(tmp_path, {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"})
     assert study_main([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
@@ -564,13 +570,8 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
 
 def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
-    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
     files = {"train": "hub:nyu-mll/multi_nli:train", "hans": "hub:jhu-cogsci/hans:validation"}
-    weights = {"family": "published", "weights": str(tmp_path / "bert")}
-    inference = tiny["inference"] | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
-    assert study_main([str(path)]) == 2
+    assert study_main([str(profile_of_pairs(tmp_path, files))]) == 2
     assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
 
 
