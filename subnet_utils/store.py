@@ -26,6 +26,7 @@ from typing import Any
 
 import pandas as pd
 import safetensors.torch
+import torch
 from filelock import FileLock, Timeout
 from safetensors import safe_open
 from torch import Tensor
@@ -237,9 +238,13 @@ def key_of(kind: str, spec: Mapping[str, Any]) -> str:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file: whole or not at all."""
+    """Write a safetensors file: whole or not at all, without a copy of the tensors in memory."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    _replace(path, *_with_sorted_metadata(safetensors.torch.save(tensors, metadata=dict(metadata or {}))))
+    header = _header(tensors, metadata or {})
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    parts = (memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()) for name in header if name != METADATA)
+    _replace(path, len(text).to_bytes(8, "little") + text, *parts)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -343,15 +348,21 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _with_sorted_metadata(content: bytes) -> tuple[bytes, memoryview]:
-    """Header and data, which is not copied: safetensors writes metadata in random order; sorted, equal content makes
-    equal files."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, memoryview(content)[start:]
+METADATA = "__metadata__"
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What stands before the tensors of a safetensors file, in their order, as the library writes it for tensors that are
+    empty. Its metadata come in random order: sorted, equal content makes equal files."""
+    content = safetensors.torch.save({name: tensor.new_empty(0) for name, tensor in tensors.items()}, dict(metadata))
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    header[METADATA] = dict(sorted(metadata.items()))
+    end = 0
+    for name, about in header.items():
+        if name != METADATA:
+            start, end = end, end + tensors[name].nbytes
+            about |= {"shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    return header
 
 
 def _replace(path: Path, *content: bytes | memoryview) -> None:

@@ -777,3 +777,30 @@ def _folder(path: Path) -> None:
     """A file of an artefact becomes a folder."""
     (path / "result.json").unlink()
     (path / "result.json").mkdir()
+
+
+def test_tensors_are_written_as_the_library_does_and_not_copied(tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    tensors = {
+        "b": torch.randn(3, 4, generator=draw), "a": torch.randn(2, generator=draw).double(), "one": torch.tensor(1.5),
+        "flags": torch.tensor([True, False]), "narrow": torch.randn(7, generator=draw).bfloat16(),
+        "none": torch.ones(0, 4), "bytes": torch.arange(5, dtype=torch.uint8), "turned": torch.randn(4, 6, generator=draw).t(),
+        "numbers": torch.arange(6).view(2, 3),
+    }  # fmt: skip
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    for metadata in ({}, {"one": "1"}):  # of several the library's order is random
+        save_tensors(tmp_path / "ours", tensors, metadata)
+        written, theirs = (tmp_path / "ours").read_bytes(), safetensors.torch.save(whole, metadata)
+        assert written[-300:] == theirs[-300:] and len(written) <= len(theirs) + 24
+        found, about = load_tensors(tmp_path / "ours")
+        assert about == metadata and found.keys() == tensors.keys()
+        assert all(
+            torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items()
+        )
+    code = (
+        "import resource, sys, torch; from pathlib import Path; from subnet_utils.store import save_tensors\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; w = torch.ones(2**26); before = peak()\n"
+        "save_tensors(Path(sys.argv[1]), {'w': w}); print(peak() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "large"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2**16  # kilobytes, of 2**18 that the tensor has
