@@ -352,8 +352,8 @@ METADATA = "__metadata__"
 
 
 def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What stands before the tensors of a safetensors file, in their order, as the library writes it for tensors that are
-    empty. Its metadata come in random order: sorted, equal content makes equal files."""
+    """What stands before the tensors of a safetensors file, in their order: as the library has it for empty ones, but
+    with its metadata, which come in random order, sorted, so that equal content makes equal files."""
     content = safetensors.torch.save({name: tensor.new_empty(0) for name, tensor in tensors.items()}, dict(metadata))
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     header[METADATA] = dict(sorted(metadata.items()))

@@ -784,8 +784,8 @@ def test_tensors_are_written_as_the_library_does_and_not_copied(tmp_path):
     tensors = {
         "b": torch.randn(3, 4, generator=draw), "a": torch.randn(2, generator=draw).double(), "one": torch.tensor(1.5),
         "flags": torch.tensor([True, False]), "narrow": torch.randn(7, generator=draw).bfloat16(),
-        "none": torch.ones(0, 4), "bytes": torch.arange(5, dtype=torch.uint8), "turned": torch.randn(4, 6, generator=draw).t(),
-        "numbers": torch.arange(6).view(2, 3),
+        "none": torch.ones(0, 4), "bytes": torch.arange(5, dtype=torch.uint8), "numbers": torch.arange(6).view(2, 3),
+        "turned": torch.randn(4, 6, generator=draw).t(),
     }  # fmt: skip
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     for metadata in ({}, {"one": "1"}):  # of several the library's order is random
