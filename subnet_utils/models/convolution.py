@@ -31,14 +31,13 @@ class Conv3x3(nn.Conv2d):
         """Maps [m, in, H, W] -> [m, out, H / stride, W / stride]."""
         if x.is_cuda or is_vectorized(x) or is_vectorized(self.weight):
             return super().forward(x)
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
         weight = self.weight
-        if torch.is_autocast_enabled("cpu"):
-            x, weight = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (x, weight))
         if max(_results(side, stride) for side, stride in zip(x.shape[-2:], self.stride, strict=True)) <= FEW:
-            return PlaceByPlace.apply(x, weight, self.stride)
+            return PlaceByPlace.apply(x.to(dtype), weight.to(dtype), self.stride)
         small = max(x.shape[-2:]) <= SMALL and self.stride == (1, 1)
-        if small and min(weight.shape[:2]) >= WIDE and weight.dtype == torch.bfloat16:
-            return TapByTap.apply(x, weight)
+        if small and min(weight.shape[:2]) >= WIDE and dtype == torch.bfloat16:
+            return TapByTap.apply(x.to(dtype), weight.to(dtype))
         return super().forward(x)
 
 
