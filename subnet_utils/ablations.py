@@ -12,6 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from subnet_utils.evaluation import score_from
+from subnet_utils.jobs import cores_a_job
 from subnet_utils.lab import Lab, data_of, load_base, untrained
 from subnet_utils.masks import controls
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -49,8 +50,10 @@ def _build_null(lab: Lab, mask: Mask, folder: Path) -> None:
     sets, rows, fault = sets_for(lab, mask, "test", PROBES), [], ""
     for kind, drawn in KINDS.items():
         try:
-            for draw in range(lab.study.controls.draws):
-                ablated = drawn(subnetwork, seed=draw).ablate(model)
+            draws = range(lab.study.controls.draws)
+            of_its_size = controls.drawn_ahead(drawn, subnetwork, draws, threads=cores_a_job(lab.study.compute))
+            for draw, random in zip(draws, of_its_size, strict=True):
+                ablated = random.ablate(model)
                 rows.append({"kind": kind, "draw": draw, **columns(score_from(ablated, mask.point.start, sets))})
         except controls.NoControl as error:
             fault = str(error)

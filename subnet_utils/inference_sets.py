@@ -15,9 +15,11 @@ from subnet_utils.lab import Lab
 from subnet_utils.models import fingerprint
 from subnet_utils.models.pairs import (
     Encoded,
+    PretrainedError,
     body_of,
     encode_published,
     encode_words,
+    positions_of,
     published_network,
     published_tokenizer,
 )
@@ -129,10 +131,14 @@ def data_spec(lab: Lab) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def published_digest(weights: str) -> str:
-    """Of published weights and of their tokenizer. Raises PretrainedError if they cannot be had."""
+def published_digest(weights: str, max_length: int) -> str:
+    """Of published weights and of their tokenizer. Raises PretrainedError if they cannot be had, or have fewer
+    positions than `max_length`."""
     words = published_tokenizer(weights).backend_tokenizer.to_str()
     body = body_of(published_network(weights, classes=2, seed=0))
+    if max_length > (positions := positions_of(body)):
+        needed = f"set inference.architecture.max_length to {positions} or less"
+        raise PretrainedError(f"'{weights}' has {positions} positions, fewer than max_length {max_length}; {needed}")
     return f"{fingerprint(body)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
 

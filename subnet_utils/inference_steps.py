@@ -102,7 +102,7 @@ def network_spec(lab: Lab) -> dict[str, Any]:
     settings = settings_of(lab)
     architecture = settings.architecture.model_dump()
     if settings.architecture.family == "published":
-        architecture["weights"] = published_digest(settings.architecture.weights)
+        architecture["weights"] = published_digest(settings.architecture.weights, settings.architecture.max_length)
     pretraining = pretraining_spec(lab) if settings.pretraining else None
     own = {"architecture": architecture, "data": data_spec(lab), "pretraining": pretraining}
     own["finetuning"] = settings.finetuning.model_dump()

@@ -36,6 +36,11 @@ def worker_count(compute: Compute) -> int:
     return max(1, core_count() // compute.threads)
 
 
+def cores_a_job(compute: Compute) -> int:
+    """CPU cores for each of the jobs at a time: beside a GPU, where there are few jobs, more than their threads."""
+    return max(compute.threads, core_count() // worker_count(compute))
+
+
 def cache_limit(compute: Compute) -> float:
     """GiB of frozen prefixes' outputs that a job may keep: as the study says, or its part of the memory.
 

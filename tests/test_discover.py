@@ -323,6 +323,12 @@ def test_a_checkpoint_is_of_its_items(every_epoch, tmp_path, capsys):
     assert "was written by another run" in capsys.readouterr().err
 
 
+def test_items_may_require_a_gradient():
+    data = noisy_examples()
+    plain = find(planted(), data, start="middle")
+    same(find(planted(), replace(data, items=data.items.clone().requires_grad_()), start="middle"), plain)
+
+
 def test_items_of_two_shapes_are_not_padded_unless_the_network_takes_padding():
     """A network that reads the last position would read the padding."""
     sequences = [torch.randn(240, length, 4, generator=torch.Generator().manual_seed(length)) for length in (3, 5)]

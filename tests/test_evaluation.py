@@ -1,6 +1,8 @@
 """Accuracy, loss and margin against numpy; ties; subnetwork and ablated model; full precision."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -213,6 +215,34 @@ def test_no_tf32_in_evaluation():
     finally:
         for kind, allowed in zip(kinds, before, strict=True):
             kind.allow_tf32 = allowed
+
+
+NEWER = """
+import torch
+from subnet_utils.models.frozen import full_precision
+kinds = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+{setting}
+before = [kind.fp32_precision for kind in kinds]
+with full_precision(torch.device("cpu")), full_precision(torch.device("cpu")):
+    print(*(kind.fp32_precision for kind in kinds))
+assert [kind.fp32_precision for kind in kinds] == before, before
+print(*before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("torch.backends.fp32_precision = 'tf32'", "ieee ieee\ntf32 tf32\n"),
+        ("kinds[0].fp32_precision = 'tf32'", "ieee ieee\ntf32 tf32\n"),
+        ("torch.backends.cudnn.fp32_precision = kinds[0].fp32_precision = 'ieee'", "ieee ieee\nieee ieee\n"),
+    ],
+)
+def test_no_tf32_where_it_was_set_by_its_newer_names(setting, expected):
+    """torch then refuses to read the older ones; in a process of its own, since there is no way back."""
+    code = NEWER.format(setting=setting)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == expected, done.stderr
 
 
 def test_what_does_not_fit_is_refused():

@@ -260,6 +260,16 @@ def test_a_small_convolution_obeys_autocast_and_frozen_maps():
     assert_close(gradient, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
 
 
+@pytest.mark.parametrize("side", [2, 4, 8])
+def test_autocast_leaves_convolutions_in_float64_alone(side):
+    plain = torch.nn.Conv2d(WIDE, WIDE, 3, padding=1, bias=False).double()
+    maps = draws(1, WIDE, side, side).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = Conv3x3(plain)(maps)
+    assert found.dtype == torch.float64
+    assert_close(found, plain(maps))
+
+
 def test_small_convolutions_can_be_vectorized_over_their_weights():
     conv = Conv3x3(torch.nn.Conv2d(3, 4, 3, padding=1, bias=False))
     maps, weights = draws(2, 3, 2, 2, dtype=torch.float32), draws(6, 4, 3, 3, 3, dtype=torch.float32)

@@ -299,6 +299,13 @@ def test_published_networks_that_lack_weights_or_words_are_refused(files):
         published_tokenizer(str(files / "bert"))
 
 
+def test_pairs_longer_than_a_published_network_takes_are_refused_at_once(files):
+    section = from_files(files)
+    section["architecture"]["max_length"] = 65
+    with pytest.raises(PretrainedError, match="has 64 positions, fewer than max_length 65; set inference.*to 64 or"):
+        unit_pruning.pruned(lab_of(files / "store", **section))
+
+
 def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_not(files):
     """QQP and PAWS: the class that means yes is the second one, and the set that defies the heuristic is named."""
     pairs = inference.mixture({"train": 80, "paws": 40}, counter=0.2, seed=0)

@@ -14,9 +14,9 @@ from torch import Tensor
 from subnet_utils import stimuli
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
 from subnet_utils.cost.timing import masked_step, plain_step
-from subnet_utils.jobs import run_jobs, worker_count
+from subnet_utils.jobs import cores_a_job, run_jobs, worker_count
 from subnet_utils.lab import Lab, Network, untrained
-from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.controls import drawn_ahead, random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
@@ -85,7 +85,7 @@ def _network(lab: Lab, sort: Sort) -> Times:
     model = untrained(network).to(lab.device).eval()
     found = reading | _of_an_item(model, items, start or model.stage_names[0], lab)
     if start:
-        found["networks"] = _of_a_control(model, start)
+        found["networks"] = _of_a_control(model, start, cores_a_job(lab.study.compute))
     at_once = masks_at_once(lab, network) if start else 1
     precision = partial(full_precision, lab.device) if sort.exact else partial(autocast, lab.study.compute, lab.device)
 
@@ -139,15 +139,16 @@ def _of_an_item(model: StagedModel, items: Tensor, start: str, lab: Lab) -> Time
     return {"items": rest, "frozen_items": frozen, "gb": np.full(2, table.gb / len(items))}
 
 
-def _of_a_control(model: StagedModel, start: str) -> np.ndarray:
-    """To draw a random subnetwork and take it out of the network."""
+def _of_a_control(model: StagedModel, start: str, threads: int) -> np.ndarray:
+    """To draw a random subnetwork, so many of them side by side, and take it out of the network."""
     parameters = dict(model.named_parameters())
     masks = {name: torch.rand(parameters[name].shape) < 0.5 for name in model.maskable(start)}
     found, rounds = Subnetwork(masks, fingerprint(model)), [both_clocks()]
-    for seed in _rounds():
-        random_like(found, seed=seed).ablate(model)
+    for i in _rounds():
+        for random in drawn_ahead(random_like, found, range(threads * i, threads * (i + 1)), threads=threads):
+            random.ablate(model)
         rounds.append(both_clocks())
-    return np.median(np.diff(rounds, axis=0), axis=0)
+    return np.median(np.diff(rounds, axis=0), axis=0) / threads
 
 
 def _reading(network: Network) -> Times:

@@ -9,7 +9,8 @@ All are pure functions of (subnetwork, seed): neither the model nor the global r
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,23 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
                 "its complement holds no control of that size, use random_like"
             )
     return _drawn(subnetwork, (~subnetwork).masks, "complement", seed)
+
+
+def drawn_ahead(
+    control: Callable[..., Subnetwork], subnetwork: Subnetwork, seeds: Sequence[int], *, threads: int
+) -> Iterator[Subnetwork]:
+    """The controls `control(subnetwork, seed=seed)`, in order, as many drawn side by side as there are threads.
+
+    To permute a large layer's weights takes a core longer than a GPU needs to evaluate what comes of it. Raises what
+    `control` does.
+
+    >>> a = Subnetwork({"w": torch.tensor([[True, False], [False, False]])}, network="n")
+    >>> list(drawn_ahead(random_like, a, range(3), threads=2)) == [random_like(a, seed=seed) for seed in range(3)]
+    True
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        for first in range(0, len(seeds), threads):
+            yield from pool.map(lambda seed: control(subnetwork, seed=seed), seeds[first : first + threads])
 
 
 def replaced(model: StagedModel, subnetwork: Subnetwork, donor: StagedModel) -> StagedModel:

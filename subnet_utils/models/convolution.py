@@ -31,7 +31,8 @@ class Conv3x3(nn.Conv2d):
         """Maps [m, in, H, W] -> [m, out, H / stride, W / stride]."""
         if x.is_cuda or is_vectorized(x) or is_vectorized(self.weight):
             return super().forward(x)
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        narrowed = torch.is_autocast_enabled("cpu") and x.dtype != torch.float64  # which autocast leaves alone
+        dtype = torch.get_autocast_dtype("cpu") if narrowed else x.dtype
         weight = self.weight
         if max(_results(side, stride) for side, stride in zip(x.shape[-2:], self.stride, strict=True)) <= FEW:
             return PlaceByPlace.apply(x.to(dtype), weight.to(dtype), self.stride)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,28 +115,35 @@ class _WithoutTf32:
     """TF32 is off as long as any thread is in here: the flags are the whole process's, and as the first one found them
     when the last one leaves."""
 
-    KINDS = (torch.backends.cudnn, torch.backends.cuda.matmul)
-    """Convolutions, where TF32 is torch's default, and products, where an environment may ask for it."""
-
     def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, (False, False)
+        self._lock, self._inside, self._before = threading.Lock(), 0, []
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._before = tuple(kind.allow_tf32 for kind in self.KINDS)
-                self._set(False, False)
+                self._before = _tf32_flags()
+                for kind, name, value in self._before:
+                    setattr(kind, name, False if isinstance(value, bool) else "ieee")
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                self._set(*self._before)
+                for kind, name, value in self._before:
+                    setattr(kind, name, value)
 
-    def _set(self, *allowed: bool) -> None:
-        for kind, allow in zip(self.KINDS, allowed, strict=True):
-            kind.allow_tf32 = allow
+
+def _tf32_flags() -> list[tuple[Any, str, bool | str]]:
+    """Where torch notes whether TF32 is allowed, and what is there: for convolutions, where it is torch's default, and
+    for products, where an environment may ask for it. Under newer names, if somebody has used these: torch refuses to
+    read the older ones then."""
+    backends = torch.backends
+    try:
+        return [(kind, "allow_tf32", kind.allow_tf32) for kind in (backends.cudnn, backends.cuda.matmul)]
+    except RuntimeError:
+        newer = backends.cudnn.conv, backends.cuda.matmul
+        return [(kind, "fp32_precision", kind.fp32_precision) for kind in newer]
 
 
 _WITHOUT_TF32 = _WithoutTf32()

@@ -181,6 +181,12 @@ def body_of(network: nn.Module) -> nn.Module:
     return getattr(network, network.base_model_prefix)
 
 
+def positions_of(body: nn.Module) -> int:
+    """Tokens of a pair that a body has positions for: of RoBERTa's the first ones are padding's."""
+    taken = body.config.pad_token_id + 1 if body.base_model_prefix == "roberta" else 0
+    return body.config.max_position_embeddings - taken
+
+
 def _local(source: str) -> bool:
     return Path(source).is_dir()
 
