@@ -321,10 +321,15 @@ def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) 
     """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start, or of a
     later one, whose prefix goes on from them.
 
-    Those that were not used for longest are dropped when all together exceed `cache_limit`, and those of another base
+    Those that were not used for longest are dropped before all together exceed `cache_limit`, and those of another base
     as soon as there are any of this one: jobs come base by base, and on a GPU the masks need the room.
     """
     about, limit = (lab, network, set_name, split), cache_limit(lab.study.compute)
+
+    def make_room(gb: float) -> None:
+        while _KEPT and sum(outputs.gb for outputs in _KEPT.values()) + gb > limit:
+            _KEPT.popitem(last=False)
+
     if (*about, start) not in _KEPT:
         for other in [key for key in _KEPT if key[:2] != (lab, network)]:
             del _KEPT[other]
@@ -332,10 +337,9 @@ def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) 
         items = data_of(lab, network, set_name, split).items
         before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]
         shorter = before[-1] if before else None
-        _KEPT[*about, start] = FrozenPrefix(prefix, items, device=lab.device, limit_gb=limit, shorter=shorter)
+        options = {"limit_gb": limit, "shorter": shorter, "make_room": make_room}
+        _KEPT[*about, start] = FrozenPrefix(prefix, items, device=lab.device, **options)
     _KEPT.move_to_end((*about, start))
-    while len(_KEPT) > 1 and sum(outputs.gb for outputs in _KEPT.values()) > limit:
-        _KEPT.popitem(last=False)
     return _KEPT[*about, start]
 
 

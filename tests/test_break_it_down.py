@@ -178,9 +178,21 @@ def test_cached_outputs_stay_within_the_limit_of_all_together(lab, monkeypatch, 
     scarce = Lab(lab.study.model_copy(update={"compute": lab.study.compute.model_copy(
         update={"cache_limit_gb": limit})}), lab.store)  # fmt: skip
     steps._KEPT.clear()
-    for which in wanted:
-        steps._outputs(scarce, network, *which, "layer_2")
-        assert sum(outputs.gb for outputs in steps._KEPT.values()) <= limit
+    make, before = steps.FrozenPrefix, []
+
+    def made(*some, make_room, **more) -> steps.FrozenPrefix:
+        def watched(gb: float) -> None:
+            make_room(gb)
+            before.append(gb + sum(outputs.gb for outputs in steps._KEPT.values()))
+
+        return make(*some, make_room=watched, **more)
+
+    monkeypatch.setattr(steps, "FrozenPrefix", made)
+    for start in ("layer_2", "embeddings"):  # the empty prefix of the first stage has the items as its outputs
+        for which in wanted:
+            steps._outputs(scarce, network, *which, start)
+            assert sum(outputs.gb for outputs in steps._KEPT.values()) <= limit
+    assert len(before) == 2 * len(wanted) and max(before) <= limit  # also at the moment when memory is taken
     assert len(steps._KEPT) >= 2 and next(reversed(steps._KEPT))[2:4] == wanted[-1]
     assert capsys.readouterr().err == ""
 

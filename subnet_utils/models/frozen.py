@@ -26,7 +26,8 @@ class FrozenPrefix:
 
     items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. Of
     an empty prefix the outputs are the items themselves, moved to the device whatever their size. shorter: outputs of
-    the first stages of the prefix for the same items, to go on from.
+    the first stages of the prefix for the same items, to go on from. make_room: called with the GiB that are needed
+    before they are taken.
     """
 
     def __init__(
@@ -37,11 +38,15 @@ class FrozenPrefix:
         device: torch.device,
         limit_gb: float,
         shorter: "FrozenPrefix | None" = None,
+        make_room: Callable[[float], None] = lambda gb: None,
     ):
         self.prefix, self.items, self.device, self.network = prefix, items, device, fingerprint(prefix)
-        self._cache: State | None = (items.to(device),) if len(prefix.stage_names) == 0 else None
-        if self._cache is None and len(items):
-            self._fill(limit_gb, *self._steps(shorter))
+        self._cache: State | None = None
+        if not prefix.stage_names:
+            make_room(items.nbytes / 2**30)
+            self._cache = (items.to(device),)
+        elif len(items):
+            self._fill(limit_gb, make_room, *self._steps(shorter))
 
     @property
     def gb(self) -> float:
@@ -89,11 +94,18 @@ class FrozenPrefix:
             return self.prefix(items.to(self.device))
 
     @torch.no_grad()
-    def _fill(self, limit_gb: float, begin: Callable[[Tensor], State], rest: StagedModel) -> None:
+    def _fill(
+        self,
+        limit_gb: float,
+        make_room: Callable[[float], None],
+        begin: Callable[[Tensor], State],
+        rest: StagedModel,
+    ) -> None:
         first = self._compute(self.items[:1])
         needed = sum(tensor.nbytes for tensor in first) * len(self.items) / 2**30
         if needed > limit_gb:
             return _say(f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:.3g}")
+        make_room(needed)
         try:
             cache = tuple(tensor.new_empty(len(self.items), *tensor.shape[1:]) for tensor in first)
             with full_precision(self.device):
