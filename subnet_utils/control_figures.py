@@ -18,6 +18,7 @@ from subnet_utils import figures
 from subnet_utils.figures import BASE_MARKERS, BASE_THRESHOLD, CONDITIONS, DIFFERENCES, Condition, cut_handle, cut_marks
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
+from subnet_utils.tasks.odd_one_out import CHANCE
 
 CONTROLS = CONDITIONS | {
     "random": Condition("#0a7f5a", "o", "random"),
@@ -28,6 +29,16 @@ CONTROLS = CONDITIONS | {
 }
 """How every condition of these figures looks, those of the other figures included."""
 
+_LINE = {"marker": "o", "ms": 4, "lw": 1.5}
+SIZED = {
+    "own_task": _LINE | {"color": CONDITIONS["subnetwork"].color, "ls": "-", "label": "subnetwork, its own task"},
+    "target": _LINE | {"color": CONDITIONS["ablated"].color, "ls": "-", "label": "ablated model, Test Target"},
+    "other": _LINE | {"color": CONDITIONS["ablated"].color, "ls": "--", "mfc": "white",
+                      "label": "ablated model, Test Other"},
+}  # fmt: skip
+"""Lines of `by_size`, by what they show."""
+LEAST = 0.003
+"""Smallest share of the weights on their logarithmic axis."""
 AXIS = "Test Target $-$ Test Other"
 MOST_BASES = 1000
 """More base models than this are as good as out of reach: the axis of `needed` ends here."""
@@ -173,6 +184,31 @@ def _p(value: float | None) -> str:
     if value is None:
         return ""
     return f", p = {value:.3f}".replace("= 0.", "= .") if value >= 0.001 else ", p < .001"
+
+
+# -- subnetworks of other sizes ----------------------------------------------------------------------------------------
+
+
+def by_size(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Accuracies over the share of the weights that subnetworks keep, each found with a lambda of its own: of the
+    subnetwork on its own task, of the ablated model on both probe sets. Thin lines are base models, thick ones their
+    means; gray: the share with lambda as for all other results; dotted: chance. A share below `LEAST` is drawn there.
+
+    table: one row per mask with columns `base_model`, `factor` of lambda, `density`, `own_task`, `target`, `other`.
+    """
+    table = table.assign(density=table["density"].clip(lower=LEAST))
+    means = table.groupby("factor")[["density", *SIZED]].mean()
+    if 1.0 in means.index:
+        ax.axvline(means.loc[1.0, "density"], color="0.8", lw=3, zorder=0, label="λ as for all other results")
+    ax.axhline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0)
+    for column, look in SIZED.items():
+        for _, runs in table.sort_values("factor").groupby("base_model"):
+            ax.plot(runs["density"], runs[column], color=look["color"], ls=look["ls"], lw=0.5, alpha=0.5)
+        ax.plot(means["density"], means[column], **look, clip_on=False)
+    ax.set(xscale="log", ylim=(0, 1.04), xlabel="weights in the subnetwork", ylabel="accuracy")
+    ax.set_xticks([0.01, 0.03, 0.1, 0.3, 1], ["1%", "3%", "10%", "30%", "100%"])
+    ax.xaxis.set_minor_locator(NullLocator())
+    return ax
 
 
 # -- other ablations ---------------------------------------------------------------------------------------------------

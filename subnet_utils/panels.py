@@ -222,6 +222,24 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     return figure
 
 
+def by_size(table: pd.DataFrame) -> Figure:
+    """Subnetworks and ablated models by the size of the subnetwork, a panel for each model, task and subroutine. Base
+    models below 90% are left out, unless none is above. table: from `mask_sizes.effects_by_size`.
+    """
+    learned = table[table["base_accuracy"] >= LEARNED]
+    groups = _groups(table if learned.empty else learned, ["model", "task", "subroutine"])
+    figure, axes = _grid(len(groups), width=2.5, height=2.1)
+    least = max(table["density"].min(), control_figures.LEAST)
+    for ax, ((model, task, subroutine), rows) in zip(axes, groups, strict=True):
+        control_figures.by_size(ax, rows)
+        ax.set(title=f"{_title(task, '', model)}\n{subroutine}", xlim=(0.8 * least, 1.1))
+        if not ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("")
+    handles = axes[0].get_legend_handles_labels()[0]
+    figure.legend(handles=[*handles[1:], handles[0]], loc="outside lower center", ncols=len(handles))
+    return figure
+
+
 def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     groups = _groups(table, ["model", "task", "number"])

@@ -28,7 +28,7 @@ def random_masks(lab: Lab) -> list[Mask]:
 
     Only lambda and the deviation of the weights may be others: `control_l0` and `control_deviation` of `MaskTraining`.
     """
-    masks = _with_controls(lab, break_it_down.final_masks(lab))
+    masks = with_controls(lab, break_it_down.final_masks(lab))
     return [replace(mask, base=_control(mask, as_printed=lab.study.controls.as_printed)) for mask in masks]
 
 
@@ -54,7 +54,7 @@ def null_draws(lab: Lab) -> pd.DataFrame:
 
     kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
     """
-    masks = _with_controls(lab, break_it_down.used_masks(lab))
+    masks = with_controls(lab, break_it_down.used_masks(lab))
     options = {"shared": attrgetter("base"), "spec": null_spec}
     made = make_all(lab, "null", null_effects, masks, "random subnetworks", **options)
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
@@ -62,7 +62,7 @@ def null_draws(lab: Lab) -> pd.DataFrame:
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
-    masks = _with_controls(lab, break_it_down.used_masks(lab))
+    masks = with_controls(lab, break_it_down.used_masks(lab))
     options = {"shared": attrgetter("base"), "spec": measured_spec}
     made = make_all(lab, "ablations", other_ablations, masks, "other ablations", **options)
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
@@ -130,7 +130,7 @@ def _control(mask: Mask, *, as_printed: bool) -> Network:
     return replace(network, experiment=network.experiment.model_copy(update={"masks": masks}))
 
 
-def _with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:
+def with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:
     """The masks for which the study wants controls."""
     seeds = lab.study.controls.seeds
     return [mask for mask in masks if seeds is None or mask.seed in seeds]

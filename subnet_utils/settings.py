@@ -283,6 +283,9 @@ class Controls(Section):
     permutation p-value is 1 / (draws + 1)."""
     seeds: Seeds | None = None
     """Of the masks for which there are controls; None: all."""
+    l0_factors: Distinct[PositiveFloat] | None = None
+    """What lambda is multiplied by for masks of other sizes, whose ablations stand beside those of the masks found with
+    lambda itself; none: no such masks."""
     as_printed: bool = False
     """The same three untrained networks under every base model, one for each mask seed, as in the authors' run."""
 

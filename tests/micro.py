@@ -44,5 +44,5 @@ def whole_study(**compute) -> dict:
         ],
         "pruning": {"models": ["resnet_micro"], "tasks": ["number-contact"], "inits": [0.05, 0.0], "epochs": 2,
                     "batch_size": 8, "learning_rates": [0.01]},
-        "controls": {"draws": 4, "seeds": [0]},
+        "controls": {"draws": 4, "seeds": [0], "l0_factors": [100.0]},
     }  # fmt: skip

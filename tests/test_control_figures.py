@@ -286,6 +286,37 @@ def test_needed_without_anything_out_of_reach():
     assert figure.get_tightbbox().y0 > 0, "nothing is drawn in the figure's corner"
 
 
+# -- subnetworks of other sizes ----------------------------------------------------------------------------------------
+
+
+def sizes() -> pd.DataFrame:
+    """Two base models; the smallest subnetworks can be taken out without loss."""
+    masks = ((10.0, 0.06, 1.0), (1.0, 0.22, 0.75), (0.1, 0.5, 0.3))
+    rows = [
+        (base, factor, share + 0.02 * base, 1.0, target, 0.9 - 0.1 * base)
+        for base in (0, 1)
+        for factor, share, target in masks
+    ]
+    return pd.DataFrame(rows, columns=["base_model", "factor", "density", "own_task", "target", "other"])
+
+
+def test_lines_by_size_are_base_models_and_their_means():
+    figure, ax = plt.subplots()
+    control_figures.by_size(ax, sizes())
+    means = {line.get_label(): line.get_xydata() for line in ax.lines if not line.get_label().startswith("_")}
+    assert list(means)[1:] == ["subnetwork, its own task", "ablated model, Test Target", "ablated model, Test Other"]
+    np.testing.assert_allclose(means["ablated model, Test Target"], [[0.51, 0.3], [0.23, 0.75], [0.07, 1.0]])
+    np.testing.assert_allclose(means["ablated model, Test Other"][:, 1], 0.85)
+    thin = [line.get_xydata() for line in ax.lines if line.get_linewidth() == 0.5]
+    assert len(thin) == 6 and all(np.all(np.diff(line[:, 0]) < 0) for line in thin), "in the order of lambda"
+    (own,) = [line for line in ax.lines if line.get_linewidth() == 3]
+    np.testing.assert_allclose(own.get_xdata(), 0.23)
+    assert_readable(figure)
+    _, other = plt.subplots()
+    control_figures.by_size(other, sizes().assign(density=[0.0, 0.2, 0.5] * 2))
+    assert [min(line.get_xdata()) for line in other.lines if line.get_linewidth() == 0.5] == [control_figures.LEAST] * 6
+
+
 # -- all of them -------------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +324,7 @@ DRAWINGS = {
     "overlap": lambda ax: overlap_figures.overlap(ax, overlaps(["stages.head.hidden.weight"])),
     "forest": lambda ax: control_figures.forest(ax, effects(2)),
     "null": lambda ax: control_figures.null_distribution(ax, controls(), -0.3, p=0.01),
+    "by size": lambda ax: control_figures.by_size(ax, sizes()),
     "alternatives": lambda ax: control_figures.alternatives(ax, ablations()),
 }
 

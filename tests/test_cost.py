@@ -304,6 +304,10 @@ def test_steps_are_those_of_the_recipes(lab, plans):
 def test_items_are_those_that_a_real_run_evaluates(lab, plans, passed, tmp_path, kind):
     """Made once more, with a count of what passes through networks: all, and the frozen part of it."""
     other = _without(lab, kind, tmp_path)
+    if kind == "effect":  # those of the masks that count are of another section
+        break_it_down.effects(other)
+        passed.clear()
+        steps._KEPT.clear()
     MAKERS["controls"](other)
     planned = plans[(plans["section"] == "controls") & (plans["kind"] == kind)].set_index("model")
     for_means = 0

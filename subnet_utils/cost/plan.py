@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils import break_it_down, pretraining, stimuli
+from subnet_utils import break_it_down, mask_sizes, pretraining, stimuli
 from subnet_utils.ablations import ABLATIONS, KINDS, PROBES
 from subnet_utils.dissection import DRAWS, PARTS
 from subnet_utils.jobs import worker_count
@@ -151,6 +151,11 @@ def _controls(lab: Lab) -> Iterator[Job]:
     for network, subroutine, _ in trained:
         yield _other_ablations(others, network, subroutine)
     bases = break_it_down.networks(lab.study)
+    finding, effects = (Pool(_workers(lab), len(bases)) for _ in range(2))
+    for _ in mask_sizes.factors(lab)[1:]:
+        for network, subroutine, _ in trained:
+            yield _mask(finding, network, subroutine, network.experiment.masks.starts[0])
+            yield _effect(effects, network, subroutine)
     taken_apart = Pool(_workers(lab), len(bases))
     for network in bases:
         yield _dissection(taken_apart, network)

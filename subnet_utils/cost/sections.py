@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from itertools import product
 
-from subnet_utils import break_it_down, dissection, ledger, random_controls, shape_bias, subtask_induction, unit_pruning
+from subnet_utils import (
+    break_it_down,
+    dissection,
+    ledger,
+    mask_sizes,
+    random_controls,
+    shape_bias,
+    subtask_induction,
+    unit_pruning,
+)
 from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.image_steps import ImageBase
@@ -46,6 +55,7 @@ def _controls(lab: Lab) -> None:
     random_controls.random_effects(lab)
     random_controls.null_draws(lab)
     random_controls.ablations(lab)
+    mask_sizes.effects_by_size(lab)
     dissection.assembled(lab)
 
 
