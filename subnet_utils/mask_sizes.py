@@ -50,14 +50,15 @@ def effects_by_size(lab: Lab) -> pd.DataFrame:
 def by_size(table: pd.DataFrame) -> pd.DataFrame:
     """Means of `effects_by_size` over the base models that learned their task: a row per subroutine and factor.
 
-    Beside the means stands `spared`: in how many of the base models the subnetwork solves its own task and the ablated
-    model solves it, too, so that it cannot be where that subroutine is computed, or not alone.
+    Beside the means stands in how many of the base models the subnetwork solves its own task (`solved`), and in how
+    many of these the ablated model solves it, too (`spared`): the subroutine is not computed there, or not only there.
     """
     learned = table[table["base_accuracy"] >= LEARNED]
-    spared = (learned["own_task"] >= SOLVED) & (learned["target"] >= SOLVED)
-    groups = learned.assign(spared=spared).groupby([*OF_A_PANEL, "factor"], sort=False)
+    solved = learned["own_task"] >= SOLVED
+    counts = {"solved": solved, "spared": solved & (learned["target"] >= SOLVED)}
+    groups = learned.assign(**counts).groupby([*OF_A_PANEL, "factor"], sort=False)
     means = groups[["density", "own_task", "target", "other"]].mean()
-    return means.assign(spared=groups["spared"].sum(), n_bases=groups["base_model"].nunique()).reset_index()
+    return means.assign(**groups[list(counts)].sum(), n_bases=groups["base_model"].nunique()).reset_index()
 
 
 def changes(table: pd.DataFrame) -> pd.DataFrame:

@@ -81,9 +81,9 @@ def test_means_are_over_bases_that_learned_and_count_what_is_spared():
         ("3", 0.8, 10.0, 0.99, 1.0, 1.0, 1.0),  # of a base that has not learned
         ("0", 1.0, 1.0, 0.2, 1.0, 0.3, 0.9),
     )).set_index("factor")  # fmt: skip
-    assert found.loc[10.0, ["spared", "n_bases"]].tolist() == [2, 3]
+    assert found.loc[10.0, ["solved", "spared", "n_bases"]].tolist() == [2, 2, 3]
     assert np.isclose(found.loc[10.0, "density"], 0.07) and np.isclose(found.loc[10.0, "other"], 0.8)
-    assert found.loc[1.0, ["spared", "n_bases"]].tolist() == [0, 1]
+    assert found.loc[1.0, ["solved", "spared", "n_bases"]].tolist() == [1, 0, 1]
 
 
 def test_changes_are_of_the_same_masks_with_lambda_itself():

@@ -309,6 +309,49 @@ def counted(table: pd.DataFrame) -> str:
     return " and ".join(f"{one.sum()} of {len(one)}" for one in found)
 
 
+def test_ablations_by_size_are_those_of_their_tables():
+    text, values = section("Subnetworks of other sizes"), pd.read_csv(LAPTOP / "by_size_values.csv")
+    changed = pd.read_csv(LAPTOP / "by_size_changes.csv").set_index(["factor", "accuracy"])
+    weighted = values.assign(**{c: values[c] * values["n_bases"] for c in ("density", "own_task", "target", "other")})
+    sums = weighted.groupby("factor")[["density", "target", "solved", "spared", "n_bases"]].sum()
+    means = sums.div(sums["n_bases"], axis=0)
+    small, usual = means.loc[10], means.loc[1]
+    targets = short(small["target"]), short(usual["target"])
+    assert f"{small['density']:.0%} of the masked weights on average, with λ itself {usual['density']:.0%}" in text
+    assert f"right on {targets[0]} of the target, without the larger one on {targets[1]}" in text
+    told = {name: signed(changed.loc[(10, name)]) for name in ("target", "other")}
+    assert f"{told['target']} over 24 base models, while the other subroutine hardly changes ({told['other']})" in text
+    assert (changed["n_bases"] == 24).all() and (changed["n_masks"] == 48).all() and (sums["n_bases"] == 48).all()
+    assert f"Three times λ gives {signed(changed.loc[(3, 'target')])}" in text
+    assert (changed.loc[0.1].loc[["target", "other"], "high"] < 0).all()
+    spared, solved = (sums[name].astype(int) for name in ("spared", "solved"))
+    assert f"and {solved[10]} and {solved[1]} of 48 solve their own task" in text
+    assert f"In {spared[10]} of 48 cases, with λ itself in {spared[1]}, the subnetwork *and*" in text
+    verb = values[(values["factor"] == 10) & (values["subroutine"] == "verb") & (values["number"] == "singular")].iloc[
+        0
+    ]
+    assert f"without {verb['density']:.0%} of the weights the verb of singular" in text
+    contact = values[
+        (values["factor"] == 10) & (values["model"] == "resnet_4x16") & (values["task"] == "number-contact")
+    ]
+    contact = contact[contact["subroutine"] == "contact"].iloc[0]
+    assert f"in only {short(verb['target'])}, contact in" in text
+    assert f"without {contact['density']:.0%} in {short(contact['target'])} (" in text
+    sizes = pd.read_csv(LAPTOP / "subnetwork_sizes.csv")["paper"]
+    assert f"({short(100 * sizes.min(), 1)}% to {sizes.max():.0%} of the masked weights)" in text
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (
+        f"({small['density']:.0%} of the weights and not {usual['density']:.0%}) it is missed less, the target" in front
+    )
+    ours = f"{short(small['target'])} right without it and not {short(usual['target'])} ({told['target']})"
+    assert f"{ours}; in {spared[10]} of 48 cases ({spared[1]}) it solves" in front
+
+
+def signed(row: pd.Series) -> str:
+    """+.19 [.12, .27]."""
+    return f"{row['change']:+.2f} [{short(row['low'])}, {short(row['high'])}]".replace("0.", ".", 1)
+
+
 def test_the_controls_are_judged_as_their_table_says():
     table = pd.read_csv(LAPTOP / "table_12.csv")
     verdicts = pd.concat([table["coefficient_verdict"], table["chi2_verdict"]]).value_counts()
