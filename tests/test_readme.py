@@ -327,23 +327,18 @@ def test_ablations_by_size_are_those_of_their_tables():
     spared, solved = (sums[name].astype(int) for name in ("spared", "solved"))
     assert f"and {solved[10]} and {solved[1]} of 48 solve their own task" in text
     assert f"In {spared[10]} of 48 cases, with λ itself in {spared[1]}, the subnetwork *and*" in text
-    verb = values[(values["factor"] == 10) & (values["subroutine"] == "verb") & (values["number"] == "singular")].iloc[
-        0
-    ]
+    smallest = values[values["factor"] == 10]
+    verb = smallest[(smallest["subroutine"] == "verb") & (smallest["number"] == "singular")].iloc[0]
     assert f"without {verb['density']:.0%} of the weights the verb of singular" in text
-    contact = values[
-        (values["factor"] == 10) & (values["model"] == "resnet_4x16") & (values["task"] == "number-contact")
-    ]
+    contact = smallest[(smallest["model"] == "resnet_4x16") & (smallest["task"] == "number-contact")]
     contact = contact[contact["subroutine"] == "contact"].iloc[0]
     assert f"in only {short(verb['target'])}, contact in" in text
     assert f"without {contact['density']:.0%} in {short(contact['target'])} (" in text
     sizes = pd.read_csv(LAPTOP / "subnetwork_sizes.csv")["paper"]
-    assert f"({short(100 * sizes.min(), 1)}% to {sizes.max():.0%} of the masked weights)" in text
+    assert f"have {short(100 * sizes.min(), 1)}% to {sizes.max():.0%} of the masked weights)" in text
     front = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (
-        f"({small['density']:.0%} of the weights and not {usual['density']:.0%}) it is missed less, the target" in front
-    )
-    ours = f"{short(small['target'])} right without it and not {short(usual['target'])} ({told['target']})"
+    assert f"({small['density']:.0%} of the weights and not {usual['density']:.0%}) it is missed less" in front
+    ours = f"the target {targets[0]} right without it and not {targets[1]} ({told['target']})"
     assert f"{ours}; in {spared[10]} of 48 cases ({spared[1]}) it solves" in front
 
 
