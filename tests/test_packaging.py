@@ -95,6 +95,14 @@ def test_lock_is_complete_and_has_nothing_superfluous():
     assert closure(DEPENDENCIES + TEST_EXTRA + BUILD) == set(LOCK)
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="only the versions for Python 3.11 are in the lock")
+def test_lock_can_be_installed_on_the_oldest_python_that_pyproject_allows():
+    """Debian 12 has 3.11.2; what asks for a later patch stops an installation there."""
+    oldest = PROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    asked = {name: metadata.metadata(name).get("Requires-Python") or ">=3" for name in LOCK}
+    assert [name for name, pythons in asked.items() if oldest not in SpecifierSet(pythons)] == []
+
+
 def test_conda_environment_is_the_lock_on_a_python_that_pyproject_allows():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     python, pip, packages = environment["dependencies"]
