@@ -42,6 +42,19 @@ def test_those_of_lambda_itself_are_the_masks_that_count(lab, table):
         assert row.density == effects.loc[(row.key, "subnetwork"), "density"]
 
 
+def test_what_is_told_is_the_subnetwork_alone_and_the_network_without_it(lab, monkeypatch):
+    made = break_it_down.effects_of
+
+    def told(lab, masks) -> pd.DataFrame:
+        names, found = ["own_task_accuracy", "target_accuracy", "other_accuracy"], made(lab, masks)
+        found[names] = [[0.1, 0.2, 0.3] if network == "subnetwork" else [0.4, 0.5, 0.6] for network in found["network"]]
+        return found
+
+    monkeypatch.setattr(break_it_down, "effects_of", told)
+    found = mask_sizes.effects_by_size(lab)
+    assert (found[["own_task", "target", "other"]] == [0.1, 0.5, 0.6]).all(axis=None) and len(found) > 1
+
+
 def test_without_factors_there_are_those_alone(lab):
     study = micro.whole_study(precision="float32")
     del study["controls"]["l0_factors"]
