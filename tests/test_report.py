@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from subnet_utils import figures, reference
+from subnet_utils.provenance import checkout_state
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.places import OTHERS, PLACES, brief, place_rows, significant
 from subnet_utils.report.site import build_site, missing_places, summary
-from subnet_utils.store import checkout_state
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(

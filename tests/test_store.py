@@ -30,12 +30,12 @@ from hypothesis import strategies as st
 
 import subnet_utils
 from subnet_utils import store as store_module
+from subnet_utils.provenance import provenance
 from subnet_utils.store import (
     Store,
     StoreError,
     key_of,
     load_tensors,
-    provenance,
     save_json,
     save_table,
     save_tensors,

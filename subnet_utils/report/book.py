@@ -22,7 +22,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from subnet_utils.store import checkout_state, provenance, save_json
+from subnet_utils.provenance import checkout_state, provenance
+from subnet_utils.store import save_json
 from subnet_utils.study import ROOT
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
