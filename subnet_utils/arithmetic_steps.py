@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.arithmetic_settings import Arithmetic, Induction
 from subnet_utils.jobs import cache_limit
 from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, file_subnetwork, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
@@ -25,7 +26,6 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.seeds import generator_for
-from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.tasks.arithmetic import Rows, diagonal_pairs, disambiguation_pairs, off_diagonal, rows_of, task_pairs
 from subnet_utils.training import Recipe

@@ -16,13 +16,13 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from subnet_utils import reference
+from subnet_utils.arithmetic_settings import Arithmetic
 from subnet_utils.faults import explain, fault
 from subnet_utils.image_settings import Images
 from subnet_utils.inference_settings import Inference
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     ROOT,
-    Arithmetic,
     BaseTraining,
     Bert,
     Compute,

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from subnet_utils import reference
+from subnet_utils.arithmetic_settings import Arithmetic, Induction
 from subnet_utils.arithmetic_steps import (
     FOUND,
     Source,
@@ -30,7 +31,6 @@ from subnet_utils.jobs import run_jobs
 from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.conditions import VARIANTS
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
-from subnet_utils.settings import Arithmetic, Induction
 from subnet_utils.statistics import t_interval
 from subnet_utils.tasks.arithmetic import rows_of
 from subnet_utils.training import TrainingDiverged
