@@ -56,7 +56,7 @@ class FrozenPrefix:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits for the items: of their number, shape and type, and of a thousand of them."""
-        some = self.items[:: max(1, len(self.items) // 1000)].detach().cpu().reshape(-1)
+        some = self.items[:: max(1, len(self.items) // 1000)].cpu().reshape(-1)
         digest = hashlib.sha256(f"{tuple(self.items.shape)} {self.items.dtype}".encode())
         digest.update(some.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:16]
