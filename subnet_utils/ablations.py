@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from subnet_utils.base_models import data_of, load_base, untrained
 from subnet_utils.evaluation import score_from
 from subnet_utils.jobs import cores_a_job
-from subnet_utils.lab import Lab, data_of, load_base, untrained
+from subnet_utils.lab import Lab
 from subnet_utils.masks import controls
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel

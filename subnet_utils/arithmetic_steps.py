@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from subnet_utils.arithmetic_settings import Arithmetic, Induction
+from subnet_utils.base_models import best_pruning
 from subnet_utils.jobs import cache_limit
-from subnet_utils.lab import CHECKPOINT, Lab, best_pruning, file_subnetwork, subnetwork_in
+from subnet_utils.lab import CHECKPOINT, Lab, file_subnetwork, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.discover import discover

@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from subnet_utils import stimuli
+from subnet_utils.base_models import Network, pretrain, prune, prunings, train_base
 from subnet_utils.jobs import run_jobs
-from subnet_utils.lab import Condition, Lab, Network, make_all, pretrain, prune, prunings, train_base
+from subnet_utils.lab import Condition, Lab, make_all
 from subnet_utils.masks import search
 from subnet_utils.steps import (
     Mask,

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from subnet_utils import stimuli
+from subnet_utils.base_models import LEARNED, Network, data_of, load_base, train_base
 from subnet_utils.break_it_down import about_mask, identity, used_masks
 from subnet_utils.evaluation import score_from
-from subnet_utils.lab import LEARNED, Lab, Network, data_of, load_base, make_all, train_base
+from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel

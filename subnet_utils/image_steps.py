@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.base_models import precision_of
 from subnet_utils.image_sets import data_spec, image_set, settings_of
 from subnet_utils.image_settings import ImageModel, ImageTraining
 from subnet_utils.jobs import cache_limit
-from subnet_utils.lab import CHECKPOINT, Lab, file_subnetwork, precision_of, subnetwork_in
+from subnet_utils.lab import CHECKPOINT, Lab, file_subnetwork, subnetwork_in
 from subnet_utils.masks.conditions import CONDITIONS
 from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.discover import discover

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
+from subnet_utils.base_models import precision_of
 from subnet_utils.inference_sets import (
     IN_DOMAIN,
     PairSets,
@@ -25,7 +26,7 @@ from subnet_utils.inference_sets import (
     settings_of,
     word_numbers,
 )
-from subnet_utils.lab import CHECKPOINT, Lab, precision_of
+from subnet_utils.lab import CHECKPOINT, Lab
 from subnet_utils.masks import units
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint

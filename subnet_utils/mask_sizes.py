@@ -10,8 +10,9 @@ from dataclasses import replace
 import pandas as pd
 
 from subnet_utils import break_it_down, random_controls
+from subnet_utils.base_models import LEARNED
 from subnet_utils.evaluation import NETWORKS
-from subnet_utils.lab import LEARNED, Lab
+from subnet_utils.lab import Lab
 from subnet_utils.statistics import t_interval
 from subnet_utils.steps import Mask
 

@@ -13,7 +13,8 @@ import pandas as pd
 
 from subnet_utils import break_it_down
 from subnet_utils.ablations import null_effects, null_spec, other_ablations
-from subnet_utils.lab import LEARNED, Lab, Network, make_all, train_base
+from subnet_utils.base_models import LEARNED, Network, train_base
+from subnet_utils.lab import Lab, make_all
 from subnet_utils.steps import Mask, measured_spec
 from subnet_utils.store import Artefact
 

@@ -16,20 +16,10 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.base_models import Network, data_of, load_base, mask_precision, throughout, train_base, untrained
 from subnet_utils.evaluation import NETWORKS, Score, score_both
 from subnet_utils.jobs import cache_limit, worker_count
-from subnet_utils.lab import (
-    CHECKPOINT,
-    Lab,
-    Network,
-    data_of,
-    load_base,
-    mask_precision,
-    subnetwork_in,
-    throughout,
-    train_base,
-    untrained,
-)
+from subnet_utils.lab import CHECKPOINT, Lab, subnetwork_in
 from subnet_utils.masks import search
 from subnet_utils.masks.discover import Discovery, Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification

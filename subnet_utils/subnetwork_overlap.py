@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from subnet_utils import break_it_down, reference
-from subnet_utils.lab import LEARNED, Lab, Network, train_base
+from subnet_utils.base_models import LEARNED, Network, train_base
+from subnet_utils.lab import Lab
 from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE

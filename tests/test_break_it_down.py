@@ -17,9 +17,9 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from subnet_utils import break_it_down, paper_tables, steps
-from subnet_utils import lab as lab_module
-from subnet_utils.lab import Lab, load_base, train_base
+from subnet_utils import base_models, break_it_down, paper_tables, steps
+from subnet_utils.base_models import load_base, train_base
+from subnet_utils.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.tasks.odd_one_out import similarity_logits
@@ -115,7 +115,7 @@ def test_second_call_builds_nothing(lab, effects, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("built again")
 
-    for module, build in ((lab_module, "_build_base"), (steps, "_build_mask"), (steps, "_build_effect")):
+    for module, build in ((base_models, "_build_base"), (steps, "_build_mask"), (steps, "_build_effect")):
         monkeypatch.setattr(module, build, refuse)
     assert_frame_equal(break_it_down.effects(lab), effects)
 

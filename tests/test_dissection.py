@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from subnet_utils import break_it_down, dissection, dissection_figures, panels, steps
-from subnet_utils.lab import Lab, load_base
+from subnet_utils.base_models import load_base
+from subnet_utils.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.tasks import agreement
 from tests import micro

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from subnet_utils import break_it_down, steps
-from subnet_utils.lab import Lab, precision_of, train_base
+from subnet_utils.base_models import precision_of, train_base
+from subnet_utils.lab import Lab
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.settings import Compute
 from tests import micro

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from subnet_utils import break_it_down, ledger, stimuli
-from subnet_utils import lab as lab_module
+from subnet_utils import base_models, break_it_down, ledger, stimuli
+from subnet_utils.base_models import best_pruning, load_base, pretrain, prune, prunings, train_base
 from subnet_utils.jobs import worker_count
-from subnet_utils.lab import Lab, best_pruning, load_base, make_all, pretrain, prune, prunings, train_base
+from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.settings import Compute
 from subnet_utils.store import Store, save_json
@@ -111,9 +111,9 @@ def test_a_network_near_collapse_is_pruned_in_float32(lab, tmp_path, monkeypatch
         seen.append(torch.backends.cudnn.allow_tf32)
         raise TrainingDiverged("that is all")
 
-    monkeypatch.setattr(lab_module, "discover", find)
+    monkeypatch.setattr(base_models, "discover", find)
     for smallest, point in zip((-9.0, 9.0), prunings(other, network), strict=True):
-        monkeypatch.setattr(lab_module, "SMALLEST_MARGIN", smallest)
+        monkeypatch.setattr(base_models, "SMALLEST_MARGIN", smallest)
         prune(other, network, point)
     assert seen == [torch.bfloat16, True, torch.float32, False]
 

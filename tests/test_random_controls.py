@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subnet_utils import ablations, break_it_down, paper_tables, random_controls
-from subnet_utils.lab import Lab, load_base, train_base, untrained
+from subnet_utils.base_models import load_base, train_base, untrained
+from subnet_utils.lab import Lab
 from subnet_utils.masks.controls import (
     NoControl,
     mean_ablated,

@@ -11,10 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subnet_utils.base_models import Network, untrained
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race
 from subnet_utils.jobs import core_count
-from subnet_utils.lab import Lab, Network, untrained
+from subnet_utils.lab import Lab
 from subnet_utils.models import StagedModel, build
 from subnet_utils.names import nearest
 from subnet_utils.settings import Compute

@@ -14,9 +14,10 @@ import pandas as pd
 
 from subnet_utils import break_it_down, mask_sizes, pretraining, stimuli
 from subnet_utils.ablations import ABLATIONS, KINDS, PROBES
+from subnet_utils.base_models import Network, prunings
 from subnet_utils.dissection import DRAWS, PARTS
 from subnet_utils.jobs import worker_count
-from subnet_utils.lab import Lab, Network, prunings
+from subnet_utils.lab import Lab
 from subnet_utils.masks import search
 from subnet_utils.store import key_of
 from subnet_utils.study import BaseSearch, Experiment, Study

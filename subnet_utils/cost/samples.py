@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from subnet_utils import stimuli
+from subnet_utils.base_models import Network, untrained
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
 from subnet_utils.cost.timing import masked_step, plain_step
 from subnet_utils.jobs import cores_a_job, run_jobs, worker_count
-from subnet_utils.lab import Lab, Network, untrained
+from subnet_utils.lab import Lab
 from subnet_utils.masks.controls import drawn_ahead, random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision

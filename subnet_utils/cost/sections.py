@@ -13,12 +13,13 @@ from subnet_utils import (
     subtask_induction,
     unit_pruning,
 )
+from subnet_utils.base_models import Network, untrained
 from subnet_utils.image_sets import data_spec as image_spec
 from subnet_utils.image_sets import is_prepared
 from subnet_utils.image_steps import ImageBase
 from subnet_utils.inference_sets import pair_sets, require_pairs
 from subnet_utils.inference_steps import network_spec, shape
-from subnet_utils.lab import Lab, Network, untrained
+from subnet_utils.lab import Lab
 from subnet_utils.models.classifiers import WeightsError
 from subnet_utils.models.pairs import PretrainedError
 from subnet_utils.shape_bias import open_images

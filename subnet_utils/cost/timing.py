@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
+from subnet_utils.base_models import flipped
 from subnet_utils.jobs import keep_freed_memory
-from subnet_utils.lab import flipped
 from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
