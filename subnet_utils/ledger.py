@@ -12,10 +12,11 @@ from math import nan
 import pandas as pd
 from scipy import stats
 
-from subnet_utils import break_it_down, reference
+from subnet_utils import reference
+from subnet_utils.compositionality import break_it_down
+from subnet_utils.compositionality.steps import Mask, find_mask, load_subnetwork, measure_effect
 from subnet_utils.lab import Lab
 from subnet_utils.masks import overlap
-from subnet_utils.steps import Mask, find_mask, load_subnetwork, measure_effect
 from subnet_utils.tasks import agreement
 
 COLLAPSED = 0.1

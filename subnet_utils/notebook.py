@@ -27,9 +27,9 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     with importing():
         import pandas as pd
 
-        from subnet_utils import figures
         from subnet_utils.jobs import worker_count
         from subnet_utils.lab import Lab
+        from subnet_utils.plots import figures
         from subnet_utils.report import Book
         from subnet_utils.study import StudyError
 
@@ -56,15 +56,15 @@ def _require_data(lab: "Lab", number: str) -> None:
             for task in experiment.tasks if experiment.modality == "language" else ():
                 require_sentences(experiment, task)
     if number == "07b" and lab.study.images is not None:
-        from subnet_utils.image_sets import data_spec
-        from subnet_utils.image_steps import ImageBase
+        from subnet_utils.induction.image_sets import data_spec
+        from subnet_utils.induction.image_steps import ImageBase
 
         data_spec(lab)  # first: weights may have to be fetched
         for model in lab.study.images.models:
             ImageBase(model, seed=0).spec(lab)
     if number == "08" and lab.study.inference is not None:
-        from subnet_utils.inference_sets import data_spec, require_generated
-        from subnet_utils.inference_steps import network_spec
+        from subnet_utils.heuristics.inference_sets import data_spec, require_generated
+        from subnet_utils.heuristics.inference_steps import network_spec
 
         data_spec(lab)
         network_spec(lab)

@@ -42,11 +42,8 @@ def main(arguments: list[str]) -> int:
 
 def make(study: Study) -> None:
     """Bases, masks, effects and controls of a study, into the artefact store; the same of the networks it prunes."""
-    from subnet_utils import (  # torch must not see the GPUs before one is chosen
-        break_it_down,
-        dissection,
-        random_controls,
-    )
+    # torch must not see the GPUs before one is chosen
+    from subnet_utils.compositionality import break_it_down, dissection, random_controls
     from subnet_utils.lab import Lab
 
     lab = Lab.open(study)

@@ -5,7 +5,8 @@ from importlib import import_module
 from subnet_utils.workers import importing
 
 with importing():
-    from subnet_utils import models, steps  # noqa: F401
+    from subnet_utils import models
+    from subnet_utils.compositionality import steps  # noqa: F401
     from subnet_utils.pretraining import hidden_words  # noqa: F401
 
     for _family in models.FAMILIES.values():

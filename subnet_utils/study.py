@@ -16,10 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from subnet_utils import reference
-from subnet_utils.arithmetic_settings import Arithmetic
 from subnet_utils.faults import explain, fault
-from subnet_utils.image_settings import Images
-from subnet_utils.inference_settings import Inference
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     ROOT,
@@ -40,6 +37,9 @@ from subnet_utils.settings import (
     SimCLR,
     ViT,
 )
+from subnet_utils.settings.arithmetic import Arithmetic
+from subnet_utils.settings.images import Images
+from subnet_utils.settings.inference import Inference
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
 
 

@@ -9,7 +9,9 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from subnet_utils import figures  # before any test imports torchvision: makes it importable beside a CPU-only torch
+from subnet_utils.plots import (
+    figures,  # before any test imports torchvision: makes it importable beside a CPU-only torch
+)
 
 # In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)

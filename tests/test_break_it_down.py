@@ -17,8 +17,8 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from subnet_utils import base_models, break_it_down, paper_tables, steps
-from subnet_utils.base_models import load_base, train_base
+from subnet_utils.compositionality import base_models, break_it_down, paper_tables, steps
+from subnet_utils.compositionality.base_models import load_base, train_base
 from subnet_utils.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
@@ -28,7 +28,8 @@ from tests import micro
 
 RUN = """
 import sys
-from subnet_utils import break_it_down, checkpoints
+from subnet_utils import checkpoints
+from subnet_utils.compositionality import break_it_down
 from subnet_utils.lab import Lab
 from tests import micro
 checkpoints.SECONDS = 0.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from subnet_utils import reference
-from subnet_utils.contrasts import corrected, power_table
+from subnet_utils.compositionality.contrasts import corrected, power_table
 
 KEYS = ["model", "task", "subroutine", "network"]
 NAMES = dict(zip(KEYS, ["resnet50", "inside-contact", "contact", "subnetwork"], strict=True))

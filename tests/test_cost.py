@@ -21,7 +21,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from subnet_utils import break_it_down, cost, dissection, evaluation, steps
+from subnet_utils import cost, evaluation
+from subnet_utils.compositionality import break_it_down, dissection, steps
 from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
 from subnet_utils.cost.plan import COUNTED
 from subnet_utils.cost.sections import MAKERS, sections_of

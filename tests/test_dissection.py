@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import break_it_down, dissection, dissection_figures, panels, steps
-from subnet_utils.base_models import load_base
+from subnet_utils.compositionality import break_it_down, dissection, steps
+from subnet_utils.compositionality.base_models import load_base
 from subnet_utils.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.plots import dissection_figures, panels
 from subnet_utils.tasks import agreement
 from tests import micro
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from subnet_utils import inference_steps
 from subnet_utils.evaluation import Score, score_both, score_embeddings, score_model
+from subnet_utils.heuristics import inference_steps
 from subnet_utils.masks.controls import mean_outputs
 from subnet_utils.masks.search import OWN_TASK_THRESHOLD
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import same_color
 
-from subnet_utils import examples
-from subnet_utils.figures import CONDITIONS
+from subnet_utils.plots import examples
+from subnet_utils.plots.figures import CONDITIONS
 from subnet_utils.tasks import shapes
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, sets_of, subroutines_of
 

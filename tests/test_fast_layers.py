@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from subnet_utils.base_models import flipped
+from subnet_utils.compositionality.base_models import flipped
 from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
 from subnet_utils.models.convolution import WIDE, Conv3x3, PlaceByPlace, TapByTap

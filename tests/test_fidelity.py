@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import break_it_down, steps
-from subnet_utils.base_models import precision_of, train_base
+from subnet_utils.compositionality import break_it_down, steps
+from subnet_utils.compositionality.base_models import precision_of, train_base
 from subnet_utils.lab import Lab
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.settings import Compute

@@ -16,8 +16,9 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from subnet_utils import figures, reference
-from subnet_utils.figures import BASE_MARKERS, CONDITIONS
+from subnet_utils import reference
+from subnet_utils.plots import figures
+from subnet_utils.plots.figures import BASE_MARKERS, CONDITIONS
 from subnet_utils.statistics import clamped_difference
 
 pytestmark = pytest.mark.usefixtures("paper_style")

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import heuristic_core
+from subnet_utils.heuristics import heuristic_core
 from subnet_utils.study import ROOT
 
 

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from subnet_utils import heuristic_core, heuristic_figures
-from subnet_utils.core_figures import PATTERN_COLORS
-from subnet_utils.heuristic_figures import DOMAINS, LOOKS
+from subnet_utils.heuristics import heuristic_core
+from subnet_utils.plots import heuristic_figures
+from subnet_utils.plots.core_figures import PATTERN_COLORS
+from subnet_utils.plots.heuristic_figures import DOMAINS, LOOKS
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable
 
 OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",

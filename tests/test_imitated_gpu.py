@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import break_it_down, shape_bias, subtask_induction, unit_pruning
+from subnet_utils.compositionality import break_it_down
 from subnet_utils.cost.sections import MAKERS, sections_of
+from subnet_utils.heuristics import unit_pruning
+from subnet_utils.induction import shape_bias, subtask_induction
 from subnet_utils.lab import Lab
 from subnet_utils.study import ROOT
 from tests import micro

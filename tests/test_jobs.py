@@ -63,7 +63,10 @@ def slow_process_id(_: int) -> int:
 
 
 def what_is_imported(_: int) -> tuple[bool, bool, bool]:
-    needed = {"subnet_utils.steps", *(f"subnet_utils.models.{name}" for name in models.FAMILIES.values())}
+    needed = {
+        "subnet_utils.compositionality.steps",
+        *(f"subnet_utils.models.{name}" for name in models.FAMILIES.values()),
+    }
     return needed <= set(sys.modules), gc.get_freeze_count() > 0, gc.isenabled()
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from subnet_utils import base_models, break_it_down, ledger, stimuli
-from subnet_utils.base_models import best_pruning, load_base, pretrain, prune, prunings, train_base
+from subnet_utils import ledger, stimuli
+from subnet_utils.compositionality import base_models, break_it_down
+from subnet_utils.compositionality.base_models import best_pruning, load_base, pretrain, prune, prunings, train_base
 from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab, make_all
 from subnet_utils.masks.subnetwork import Subnetwork

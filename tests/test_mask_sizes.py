@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import break_it_down, mask_sizes, panels
+from subnet_utils.compositionality import break_it_down, mask_sizes
 from subnet_utils.lab import Lab
+from subnet_utils.plots import panels
 from tests import micro
 
 SAME = ("own_task_accuracy", "subnetwork"), ("target_accuracy", "ablated"), ("other_accuracy", "ablated")

@@ -10,10 +10,10 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex
 
-from subnet_utils import overlap_figures
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.models import build
-from subnet_utils.overlap_figures import COMPARISONS
+from subnet_utils.plots import overlap_figures
+from subnet_utils.plots.overlap_figures import COMPARISONS
 from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")

@@ -5,8 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import control_figures, discovery_figures, figures, panels, paper_tables
-from subnet_utils.figures import CONDITIONS
+from subnet_utils.compositionality import paper_tables
+from subnet_utils.plots import control_figures, discovery_figures, figures, panels
+from subnet_utils.plots.figures import CONDITIONS
 from tests.test_figures import markers
 
 pytestmark = pytest.mark.usefixtures("paper_style")

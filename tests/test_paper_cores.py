@@ -6,7 +6,8 @@ from importlib import resources
 
 import pytest
 
-from subnet_utils import paper_cores, reference
+from subnet_utils import reference
+from subnet_utils.heuristics import paper_cores
 
 TABLES = "heuristic_core_tables.csv"
 

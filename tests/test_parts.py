@@ -5,7 +5,7 @@ import os
 import pytest
 
 from subnet_utils import parts
-from subnet_utils.break_it_down import candidates, effects, networks
+from subnet_utils.compositionality.break_it_down import candidates, effects, networks
 from subnet_utils.lab import Lab
 from subnet_utils.study import Study, StudyError
 from tests import micro

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils import ablations, break_it_down, paper_tables, random_controls
-from subnet_utils.base_models import load_base, train_base, untrained
+from subnet_utils.compositionality import ablations, break_it_down, paper_tables, random_controls
+from subnet_utils.compositionality.base_models import load_base, train_base, untrained
 from subnet_utils.lab import Lab
 from subnet_utils.masks.controls import (
     NoControl,

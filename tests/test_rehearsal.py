@@ -11,10 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import cost, image_sets
-from subnet_utils.cost.sections import MAKERS
-from subnet_utils.lab import Lab
-from subnet_utils.rehearsal import (
+from subnet_utils import cost
+from subnet_utils.cost.rehearsal import (
     CHOSEN,
     DETAILS,
     STEPS,
@@ -25,6 +23,9 @@ from subnet_utils.rehearsal import (
     outline,
     rehearsing,
 )
+from subnet_utils.cost.sections import MAKERS
+from subnet_utils.induction import image_sets
+from subnet_utils.lab import Lab
 from subnet_utils.store import Store, save_json, save_tensors
 from subnet_utils.training import REHEARSAL, Recipe, TrainingDiverged, fit
 from tests.test_shape_bias import CNN, RENDERED, VIT
@@ -99,7 +100,7 @@ def test_steps_are_timed_for_a_while_for_a_machine_is_not_equally_fast_at_all_ti
 
 
 def test_slow_steps_are_few(monkeypatch):
-    monkeypatch.setattr("subnet_utils.rehearsal.LONG", STEP)
+    monkeypatch.setattr("subnet_utils.cost.rehearsal.LONG", STEP)
     trainee, training = Trainee(), Shortened()
     with rehearsing(training):
         trainee.train()
@@ -192,7 +193,7 @@ def test_processes_agree_on_what_an_artefact_holds(tmp_path, monkeypatch):
     """Each makes its own, for the neighbors' sake, but what is made of one must fit the others."""
     stores = []
     for seed in range(2):
-        monkeypatch.setattr("subnet_utils.rehearsal._KNOWN", {})  # as in another process
+        monkeypatch.setattr("subnet_utils.cost.rehearsal._KNOWN", {})  # as in another process
         stores.append(rehearsal(tmp_path).make("base", {"seed": seed}, builder(trainee := Trainee(), epochs=2)))
         assert trainee.asked["built"] == 1
     assert torch.equal(*(one.tensors("weights")["drawn"] for one in stores))
@@ -290,8 +291,8 @@ def test_photographs_must_be_prepared_first(tmp_path, monkeypatch):
     images = {"folders": {name: str(tmp_path / name) for name in ("train", "test", "conflicts")}
               | {"classes": ["cat", "dog"]}, "models": [CNN]}  # fmt: skip
     lab = Lab.open({"name": "folders", "images": images}, tmp_path / "store")
-    monkeypatch.setattr("subnet_utils.shape_bias.data_spec", lambda lab: {})
-    monkeypatch.setattr("subnet_utils.image_steps.data_spec", lambda lab: {})
+    monkeypatch.setattr("subnet_utils.induction.shape_bias.data_spec", lambda lab: {})
+    monkeypatch.setattr("subnet_utils.induction.image_steps.data_spec", lambda lab: {})
     monkeypatch.setattr(image_sets, "data_spec", lambda lab: {})
     (row,) = cost.predict(lab).to_dict("records")
     assert row["note"] == "its images are not prepared yet; run notebook 07b as far as that first"

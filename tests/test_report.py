@@ -24,7 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subnet_utils import figures, reference
+from subnet_utils import reference
+from subnet_utils.plots import figures
 from subnet_utils.provenance import checkout_state
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command

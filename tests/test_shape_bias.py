@@ -10,12 +10,13 @@ import torchvision
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
-from subnet_utils import bias_figures, image_sets, image_steps, shape_bias
-from subnet_utils.bias_figures import NETWORKS
-from subnet_utils.image_steps import ImageBase, Induced, ShapeMask
+from subnet_utils.induction import image_sets, image_steps, shape_bias
+from subnet_utils.induction.image_steps import ImageBase, Induced, ShapeMask
 from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import IMAGE_CONDITIONS
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.plots import bias_figures
+from subnet_utils.plots.bias_figures import NETWORKS
 from subnet_utils.study import Study, StudyError
 from subnet_utils.tasks.images import ImageError, ImageSet
 from tests import micro

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils import arithmetic_steps, induction_figures, subtask_induction
-from subnet_utils.arithmetic_settings import Induction
+from subnet_utils.induction import arithmetic_steps, subtask_induction
 from subnet_utils.lab import Lab
 from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
+from subnet_utils.plots import induction_figures
+from subnet_utils.settings.arithmetic import Induction
 from subnet_utils.study import Study, StudyError
 from subnet_utils.training import TrainingDiverged
 from tests import micro

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
-from subnet_utils import paper_cores, shared_core, unit_findings
-from subnet_utils.heuristic_core import faithful_sizes, mean_sizes
-from subnet_utils.inference_sets import IN_DOMAIN
+from subnet_utils.heuristics import paper_cores, shared_core, unit_findings
+from subnet_utils.heuristics.heuristic_core import faithful_sizes, mean_sizes
+from subnet_utils.heuristics.inference_sets import IN_DOMAIN
 
 X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
 

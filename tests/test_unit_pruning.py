@@ -20,8 +20,15 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
-from subnet_utils import inference_sets, inference_steps, pair_pretraining, paper_cores, unit_findings, unit_pruning
-from subnet_utils.inference_steps import PrunedUnits, Units
+from subnet_utils.heuristics import (
+    inference_sets,
+    inference_steps,
+    pair_pretraining,
+    paper_cores,
+    unit_findings,
+    unit_pruning,
+)
+from subnet_utils.heuristics.inference_steps import PrunedUnits, Units
 from subnet_utils.lab import Lab
 from subnet_utils.models.pairs import SPECIAL, PretrainedError, published_network, published_tokenizer
 from subnet_utils.study import Study, StudyError

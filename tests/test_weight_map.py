@@ -12,13 +12,13 @@ matplotlib.use("agg")
 
 from matplotlib.colors import to_rgb
 
-from subnet_utils import weight_map as module
 from subnet_utils.masks import heads
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import build
-from subnet_utils.overlap_figures import COMPARISONS
+from subnet_utils.plots import weight_map as module
+from subnet_utils.plots.overlap_figures import COMPARISONS
+from subnet_utils.plots.weight_map import NEITHER, weight_map
 from subnet_utils.report import book
-from subnet_utils.weight_map import NEITHER, weight_map
 from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")

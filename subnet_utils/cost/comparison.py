@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.base_models import Network, untrained
+from subnet_utils.compositionality.base_models import Network, untrained
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race
 from subnet_utils.jobs import core_count

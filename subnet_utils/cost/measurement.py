@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from subnet_utils.compositionality.steps import seconds_of
 from subnet_utils.cost.sections import MAKERS, Lacking, require, sections_of
 from subnet_utils.lab import Lab
-from subnet_utils.steps import seconds_of
 from subnet_utils.store import Artefact, Store
 
 

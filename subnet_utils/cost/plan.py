@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils import break_it_down, mask_sizes, pretraining, stimuli
-from subnet_utils.ablations import ABLATIONS, KINDS, PROBES
-from subnet_utils.base_models import Network, prunings
-from subnet_utils.dissection import DRAWS, PARTS
+from subnet_utils import pretraining, stimuli
+from subnet_utils.compositionality import break_it_down, mask_sizes
+from subnet_utils.compositionality.ablations import ABLATIONS, KINDS, PROBES
+from subnet_utils.compositionality.base_models import Network, prunings
+from subnet_utils.compositionality.dissection import DRAWS, PARTS
 from subnet_utils.jobs import worker_count
 from subnet_utils.lab import Lab
 from subnet_utils.masks import search

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from subnet_utils import stimuli
-from subnet_utils.base_models import Network, untrained
+from subnet_utils.compositionality.base_models import Network, untrained
+from subnet_utils.compositionality.steps import masks_at_once
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
+from subnet_utils.cost.rehearsal import ENOUGH, NOTHING, Shortened, both_clocks, rehearsing
 from subnet_utils.cost.timing import masked_step, plain_step
 from subnet_utils.jobs import cores_a_job, run_jobs, worker_count
 from subnet_utils.lab import Lab
@@ -23,8 +25,6 @@ from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 from subnet_utils.pretraining.hidden_words import grammatical, masked_language_model
 from subnet_utils.pretraining.views import simclr
-from subnet_utils.rehearsal import ENOUGH, NOTHING, Shortened, both_clocks, rehearsing
-from subnet_utils.steps import masks_at_once
 from subnet_utils.store import Store
 from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut

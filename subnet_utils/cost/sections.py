@@ -3,30 +3,24 @@
 from collections.abc import Callable
 from itertools import product
 
-from subnet_utils import (
-    break_it_down,
-    dissection,
-    ledger,
-    mask_sizes,
-    random_controls,
-    shape_bias,
-    subtask_induction,
-    unit_pruning,
-)
-from subnet_utils.base_models import Network, untrained
-from subnet_utils.image_sets import data_spec as image_spec
-from subnet_utils.image_sets import is_prepared
-from subnet_utils.image_steps import ImageBase
-from subnet_utils.inference_sets import pair_sets, require_pairs
-from subnet_utils.inference_steps import network_spec, shape
+from subnet_utils import ledger
+from subnet_utils.compositionality import break_it_down, dissection, mask_sizes, random_controls
+from subnet_utils.compositionality.base_models import Network, untrained
+from subnet_utils.heuristics import unit_pruning
+from subnet_utils.heuristics.inference_sets import pair_sets, require_pairs
+from subnet_utils.heuristics.inference_steps import network_spec, shape
+from subnet_utils.heuristics.unit_pruning import Core
+from subnet_utils.induction import shape_bias, subtask_induction
+from subnet_utils.induction.image_sets import data_spec as image_spec
+from subnet_utils.induction.image_sets import is_prepared
+from subnet_utils.induction.image_steps import ImageBase
+from subnet_utils.induction.shape_bias import open_images
 from subnet_utils.lab import Lab
 from subnet_utils.models.classifiers import WeightsError
 from subnet_utils.models.pairs import PretrainedError
-from subnet_utils.shape_bias import open_images
 from subnet_utils.study import Study
 from subnet_utils.tasks.images import ImageError
 from subnet_utils.tasks.pair_files import DataError
-from subnet_utils.unit_pruning import Core
 
 
 class Lacking(ValueError):

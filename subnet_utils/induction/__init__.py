@@ -1,0 +1,1 @@
+"""The studies of *Instilling Inductive Biases with Subnetworks*: arithmetic, and the shape bias of image models."""
