@@ -736,6 +736,70 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
         find_many("bert", wanted("bert", 1), label="bert")
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase]):
+        super().__init__()
+        self.net = kind(4, 6, batch_first=True)
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.net(x)[0][:, -1],)
+
+
+def recurrent(kind: type[nn.RNNBase]) -> tuple[StagedModel, list[Wanted]]:
+    """A recurrent classifier, and three masks to be found in it."""
+    generator = torch.Generator().manual_seed(0)
+    items, targets = torch.randn(24, 5, 4, generator=generator), torch.randint(0, 3, (24,), generator=generator)
+
+    def one_pass(generator: torch.Generator):
+        return [(rows, targets[rows]) for rows in torch.randperm(24, generator=generator).split(8)]
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = StagedModel({"net": Recurrent(kind), "head": nn.Linear(6, 3)}).eval().requires_grad_(False)
+    method = ContinuousSparsification(epochs=2, beta_max=200.0, start_value=0.05, l0=1e-3)
+    return model, [Wanted(items, one_pass, method, seed) for seed in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_networks_that_cannot_be_vectorized_are_masked_one_by_one(kind, every_epoch, capsys, tmp_path):
+    (model, masks), options = recurrent(kind), {"start": "net", "recipe": Recipe(0.3, epochs=2, seed=0)}
+    found = discover_many(
+        model, masks, cross_entropy, **options, label="rnn", checkpoint=tmp_path / "checkpoint.safetensors"
+    )
+    message = capsys.readouterr().err
+    assert "rnn: 3 masks cannot be trained at once (Batching rule not implemented for aten::" in message
+    assert message.strip().endswith("; one by one") and message.count("cannot be trained at once") == 1
+    alone = [
+        discover(model, one.items, one.batches, cross_entropy, method=one.method, start="net",
+                 recipe=Recipe(0.3, epochs=2, seed=one.seed))
+        for one in masks
+    ]  # fmt: skip
+    for a, b in zip(found, alone, strict=True):
+        same(a, b)
+    assert 0 < found[0].subnetwork.density < 1 and found[0].subnetwork != found[1].subnetwork
+    assert capsys.readouterr().err == ""
+
+
+def test_another_fault_of_masks_at_once_is_raised(monkeypatch, capsys):
+    def broken(*_):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(discover_module._Together, "_train", broken)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        find_many("bert", wanted("bert", 2))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_network_of_bfloat16_keeps_its_precision(many):
+    model, masks = recurrent(nn.LSTM)
+    model = StagedModel({"head": model.stages["head"]}).bfloat16()
+    masks = [replace(one, items=one.items.mean(1).repeat(1, 2)[:, :6].bfloat16()) for one in masks[:many]]
+    found = discover_many(model, masks, cross_entropy, start="head", recipe=Recipe(0.3, epochs=2, seed=0))
+    assert all(0 < one.subnetwork.density < 1 for one in found)
+    assert {tensor.dtype for tensor in found[0].subnetwork.apply(model).parameters()} == {torch.bfloat16}
+
+
 def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
     masks, looked = wanted("bert", 3), []
     look_up = FrozenPrefix.__call__

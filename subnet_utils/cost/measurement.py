@@ -102,7 +102,8 @@ def times_noted(artefacts: Iterable[Artefact]) -> Iterator[dict[str, Any]]:
         if artefact.kind == "mask" and seconds_of(artefact) != seconds:
             seconds, processor = seconds_of(artefact), math.nan
         if artefact.kind != "masks":
-            yield {"kind": artefact.kind, "jobs": 1, "seconds": seconds, "cpu_seconds": processor}
+            kind = "null_draws" if artefact.kind == "null" else artefact.kind  # pandas reads "null" as missing
+            yield {"kind": kind, "jobs": 1, "seconds": seconds, "cpu_seconds": processor}
 
 
 def summed(table: pd.DataFrame) -> pd.DataFrame:

@@ -295,7 +295,7 @@ def _effect(pool: Pool, network: Network, subroutine: str) -> Job:
 def _null(pool: Pool, network: Network, draws: int) -> Job:
     probes, start = (network.experiment.data.probe.test,) * len(PROBES), network.experiment.masks.starts[0]
     work = {"jobs": 1, "items": len(KINDS) * draws * 4 * sum(probes), "networks": len(KINDS) * draws}
-    return "null", Sort.of(network, start), work | _evaluated(pool, network, "", start, (), probes), 0
+    return "null_draws", Sort.of(network, start), work | _evaluated(pool, network, "", start, (), probes), 0
 
 
 def _other_ablations(pool: Pool, network: Network, subroutine: str) -> Job:

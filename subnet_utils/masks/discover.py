@@ -123,8 +123,9 @@ def discover_many(
     of the logits; each has its data, its seed and its optimizer state. recipe: its seed is not used, each mask has its
     own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others go on.
     stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
-    later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and a line says
-    so. Raises ValueError as `discover` does, and for masks that cannot be trained together.
+    later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and those of a
+    network that `torch.vmap` cannot run, such as an LSTM, one by one; a line says so. Raises ValueError as `discover`
+    does, and for masks that cannot be trained together.
     """
     if not wanted:
         return []
@@ -163,27 +164,31 @@ class _Together:
     label: str
 
     def all(self, wanted: Sequence[Wanted], places: tuple[int, ...] = ()) -> list[Discovery | TrainingDiverged]:
-        """Train; if memory runs out, one half after the other.
+        """Train; if memory runs out, one half after the other, and one by one what cannot be vectorized.
 
         places: those of the masks among all, if these are not all; each part has a checkpoint of its own.
         """
         try:
             return self._train(wanted, self._file(places))
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if len(wanted) > 1 and _without_vmap(error):
+                size = 1
+                said = f"{len(wanted)} masks cannot be trained at once ({str(error).splitlines()[0]}); one by one"
+            elif not out_of_memory(error):
                 raise
-            if len(wanted) == 1:
+            elif len(wanted) == 1:
                 remedy = "lower compute.workers, compute.cache_limit_gb or masks.batch_size"
                 raise torch.OutOfMemoryError(f"{self.label}: out of memory with one mask; {remedy}") from error
+            else:
+                size = (len(wanted) + 1) // 2
+                said = f"out of memory with {len(wanted)} masks at once; trying {size}"
         # not in the handler, whose exception keeps the tensors of the attempt alive
-        own = places or tuple(range(len(wanted)))
-        half = len(wanted) // 2
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # so that libraries that allocate for themselves find something, too
-        print(
-            f"{self.label}: out of memory with {len(wanted)} masks at once; trying {half}", file=sys.stderr, flush=True
-        )
-        return self.all(wanted[:half], own[:half]) + self.all(wanted[half:], own[half:])
+        print(f"{self.label}: {said}", file=sys.stderr, flush=True)
+        own = places or tuple(range(len(wanted)))
+        firsts = range(0, len(wanted), size)
+        return [found for i in firsts for found in self.all(wanted[i : i + size], own[i : i + size])]
 
     def _file(self, places: tuple[int, ...]) -> Path | None:
         if self.checkpoint is None or not places:
@@ -300,6 +305,11 @@ def _each(
         return loss(own, tuple(tensor.squeeze(0) for tensor in state), places.squeeze(0), targets.squeeze(0))[None]
     with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
         return torch.vmap(loss)(weights, state, places, targets)
+
+
+def _without_vmap(error: Exception) -> bool:
+    """Whether an error says that there is an operation, such as an LSTM's, that torch.vmap has no rule for."""
+    return "vmap" in str(error) or "batching rule" in str(error).lower()
 
 
 def _described(method: MaskMethod) -> list[Any]:

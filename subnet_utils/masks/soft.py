@@ -33,7 +33,11 @@ def masked_weights(
             if s.numel() >= LARGE and not s.is_cuda and not is_vectorized(s)
         }
     soft = method.soft({name: s for name, s in logits.items() if name not in fused}, epoch, generator)
-    masked = {name: fused[name][0] if name in fused else weights[name] * soft[name] for name in logits}
+    masked = {
+        # a mask of float32 leaves a bfloat16 network what it is
+        name: fused[name][0] if name in fused else (weights[name] * soft[name]).to(weights[name].dtype)
+        for name in logits
+    }
     return masked, method.penalty({name: fused[name][1] if name in fused else soft[name] for name in logits}, logits)
 
 
