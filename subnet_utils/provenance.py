@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from subnet_utils.study import ROOT
+from subnet_utils.settings import ROOT
 
 
 def provenance(**more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from subnet_utils.provenance import provenance
-from subnet_utils.study import ROOT
+from subnet_utils.settings import ROOT
 
 SCHEMA = 1
 """Raised when the meaning of a specification or the layout of an artefact changes: old artefacts are then not found."""

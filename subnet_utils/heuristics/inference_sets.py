@@ -23,8 +23,8 @@ from subnet_utils.models.pairs import (
     published_tokenizer,
 )
 from subnet_utils.seeds import generator_for
+from subnet_utils.settings import ROOT
 from subnet_utils.settings.inference import GeneratedPairs, Inference, PairFiles
-from subnet_utils.study import ROOT
 from subnet_utils.tasks import inference, pair_files
 from subnet_utils.tasks.pair_files import DataError
 from subnet_utils.tasks.sentence_pairs import (

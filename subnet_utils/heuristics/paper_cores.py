@@ -7,15 +7,14 @@ accuracy.
 """
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import pandas as pd
 
 from subnet_utils import reference
 from subnet_utils.heuristics import heuristic_core
+from subnet_utils.settings.inference import Network
 
-Network = Literal["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"]
-"""The networks of the main text, of appendix C, of D and of E."""
 PLACES = {
     "bert_qqp": {"Figure 5": "Figure 11", "Figure 7": "Figure 8", "Figure 13": "Figure 14", "Table 3": "Table 4"},
     "roberta_mnli": {"Figure 2": "Table 5", "Figure 6": "Figure 15", "Table 3": "Table 6"},

@@ -8,9 +8,9 @@ import torch
 
 from subnet_utils.lab import Lab
 from subnet_utils.seeds import generator_for
+from subnet_utils.settings import ROOT
 from subnet_utils.settings.images import Folders, Images, Rendered
 from subnet_utils.store import Artefact, save_tensors
-from subnet_utils.study import ROOT
 from subnet_utils.tasks import textures
 from subnet_utils.tasks.images import (
     ImageSet,

@@ -23,8 +23,8 @@ import torch
 from matplotlib.figure import Figure
 
 from subnet_utils.provenance import checkout_state, provenance
+from subnet_utils.settings import ROOT
 from subnet_utils.store import save_json
-from subnet_utils.study import ROOT
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MANIFEST_SCHEMA = 1

@@ -21,7 +21,7 @@ from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERD
 from subnet_utils.report.pages import LONG, code_styles, is_done, notebook_body
 from subnet_utils.report.places import PLACES, missing, place_rows
 from subnet_utils.report.templates import NOTEBOOK_STYLE, PAGES, STYLE
-from subnet_utils.study import ROOT
+from subnet_utils.settings import ROOT
 
 VERDICT_STYLES = {AGREES: "agrees", DIFFERS: "differs", NOT_COMPARABLE: "not-comparable"}
 

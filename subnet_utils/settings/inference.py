@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from subnet_utils.faults import fault
-from subnet_utils.heuristics.paper_cores import Network
 from subnet_utils.names import nearest
 from subnet_utils.settings import (
     Distinct,
@@ -22,6 +21,8 @@ from subnet_utils.tasks.pair_files import CLASSES, MAIN_SUBCASES
 from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Network = Literal["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"]
+"""The paper's own: of its main text, and of appendices C, D and E."""
 
 
 class OwnTransformer(Section):
