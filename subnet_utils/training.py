@@ -33,7 +33,7 @@ from subnet_utils.store import note
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
 REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
-"""What stands in for `fit` where it is asked how long a run will take (`rehearsal`)."""
+"""What stands in for `fit` where it is asked how long a run will take (`cost.rehearsal`)."""
 
 
 class TrainingDiverged(RuntimeError):
