@@ -725,12 +725,18 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     assert [a.subnetwork for a in found] == [b.subnetwork for b in expected]
 
     def scarcer(self, masks, checkpoint):
+        sizes.append((len(masks), checkpoint.name))
         if len(masks) > 1:
             raise RuntimeError("could not create a primitive")
         return train(self, masks, checkpoint)
 
+    sizes.clear()
     monkeypatch.setattr(discover_module._Together, "_train", scarcer)
-    same(find_many("bert", masks[:2])[1], expected[1])
+    found = find_many("bert", masks, checkpoint=tmp_path / "alone.safetensors")
+    alone = [name for size, name in sizes if size == 1]
+    assert alone == [f"alone-{place}.safetensors" for place in range(4)]  # halves of halves have files of their own
+    for a, b in zip(found, expected, strict=True):
+        same(a, b)
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError, match="bert: out of memory with one mask; lower compute.workers, "):
         find_many("bert", wanted("bert", 1), label="bert")
