@@ -28,55 +28,112 @@ def masks(seeds: int, keep: int, core: int, *, heads: int = 24, seed: int = 0) -
     return found
 
 
-def over_layers(kept: dict[float, list[torch.Tensor]]) -> dict[float, list[torch.Tensor]]:
+def pair(lower: list[torch.Tensor], higher: list[torch.Tensor]) -> shared_core.Kept:
+    """Networks of two sparsities, those of one seed in the same place."""
+    return {0.3: dict(enumerate(lower)), 0.5: dict(enumerate(higher))}
+
+
+def nested(seeds: int, keep: int, sparser: int, *, core: int = 0, seed: int = 0) -> shared_core.Kept:
+    """Networks with few heads that lie in those with more, as those of one pruning seed may."""
+    lower, rng = masks(seeds, keep, core, seed=seed), np.random.default_rng(seed + 1000)
+    higher = []
+    for own in lower:
+        rest = np.flatnonzero(own.numpy().ravel())[core:]
+        fewer = np.zeros(own.numel(), dtype=int)
+        fewer[[*range(core), *rng.permutation(rest)[: sparser - core]]] = 1
+        higher.append(torch.tensor(fewer).view_as(own))
+    return pair(lower, higher)
+
+
+def graded(seeds: int = 8) -> shared_core.Kept:
+    """Independent networks, each head with a share of its own; three heads, in different layers, are in all."""
+    rng, shares = np.random.default_rng(0), np.linspace(0.0, 0.9, 24).reshape(4, 6)
+    shares[:3, 0] = 1
+    lower, higher = (
+        [torch.tensor(rng.random((4, 6)) < own).int() for _ in range(seeds)] for own in (shares, shares**2)
+    )
+    return pair(lower, higher)
+
+
+def over_layers(kept: shared_core.Kept) -> shared_core.Kept:
     """The same with neighboring heads in different layers."""
-    return {sparsity: [one.view(6, 4).T for one in group] for sparsity, group in kept.items()}
+    return {sparsity: {seed: one.view(6, 4).T for seed, one in group.items()} for sparsity, group in kept.items()}
 
 
 def test_a_planted_core_is_found_and_chance_is_not_taken_for_one():
-    planted = shared_core.core_size({0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}, draws=999)
+    kept = pair(masks(6, 17, 6), masks(6, 12, 6, seed=1))
+    planted = shared_core.core_size(kept, draws=999)
     assert planted["core"] >= 6 and planted["p"] == pytest.approx(1 / 1000) and planted["networks"] == 12
-    assert planted["expected"] == pytest.approx(24 * (17 / 24) ** 6 * (12 / 24) ** 6)
-    assert planted["with_one_left_out"] >= planted["core"] and planted["p_less"] > 0.9
-    none = shared_core.core_size({0.3: masks(6, 17, 0), 0.5: masks(6, 12, 0, seed=9)}, draws=999)
+    both = [int((kept[0.3][i] & kept[0.5][i]).sum()) for i in range(6)]
+    assert planted["expected"] == pytest.approx(24 * np.prod([number / 24 for number in both]))
+    assert planted["with_one_left_out"] >= planted["core"] and planted["p_less"] > 0.9 and planted["seeds"] == 6
+    none = shared_core.core_size(pair(masks(6, 17, 0), masks(6, 12, 0, seed=9)), draws=999)
     assert none["p"] > 0.05 and none["p_less"] > 0.05
 
 
+def test_networks_of_one_seed_that_are_alike_make_no_core():
+    """Four seeds, the sparser network of each within the other: eight networks, but four draws."""
+    found = [shared_core.core_size(nested(4, 16, 11, seed=i), draws=999) for i in range(40)]
+    assert np.mean([one["core"] for one in found]) == pytest.approx(24 * (11 / 24) ** 4, abs=0.4)
+    assert found[0]["expected"] == pytest.approx(24 * (11 / 24) ** 4)
+    assert np.mean([one["p"] < 0.05 for one in found]) <= 0.1
+    real = shared_core.core_size(nested(6, 17, 11, core=6), draws=999)
+    assert real["core"] >= 6 and real["p"] < 0.01
+
+
+def test_networks_of_one_seed_that_are_alike_correlate_by_chance():
+    """Frequencies at two sparsities agree whenever a seed's networks do, whichever heads these keep."""
+    found = [shared_core.correlation(nested(8, 16, 11, seed=i), draws=999) for i in range(40)]
+    assert np.mean([one["rho"] for one in found]) > 0.4
+    assert np.mean([one["expected"] for one in found]) == pytest.approx(np.mean([one["rho"] for one in found]), abs=0.1)
+    assert np.mean([min(one["p"], one["p_less"]) < 0.025 for one in found]) <= 0.15
+    some = shared_core.correlation(graded(), draws=999)
+    assert some["p"] <= 0.005 and some["p_less"] > 0.99 and some["expected"] < 0.6 < some["rho"]
+
+
+def test_a_seed_with_one_network_counts_with_what_that_has():
+    kept = pair(masks(3, 16, 4), masks(3, 11, 4, seed=1))
+    del kept[0.5][1]
+    found = shared_core.core_size(kept, draws=9)
+    left = kept[0.3][1] & kept[0.3][0] & kept[0.5][0] & kept[0.3][2] & kept[0.5][2]
+    assert (found["core"], found["networks"], found["seeds"]) == (int(left.sum()), 5, 3)
+    rho = stats.spearmanr(*(sum(group.values()).ravel() for group in kept.values())).statistic
+    assert shared_core.correlation(kept, draws=9)["rho"] == pytest.approx(rho)
+
+
 def test_a_layer_of_which_all_is_kept_makes_no_core_within_layers():
-    whole_layer = {0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}  # the first six heads are the first layer
+    whole_layer = pair(masks(6, 17, 6), masks(6, 12, 6, seed=1))  # the first six heads are the first layer
     found = shared_core.core_size(whole_layer, within_layers=True, draws=999)
     assert found["core"] == 6 and found["p"] > 0.5 and found["expected"] >= 6 and found["heads"] == 24
     found = shared_core.core_size(over_layers(whole_layer), within_layers=True, draws=999)
     assert found["core"] == 6 and found["p"] == pytest.approx(1 / 1000) and found["expected"] < 1
 
 
-def test_the_expected_core_within_layers_is_the_mean_over_all_ways_to_choose():
-    kept = {0.3: [torch.tensor([[1, 1, 0], [1, 0, 0]])], 0.5: [torch.tensor([[0, 1, 0], [0, 1, 1]])]}
+@pytest.mark.parametrize("within", [False, True])
+def test_the_expected_core_is_the_mean_over_all_ways_to_choose(within):
+    """Two seeds with 2 and 1 of 3 heads: every pair of choices, counted out; of two layers, the mean counts twice."""
+    layers = 2 if within else 1
+    kept = {0.3: {7: torch.tensor([[1, 1, 0], [1, 0, 0]][:layers]), 8: torch.tensor([[0, 1, 0], [0, 1, 1]][:layers])}}
     ways = [len(set(one) & {other}) for one in itertools.combinations(range(3), 2) for other in range(3)]
-    found = shared_core.core_size(kept, within_layers=True, draws=9)
-    assert found["expected"] == pytest.approx(2 * np.mean(ways))
+    found = shared_core.core_size(kept, within_layers=within, draws=9)
+    assert found["expected"] == pytest.approx(layers * np.mean(ways))
 
 
-def test_the_expected_core_is_the_mean_over_all_ways_to_choose():
-    """Two networks of 2 and 1 of 3 heads: every pair of choices, counted out."""
-    kept = {0.3: [torch.tensor([[1, 1, 0]])], 0.5: [torch.tensor([[0, 1, 0]])]}
-    ways = [len(set(one) & {other}) for one in itertools.combinations(range(3), 2) for other in range(3)]
-    assert shared_core.core_size(kept, draws=9)["expected"] == pytest.approx(np.mean(ways))
-
-
-def test_the_core_shrinks_with_every_network_and_ends_at_its_size():
-    kept = {0.3: masks(4, 17, 5), 0.5: masks(4, 12, 5, seed=1)}
+def test_the_core_shrinks_with_every_seed_and_ends_at_its_size():
+    kept = pair(masks(4, 17, 5), masks(4, 12, 5, seed=1))
     table = shared_core.core_by_number(kept, draws=50)
-    assert table["mean"].is_monotonic_decreasing and len(table) == 8
-    last = table.iloc[-1]
+    assert table["mean"].is_monotonic_decreasing and table["seeds"].tolist() == [1, 2, 3, 4]
+    first, last = table.iloc[0], table.iloc[-1]
     assert last["min"] == last["max"] == shared_core.core_size(kept, draws=1)["core"]
+    assert first["max"] == max(int((kept[0.3][i] & kept[0.5][i]).sum()) for i in range(4))
 
 
 def test_frequencies_that_agree_have_a_correlation_and_independent_ones_none():
-    alike = shared_core.correlation({0.3: masks(8, 14, 8), 0.5: masks(8, 10, 8, seed=1)})
+    alike = shared_core.correlation(pair(masks(8, 14, 8), masks(8, 10, 8, seed=1)), draws=99)
     assert 0.3 < alike["low"] < alike["rho"] < alike["high"] < 1
-    apart = shared_core.correlation({0.3: masks(8, 12, 0), 0.5: masks(8, 12, 0, seed=5)})
-    assert apart["low"] < 0 < apart["high"]
+    apart = shared_core.correlation(pair(masks(8, 12, 0), masks(8, 12, 0, seed=5)), draws=999)
+    assert apart["low"] < 0 < apart["high"] and apart["p"] > 0.05 and apart["p_less"] > 0.05
+    assert apart["expected"] == pytest.approx(0, abs=0.1)
 
 
 def test_the_interval_of_the_correlation_covers_what_more_networks_show():
@@ -89,35 +146,26 @@ def test_the_interval_of_the_correlation_covers_what_more_networks_show():
 
     covered = 0
     for seed in range(20):
-        found = shared_core.correlation({0.3: draw(3 * seed, 8), 0.5: draw(3 * seed + 1, 8)})
-        again = shared_core.correlation({0.3: draw(1000 + seed, 8), 0.5: draw(2000 + seed, 8)})
+        found = shared_core.correlation(pair(draw(3 * seed, 8), draw(3 * seed + 1, 8)), draws=9)
+        again = shared_core.correlation(pair(draw(1000 + seed, 8), draw(2000 + seed, 8)), draws=9)
         covered += found["low"] <= again["rho"] <= found["high"]
     assert covered >= 15
 
 
 def test_a_seed_is_left_out_at_both_sparsities_at_once():
-    """By hand: rho without each seed at both, or, where pairs are not known, without each network."""
+    """By hand: rho without each seed at both."""
     lower, higher = masks(4, 12, 4), masks(4, 10, 4, seed=3)
 
     def on_fishers_scale(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
         frequencies = (sum(group).numpy().ravel() for group in (one, other))
         return math.atanh(stats.spearmanr(*frequencies).statistic)
 
-    def variance(values: list[float]) -> float:
-        return (len(values) - 1) ** 2 / len(values) * float(np.var(values, ddof=1))
-
-    def reach(found: dict[str, float]) -> float:
-        return (math.atanh(found["high"]) - math.atanh(found["low"])) / 2
-
     rest = [([*lower[:i], *lower[i + 1 :]], [*higher[:i], *higher[i + 1 :]]) for i in range(4)]
-    paired = variance([on_fishers_scale(*both) for both in rest])
-    found = shared_core.correlation({0.3: lower, 0.5: higher})
-    assert reach(found) == pytest.approx(stats.t.ppf(0.975, 3) * math.sqrt(paired))
-    more = [*higher, masks(1, 10, 4, seed=8)[0]]
-    apart = variance([on_fishers_scale(one, more) for one, _ in rest])
-    apart += variance([on_fishers_scale(lower, [*more[:i], *more[i + 1 :]]) for i in range(5)])
-    found = shared_core.correlation({0.3: lower, 0.5: more})
-    assert reach(found) == pytest.approx(stats.t.ppf(0.975, 3) * math.sqrt(apart))
+    without = [on_fishers_scale(*both) for both in rest]
+    variance = 3**2 / 4 * float(np.var(without, ddof=1))
+    found = shared_core.correlation(pair(lower, higher), draws=9)
+    reach = (math.atanh(found["high"]) - math.atanh(found["low"])) / 2
+    assert reach == pytest.approx(stats.t.ppf(0.975, 3) * math.sqrt(variance))
 
 
 def test_a_ratio_that_hangs_on_one_seed_says_so():
@@ -186,13 +234,13 @@ def verdicts(**change) -> dict[str, str]:
             {"target_sparsity": 0.5, "seed": i, "domain": domain, "accuracy": 0.5 + wide * rng.standard_normal()}
             for domain, wide in (("in domain", 0.01), ("out of domain", 0.2), ("balanced", 0.1)) for i in range(12)
         ),
-        "kept": over_layers({0.3: masks(6, 17, 6), 0.5: masks(6, 12, 6, seed=1)}),
+        "kept": graded(),
         "sizes": pd.DataFrame(
             {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size}
-            for domain, grown in (("in domain", 0.0), ("out of domain", 0.4), ("balanced", 0.3)) for seed in range(5)
+            for domain, grown in (("in domain", 0.0), ("out of domain", 0.4), ("balanced", 0.3)) for seed in range(6)
             for step, size in ((1, 0.4), (3, 0.4 + grown / 2), (5, 0.4 + grown + 0.01 * seed))
         ),
-        "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 20), (X, Y)),
+        "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 40), (X, Y)),
         "early": early([0.9, 1.0, 0.8], [0.3, 0.4, 0.3]),
     }  # fmt: skip
     table = unit_findings.findings(**parts | change, paper={"core": 9.0, "lost out of domain": 0.06})
@@ -220,12 +268,12 @@ def test_a_core_that_comes_late_is_seen_at_the_first_checkpoint():
 
 
 def test_findings_do_not_hold_where_the_opposite_was_planted():
-    reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 20), (X, Y))
+    reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 40), (X, Y))
     found = [value for name, value in verdicts(lost=reverse).items() if name.startswith("4")]
     assert found == ["does not hold"] * 6
     shrinking = pd.DataFrame(
         {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size + 0.01 * seed}
-        for domain in ("in domain", "out of domain") for seed in range(5)
+        for domain in ("in domain", "out of domain") for seed in range(6)
         for step, size in ((1, 0.9 + 0.01 * seed), (5, 0.4))
     )  # fmt: skip
     found = {name: value for name, value in verdicts(sizes=shrinking).items() if name.startswith("3")}
@@ -233,7 +281,7 @@ def test_findings_do_not_hold_where_the_opposite_was_planted():
 
 
 def test_losses_that_only_follow_layers_are_told_apart_from_the_cores():
-    lost = unit_findings.drops(ablated([0.1] * 5, [0.1] * 5 + [0.0] * 10, 0.1, [0.1] * 20), (X, Y))
+    lost = unit_findings.drops(ablated([0.1] * 5, [0.1] * 5 + [0.0] * 10, 0.1, [0.1] * 40), (X, Y))
     single = lost["layer"].notna()
     lost.loc[single, "layer"] = [0] * 10 + [1] * 10  # the core lies in a layer whose heads all matter
     found = verdicts(lost=lost)
@@ -255,17 +303,17 @@ def test_few_draws_no_core_and_equal_seeds_tell_nothing():
     few = unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 5), (X, Y))
     found = verdicts(lost=few)
     assert {value for name, value in found.items() if "without all" in name} == {"cannot be told"}
-    none = unit_findings.drops(ablated([], [0.0] * 20, 0.4, [0.02] * 20), (X, Y))
+    none = unit_findings.drops(ablated([], [0.0] * 20, 0.4, [0.02] * 40), (X, Y))
     found = {name: value for name, value in verdicts(lost=none).items() if name.startswith("4")}
     assert set(found.values()) == {"cannot be told"} and all("no head is in all networks" in name for name in found)
-    for seeds, says in ((1, "cannot be told"), (4, "cannot be told"), (5, "holds")):  # 2 ** -4 is above .05
+    for seeds, says in ((1, "cannot be told"), (5, "cannot be told"), (6, "holds")):  # 2 * 2 ** -5 is above .05
         equal = pd.DataFrame(
             {"step": step, "domain": "out of domain", "seed": seed, "accuracy": step / 10, "effective_size": size}
             for seed in range(seeds) for step, size in ((1, 0.4), (5, 0.8))
         )  # fmt: skip
         found = {name: value for name, value in verdicts(sizes=equal).items() if name.startswith("3")}
         assert set(found.values()) == {says}
-    empty = {0.3: masks(6, 12, 0), 0.5: masks(6, 12, 0, seed=9)}
+    empty = pair(masks(6, 12, 0), masks(6, 12, 0, seed=9))
     found = {name: value for name, value in verdicts(kept=empty).items() if "heads in all" in name}
     assert set(found.values()) == {"cannot be told"}
 
@@ -297,9 +345,9 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
         share = rng.beta(0.6, 0.6, size=32)
 
         def draw(share=share) -> list:
-            return [(rng.random(32) < share).reshape(4, 8).astype(int) for _ in range(12)]
+            return [torch.tensor(rng.random(32) < share).view(4, 8) for _ in range(12)]
 
-        first, second = ({0.3: draw(), 0.5: draw()} for _ in range(2))
+        first, second = (pair(draw(), draw()) for _ in range(2))
         found = shared_core.core_size(first, draws=400, seed=i)
         other = shared_core.core_size(second, draws=9)["core"]
         inside += found["low"] <= other <= found["high"]
@@ -309,15 +357,18 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
 def test_a_core_that_is_always_there_stays_in_the_interval():
     """Nine heads in every network and the others at random: every other sample has the nine."""
     for seed in range(3):
-        kept = {0.3: masks(12, 17, 9, seed=seed), 0.5: masks(12, 12, 9, seed=seed + 50)}
+        kept = pair(masks(12, 17, 9, seed=seed), masks(12, 12, 9, seed=seed + 50))
         found = shared_core.core_size(kept, draws=999)
         assert found["low"] >= 8 and found["low"] <= 9 <= found["high"] <= 11, found
 
 
-def test_one_network_at_a_sparsity_leaves_the_correlation_without_an_interval():
-    found = shared_core.correlation({0.3: masks(1, 12, 3), 0.5: masks(4, 10, 3)})
-    assert np.isnan(found["low"]) and np.isfinite(found["rho"])
-    assert np.isnan(shared_core.correlation({0.3: masks(2, 24, 24), 0.5: masks(2, 10, 3)})["rho"])
+def test_one_seed_leaves_the_correlation_without_an_interval():
+    found = shared_core.correlation(pair(masks(1, 12, 3), masks(1, 10, 3)), draws=99)
+    assert np.isnan(found["low"]) and np.isfinite(found["rho"]) and found["p"] > 0.025
+    without = shared_core.correlation(pair(masks(2, 24, 24), masks(2, 10, 3)), draws=99)
+    assert np.isnan(without["rho"]) and np.isnan(without["p"])
+    row = unit_findings._alike(pair(masks(2, 24, 24), masks(2, 10, 3)))
+    assert row["verdict"] == "cannot be told" and np.isnan(row["p"])
 
 
 def test_networks_that_differ_most_are_chosen():

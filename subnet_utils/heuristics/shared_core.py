@@ -1,16 +1,18 @@
 """The core of *The Heuristic Core*: heads that all pruned networks share, and how alike two sparsities' heads are.
 
-kept: sparsity -> heads [layers, heads] of each pruned network, 1 where a head is left (`unit_pruning.kept_heads`).
-Pruning seeds are the sample; all networks are pruned from one. Heads are taken as exchangeable, all of them or, for
-`core_size`, those of a layer.
+kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`unit_pruning.kept_heads`).
+The sample are seeds, not networks: a seed has the same first gates and batches at both sparsities, so its two networks
+keep much the same heads, whichever these are. Chance therefore shuffles the heads once a seed, in both of its networks
+alike. All networks are pruned from one.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from scipy import optimize, special, stats
+from torch import Tensor
 
 from subnet_utils.seeds import generator_for
 
@@ -18,90 +20,102 @@ DRAWS = 9999
 STARTS = ((-2.0, 0.0, 0.0), (0.0, -1.0, -1.0), (0.0, 1.5, 1.5))
 """Of the fit of `_shares`: logit of the share of heads that are always there, logs of a and b."""
 
+Kept = Mapping[float, Mapping[int, Tensor]]
 
-def correlation(kept: dict[float, list]) -> dict[str, float]:
-    """Spearman's rho of the heads' frequencies at the two sparsities, with a jackknife interval over pruning seeds.
 
-    kept: at both sparsities the networks of the same seeds, in one order; a seed is left out at both at once. Where
-    unequal numbers are left, pairs are not known, and each network is left out by itself.
-    The interval is Student's on Fisher's scale; a bootstrap would lie below rho, since networks that are drawn twice
-    make frequencies coarser. It is missing with fewer than two networks at a sparsity, and rho, too, where all heads
-    are as frequent. p takes heads as independent and leaves out that the networks are a sample, as the paper's does.
+def correlation(kept: Kept, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+    """Spearman's rho of the heads' frequencies at two sparsities, beside what it is by chance.
+
+    expected: its mean by chance, far above 0 where a seed's two networks are alike; p, p_less: share of draws with at
+    least, and at most, as much. (The paper tests against 0, as if the networks were independent.) low, high: 95%
+    interval by a jackknife over seeds, Student's on Fisher's scale; a bootstrap would lie below rho, since networks
+    that are drawn twice make frequencies coarser. It is missing with one seed; all is missing where all heads are as
+    frequent. A seed without a network at one sparsity counts at the other one.
     """
-    lower, higher = (np.stack([np.asarray(one).ravel() for one in masks]) for masks in kept.values())
-    rho = _rho(lower, higher)
-    about = {"n_lower": len(lower), "n_higher": len(higher), "heads": lower.shape[1]}
-    if math.isnan(rho) or min(len(lower), len(higher)) < 2:
-        return {"rho": rho, "low": math.nan, "high": math.nan, "p": math.nan} | about
-    p = float(stats.spearmanr(lower.sum(axis=0), higher.sum(axis=0)).pvalue)
-    if len(lower) == len(higher):
-        spread = _jackknifed(_rho(_but(i, lower), _but(i, higher)) for i in range(len(lower)))
-    else:
-        spread = _jackknifed(_rho(_but(i, lower), higher) for i in range(len(lower)))
-        spread += _jackknifed(_rho(lower, _but(i, higher)) for i in range(len(higher)))
-    reach = stats.t.ppf(0.975, min(len(lower), len(higher)) - 1) * math.sqrt(spread)
-    low, high = (math.tanh(_fisher(rho) + sign * reach) for sign in (-1, 1))
-    return {"rho": rho, "low": low, "high": high, "p": p} | about
+    networks = _networks(kept)
+    found = {"rho": _rhos(networks.sum(axis=0)).item(), "seeds": len(networks)}
+    if math.isnan(found["rho"]):
+        return found | dict.fromkeys(("expected", "p", "p_less", "low", "high"), math.nan)
+    rng, shuffled = _rng("correlation", seed), 0
+    for own in networks:
+        order = rng.random((draws, own.shape[-1])).argsort(axis=1)
+        shuffled = shuffled + own[:, order]
+    chance = _rhos(shuffled)
+    found |= {"expected": float(np.nanmean(chance)), **_tails(chance, found["rho"])}
+    return found | dict(zip(("low", "high"), _jackknifed(networks, found["rho"]), strict=True))
 
 
-def _but(i: int, masks: np.ndarray) -> np.ndarray:
-    return np.delete(masks, i, axis=0)
+def _jackknifed(networks: np.ndarray, rho: float) -> tuple[float, float]:
+    """95% interval of rho from what it is without one seed each."""
+    seeds = len(networks)
+    if seeds < 2:
+        return math.nan, math.nan
+    without = _fisher(_rhos(np.stack([np.delete(networks, i, axis=0).sum(axis=0) for i in range(seeds)], axis=1)))
+    variance = (seeds - 1) / seeds * float(np.sum((without - without.mean()) ** 2))
+    reach = stats.t.ppf(0.975, seeds - 1) * math.sqrt(variance)
+    low, high = np.tanh(_fisher(rho) + np.array([-reach, reach])).tolist()
+    return low, high
 
 
-def _jackknifed(rhos: Iterable[float]) -> float:
-    """Variance of rho on Fisher's scale, from its values without one network each."""
-    values = np.array([_fisher(rho) for rho in rhos])
-    return (len(values) - 1) / len(values) * float(np.sum((values - values.mean()) ** 2))
+def core_size(kept: Kept, *, within_layers: bool = False, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+    """How many heads all networks share, and how many they would share if every seed kept as many others.
 
-
-def core_size(
-    kept: dict[float, list], *, within_layers: bool = False, seed: int = 0, draws: int = DRAWS
-) -> dict[str, float]:
-    """How many heads all networks share, and how many networks with as many random heads would share.
-
-    within_layers: as many random heads of every layer, so that a layer of which much is kept makes no core by itself.
-    expected: exact mean; p, p_less: share of draws in which at least, and at most, as many are shared. low, high: 95%
-    of the sizes that the core of as many other pruning seeds would have (`_shares`): a head that is in all by luck
-    leaves it, another joins. with_one_left_out: heads that are in all networks but one.
+    within_layers: others of the same layer, so that a layer of which much is kept makes no core by itself. expected:
+    exact mean; p, p_less: share of draws in which at least, and at most, as many are shared. low, high: 95% of the
+    sizes that the core of as many other pruning seeds would have (`_shares`): a head that is in all by luck leaves it,
+    another joins. with_one_left_out: heads that are in all networks but one.
     """
-    masks = np.stack([np.asarray(one) > 0 for group in kept.values() for one in group])
-    pools = masks if within_layers else masks.reshape(len(masks), 1, -1)
+    every = np.stack([np.asarray(one) > 0 for group in kept.values() for one in group.values()])
+    of_seeds = _in_all_of_a_seed(kept)
+    pools = of_seeds if within_layers else of_seeds.reshape(len(of_seeds), 1, -1)
     numbers, heads = pools.sum(axis=2), pools.shape[2]
-    size = int(masks.all(axis=0).sum())
+    size = int(of_seeds.all(axis=0).sum())
     rng = _rng("core", seed)
     shared = np.ones((draws, *pools.shape[1:]), dtype=bool)
     for number in numbers:
         shared &= rng.random(shared.shape).argsort(axis=2) < number[:, None]
-    chance = shared.sum(axis=(1, 2))
-    low, high = np.quantile(_cores_again(kept, rng, draws), (0.025, 0.975))
+    there = of_seeds.sum(axis=0).ravel()
+    shares = _shares(there, len(of_seeds), rng, draws)
+    again = (rng.random(shares.shape) < shares ** len(of_seeds)).sum(axis=1)
+    low, high = np.quantile(again, (0.025, 0.975))
     return {"core": size, "expected": float(heads * np.prod(numbers / heads, axis=0).sum()),
-            "p": (1 + int((chance >= size).sum())) / (1 + draws),
-            "p_less": (1 + int((chance <= size).sum())) / (1 + draws), "low": float(low), "high": float(high),
-            "heads": masks[0].size, "networks": len(masks),
-            "with_one_left_out": int(((~masks).sum(axis=0) <= 1).sum())}  # fmt: skip
+            **_tails(shared.sum(axis=(1, 2)), size), "low": float(low), "high": float(high), "heads": there.size,
+            "networks": len(every), "seeds": len(of_seeds),
+            "with_one_left_out": int(((~every).sum(axis=0) <= 1).sum())}  # fmt: skip
 
 
-def core_by_number(kept: dict[float, list], *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
-    """Size of the core of the first k networks in random orders: mean, min and max; expected: of random heads."""
-    masks = np.stack([np.asarray(one).ravel() > 0 for group in kept.values() for one in group])
-    rng, heads = _rng("orders", seed), masks.shape[1]
+def core_by_number(kept: Kept, *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
+    """Size of the core of the networks of the first k seeds in random orders: mean, min and max; expected: if every
+    seed kept as many heads, but random ones."""
+    of_seeds = _in_all_of_a_seed(kept)
+    of_seeds = of_seeds.reshape(len(of_seeds), -1)
+    rng, heads = _rng("orders", seed), of_seeds.shape[1]
     sizes, chance = [], []
     for _ in range(draws):
-        order = rng.permutation(len(masks))
-        sizes.append(np.logical_and.accumulate(masks[order]).sum(axis=1))
-        chance.append(heads * np.cumprod(masks[order].mean(axis=1)))
+        order = rng.permutation(len(of_seeds))
+        sizes.append(np.logical_and.accumulate(of_seeds[order]).sum(axis=1))
+        chance.append(heads * np.cumprod(of_seeds[order].mean(axis=1)))
     sizes = np.array(sizes)
-    return pd.DataFrame({"networks": range(1, len(masks) + 1), "mean": sizes.mean(axis=0), "min": sizes.min(axis=0),
+    return pd.DataFrame({"seeds": range(1, len(of_seeds) + 1), "mean": sizes.mean(axis=0), "min": sizes.min(axis=0),
                          "max": sizes.max(axis=0), "expected": np.mean(chance, axis=0)})  # fmt: skip
 
 
-def _cores_again(kept: dict[float, list], rng: np.random.Generator, draws: int) -> np.ndarray:
-    """Sizes [draws] of the core in other samples of as many networks."""
-    together = np.ones((draws, np.asarray(next(iter(kept.values()))[0]).size))
-    for group in kept.values():
-        found = np.stack([np.asarray(one).ravel() > 0 for one in group])
-        together *= _shares(found.sum(axis=0), len(found), rng, draws) ** len(found)
-    return (rng.random(together.shape) < together).sum(axis=1)
+def _seeds(kept: Kept) -> list[int]:
+    return list(dict.fromkeys(seed for group in kept.values() for seed in group))
+
+
+def _in_all_of_a_seed(kept: Kept) -> np.ndarray:
+    """Heads [seeds, layers, heads] that all networks of a seed have."""
+    return np.stack([np.logical_and.reduce([np.asarray(group[seed]) > 0 for group in kept.values() if seed in group])
+                     for seed in _seeds(kept)])  # fmt: skip
+
+
+def _networks(kept: Kept) -> np.ndarray:
+    """Heads [seeds, sparsities, layers * heads]; of a network that is missing none."""
+    shape = next(one.shape for group in kept.values() for one in group.values())
+    none = np.zeros(shape)
+    every = np.stack([[np.asarray(group.get(seed, none)) for group in kept.values()] for seed in _seeds(kept)])
+    return every.reshape(*every.shape[:2], -1)
 
 
 def _shares(there: np.ndarray, number: int, rng: np.random.Generator, draws: int) -> np.ndarray:
@@ -131,15 +145,22 @@ def _parameters(raw: np.ndarray) -> tuple[float, float, float]:
     return float(always), float(a), float(b)
 
 
-def _rho(lower: np.ndarray, higher: np.ndarray) -> float:
-    one, other = lower.sum(axis=0), higher.sum(axis=0)
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return math.nan  # nothing to correlate
-    return float(stats.spearmanr(one, other).statistic)
+def _rhos(frequencies: np.ndarray) -> np.ndarray:
+    """Spearman's rho [...] of frequencies [2, ..., heads]; NaN where those of one sparsity are all alike."""
+    ranks = stats.rankdata(frequencies, axis=-1)
+    one, other = ranks - ranks.mean(axis=-1, keepdims=True)
+    size = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
+    with np.errstate(invalid="ignore"):
+        return (one * other).sum(axis=-1) / size
 
 
-def _fisher(rho: float) -> float:
-    return math.atanh(min(max(float(rho), -0.9999), 0.9999))
+def _tails(drawn: np.ndarray, found: float) -> dict[str, float]:
+    more, less = ((1 + int(side.sum())) / (1 + len(drawn)) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
+    return {"p": more, "p_less": less}
+
+
+def _fisher(rho: float | np.ndarray) -> np.ndarray:
+    return np.arctanh(np.clip(rho, -0.9999, 0.9999))
 
 
 def _rng(*about: str | int) -> np.random.Generator:

@@ -221,17 +221,17 @@ def _shared(kept: dict[float, list]) -> list[dict[str, Any]]:
         found = core_size(kept, within_layers=within)
         chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
         about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance}; the paper: of {HEADS})"
-        rows.append(_row(2, about, found["core"], key="core", p=found["p"], n=found["networks"],
-                         state=_one_sided(found["p"], found["p_less"]),
-                         interval=(found["low"], found["high"])))  # fmt: skip
+        rows.append(_row(2, about, found["core"], key="core", n=found["seeds"], interval=(found["low"], found["high"]),
+                         **_two_sided(found["p"], found["p_less"])))  # fmt: skip
     return rows
 
 
 def _alike(kept: dict[float, list]) -> dict[str, Any]:
+    """2. Whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
     found = correlation(kept)
-    about, interval = "Spearman's rho of heads' frequencies at the two sparsities", (found["low"], found["high"])
-    return _row(2, about, found["rho"], key="rho", interval=interval, state=_beside_zero(interval),
-                n=found["n_lower"] + found["n_higher"])  # fmt: skip
+    about = f"Spearman's rho of heads' frequencies at the two sparsities (by chance {found['expected']:.2f})"
+    return _row(2, about, found["rho"], key="rho", interval=(found["low"], found["high"]), n=found["seeds"],
+                **_two_sided(found["p"], found["p_less"]))  # fmt: skip
 
 
 def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
@@ -276,8 +276,8 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
             at_ceiling = (own[[start, last]] == 1).all(axis=None)  # no subnetwork of the grid is faithful
             state = OPEN if at_ceiling else _flat(interval)
         else:
-            p, p_less = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
-            state = _one_sided(p, p_less)
+            tails = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
+            p, state = _two_sided(*tails).values()
         says = "paper: flat" if flat else "paper: increases"
         about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
         rows.append(_row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change)))
@@ -287,7 +287,7 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
 def _flipped_signs(changes: np.ndarray, side: str) -> float:
     """p that a mean change is above 0 ("greater") or below ("less") by chance: were there none, each seed's change
     could as well have the other sign. Holds where all seeds agree, too, and no deviation can be had; with fewer than
-    five seeds it cannot be below .05."""
+    six seeds twice it cannot be below .05."""
     if len(changes) < 2:  # no permutation test of one value
         return 1.0
     found = stats.permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=DRAWS, alternative=side,
@@ -309,18 +309,15 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
             rows.append(_row(4, f"{about} ({why})", math.nan, key=f"lost {where}", state=OPEN, n=len(single)))
             continue
         difference = inside.mean() - others.mean()
-        p, p_less = _tails(_differences(single, column, within_layers=False), difference)
-        rows.append(_row(4, about, difference, key=f"lost {where}", p=p, state=_one_sided(p, p_less), n=len(single)))
-        p, p_less = _tails(_differences(single, column, within_layers=True), difference)
-        rows.append(_row(4, f"{about}, by chance within layers", difference, key=f"lost {where}", p=p,
-                         state=_one_sided(p, p_less), n=len(single)))  # fmt: skip
+        for within, how in ((False, ""), (True, ", by chance within layers")):
+            tails = _tails(_differences(single, column, within_layers=within), difference)
+            rows.append(_row(4, f"{about}{how}", difference, key=f"lost {where}", n=len(single), **_two_sided(*tails)))
         core = lost[lost["ablated"] == "core"][column].to_numpy()
         groups = lost[lost["ablated"] == "others"][column].to_numpy()
         if len(core) and len(groups):
-            p, p_less = _tails(groups, core[0])
             about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
-            rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", p=p,
-                             state=_one_sided(p, p_less), n=len(groups)))  # fmt: skip
+            rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", n=len(groups),
+                             **_two_sided(*_tails(groups, core[0]))))  # fmt: skip
     return rows
 
 
@@ -357,8 +354,10 @@ def _tails(drawn: np.ndarray, found: float) -> tuple[float, float]:
     return more / (1 + len(drawn)), less / (1 + len(drawn))
 
 
-def _one_sided(p: float, p_less: float) -> str:
-    return HOLDS if p < LEVEL else FAILS if p_less < LEVEL else OPEN
+def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
+    """p of either direction, twice the smaller one, and what it says of the direction that the paper claims."""
+    p = min(2 * min(p_more, p_less), 1.0)  # NaN where there is neither
+    return {"p": p, "state": OPEN if not p < LEVEL else HOLDS if p_more < p_less else FAILS}
 
 
 def _beside_zero(interval: tuple[float, float]) -> str:

@@ -164,7 +164,7 @@ def frequencies(lab: Lab) -> pd.DataFrame:
     n_higher, and in_core, whether in all of them."""
     low, high = settings_of(lab).pruning.sparsities
     kept = kept_heads(lab)
-    counts = {sparsity: sum(kept[sparsity]) for sparsity in (low, high)}
+    counts = {sparsity: sum(kept[sparsity].values()) for sparsity in (low, high)}
     layers, heads = shape(lab)
     rows = []
     for layer in range(layers):
@@ -177,15 +177,15 @@ def frequencies(lab: Lab) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def kept_heads(lab: Lab) -> dict[float, list[torch.Tensor]]:
-    """Sparsity -> heads [layers, heads] of each pruned network, in the order of the seeds.
+def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
+    """Sparsity -> seed -> heads [layers, heads] of the pruned network.
 
     Raises TrainingDiverged if none is left at a sparsity.
     """
-    found: dict[float, list[torch.Tensor]] = {sparsity: [] for sparsity in settings_of(lab).pruning.sparsities}
+    found: dict[float, dict[int, torch.Tensor]] = {sparsity: {} for sparsity in settings_of(lab).pruning.sparsities}
     for wanted, artefact in zip(*_main(lab), strict=True):
         if "fault" not in artefact.json("result"):
-            found[wanted.sparsity].append(load_units(artefact).masks["heads"].int())
+            found[wanted.sparsity][wanted.seed] = load_units(artefact).masks["heads"].int()
     for sparsity, masks in found.items():
         if not masks:
             raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")

@@ -67,12 +67,12 @@ def head_frequencies(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float])
 
 
 def core_by_number(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Heads that the first k networks share, over random orders, against networks of random heads."""
-    ax.fill_between(table["networks"], table["min"], table["max"], color=CORE, alpha=0.15, lw=0)
-    ax.plot(table["networks"], table["mean"], color=CORE, label="pruned networks")
-    ax.plot(table["networks"], table["expected"], color=REST, ls="--", label="as many random heads")
+    """Heads that all networks of the first k seeds share, over random orders, against as many random heads a seed."""
+    ax.fill_between(table["seeds"], table["min"], table["max"], color=CORE, alpha=0.15, lw=0)
+    ax.plot(table["seeds"], table["mean"], color=CORE, label="pruned networks")
+    ax.plot(table["seeds"], table["expected"], color=REST, ls="--", label="as many random heads")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="networks", ylabel="heads that all of them have", ylim=(0, None))
+    ax.set(xlabel="pruning seeds, two networks each", ylabel="heads that all of them have", ylim=(0, None))
     ax.legend()
     return ax
 

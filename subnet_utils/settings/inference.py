@@ -206,9 +206,9 @@ class UnitPruning(Section):
     """Training pairs over which mean activations are taken, at most."""
     discretization: Literal["exact", "threshold"] = "exact"
     """exact: as many units as the target says; threshold: the paper's grid of thresholds."""
-    draws: PositiveInt = 20
+    draws: PositiveInt = 49
     """Random unit subnetworks at each sparsity, of the sizes of the pruned ones in turn, and random groups of heads for
-    the joint ablation. With fewer than 20 no p of a group can be below .05."""
+    the joint ablation. With fewer than 40 no two-sided p of a group can be below .05."""
 
     @model_validator(mode="after")
     def _fits_together(self):
