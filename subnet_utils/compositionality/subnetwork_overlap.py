@@ -129,14 +129,16 @@ def division(by_head: pd.DataFrame) -> pd.DataFrame:
     by_head: the table of that name. Of every base model that has learned, the correlation over its heads of what the
     masks of one subroutine keep and those of the other, both as differences from their layer's mean: below 0 one takes
     the heads that the other leaves, above 0 both want the same ones, and masks that choose weights of any head alike
-    have 0 on average. Columns: n_bases; below, in how many it is negative; correlation, their mean, with its 95%
-    interval, low and high (t over bases, singular and plural together).
+    have 0 on average. Columns: n_bases; below, in how many it is negative; correlation, their mean on Fisher's scale,
+    with its 95% interval, low and high (t over bases, singular and plural together).
     """
     learned = by_head[by_head["base_accuracy"] >= LEARNED]
     rows = []
     for (model, task), bases in learned.groupby(["paper_model", "task"], sort=False):
         found = bases.groupby("base_model", sort=False).apply(_within_layers, include_groups=False).dropna()
-        mean, low, high = t_interval(found, found.index) if len(found) else (float("nan"),) * 3
+        on_fishers_scale = np.arctanh(found.clip(-0.9999, 0.9999))
+        told = t_interval(on_fishers_scale, found.index) if len(found) else (np.nan,) * 3
+        mean, low, high = np.tanh(told).tolist()
         row = {"paper_model": model, "task": task, "n_bases": len(found), "below": int((found < 0).sum())}
         rows.append(row | {"correlation": mean, "low": low, "high": high})
     return pd.DataFrame(rows)
