@@ -33,7 +33,7 @@ endif
 # --nolock: a run that was killed must not block the next one; the Snakefile has a lock that dies with its process.
 # --rerun-incomplete: a notebook that was interrupted runs again and finds its finished and half-finished artefacts.
 reproduce: .venv/.installed
-	@$(VENV_PYTHON) -m subnet_utils.study $(PROFILE)
+	@$(VENV_PYTHON) -m subnet_utils.check $(PROFILE)
 	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) \
 		--nolock --rerun-incomplete --quiet host progress reason
 	@$(VENV_PYTHON) -m subnet_utils.report $(PROFILE)

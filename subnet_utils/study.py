@@ -5,9 +5,7 @@
 here, before any work. Names follow the paper's symbols where it has them; units are in the field descriptions.
 """
 
-import argparse
 import reprlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -358,25 +356,3 @@ def _locate(source: str | Path) -> Path:
             return folder / name
     profiles = sorted(path.stem for path in (ROOT / "params").glob("*.yaml"))
     raise StudyError(f"no profile '{source}'; {nearest(Path(source).stem, profiles)}")
-
-
-def main(arguments: list[str]) -> int:
-    """Check profiles: `python -m subnet_utils.study tiny`, and that the data and published weights that they name are
-    there. One line per fault on stderr and exit status 2.
-    """
-    parser = argparse.ArgumentParser(prog="python -m subnet_utils.study", description="Check profiles.")
-    parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
-    try:
-        for name in parser.parse_args(arguments).profile:
-            if Study.load(name).names_files:
-                from subnet_utils.cost.sections import require_files  # seconds to import, needed by few
-
-                require_files(name)  # not the study: run by -m, its class is __main__'s
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

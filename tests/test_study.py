@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from subnet_utils.check import main as check
 from subnet_utils.models import build
 from subnet_utils.settings import Section
 from subnet_utils.study import ROOT, Study, StudyError
-from subnet_utils.study import main as study_main
 from tests import micro
 
 SIZES = {
@@ -557,21 +557,21 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
     assert not Study.load(tiny).names_files
     path = profile_of_pairs(tmp_path, {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"})
-    assert study_main([str(path)]) == 2
+    assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
-    # as make reproduce runs it, in which the module has another name
-    command = [sys.executable, "-m", "subnet_utils.study", str(path)]
+    # as make reproduce runs it
+    command = [sys.executable, "-m", "subnet_utils.check", str(path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr.strip()) == (2, line)
     path.write_text(yaml.safe_dump({"study": tiny}))
-    assert study_main([str(path)]) == 0
+    assert check([str(path)]) == 0
 
 
 def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
     files = {"train": "hub:nyu-mll/multi_nli:train", "hans": "hub:jhu-cogsci/hans:validation"}
-    assert study_main([str(profile_of_pairs(tmp_path, files))]) == 2
+    assert check([str(profile_of_pairs(tmp_path, files))]) == 2
     assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
 
 

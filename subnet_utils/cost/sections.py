@@ -115,12 +115,12 @@ def require(lab: Lab, section: str) -> None:
         raise Lacking(str(reason)) from None
 
 
-def require_files(profile: str) -> None:
+def require_files(study: Study) -> None:
     """Raise Lacking for image folders, pairs or published weights that a study names and that are not there.
 
     Before a run that comes to them after days; what is in them is looked at when it is read.
     """
-    lab = Lab.open(profile)
+    lab = Lab.open(study)
     try:
         if lab.study.images is not None:
             image_spec(lab)
