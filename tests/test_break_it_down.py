@@ -270,7 +270,7 @@ def test_what_halving_would_have_done(lab):
     assert (table.loc[table["same"], "score_halved"] == table.loc[table["same"], "score"]).all()
 
 
-def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
+def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path, capsys):
     study = micro.study()
     experiment = study["experiments"][0] | {"base": micro.BASE | {"seeds": [0]}}
     experiment["masks"] = experiment["masks"] | {"learning_rates": [1e39], "starts": ["layer_2"]}
@@ -283,7 +283,12 @@ def test_a_mask_that_diverges_is_told_and_not_measured(tmp_path):
         break_it_down.effects(broken)
     with pytest.raises(TrainingDiverged, match="lower the learning rate"):
         steps.load_subnetwork(broken, break_it_down.final_masks(broken)[0])
+    assert "masks: 4 masks attempted, 0 used; bert_micro" in capsys.readouterr().err
     assert break_it_down.attempted(masks.assign(fault="")) == "4 masks attempted, 4 used"
+    masks["fault"] = ["", "", masks["fault"].iloc[0], masks["fault"].iloc[0]]
+    table = break_it_down.attempts(masks).set_index("subroutine")
+    assert (table["attempted"] == 2).all() and table["used"].tolist() == [2, 0]
+    assert table["faults"].iloc[0] == "" and table["faults"].iloc[1].endswith(reason)
 
 
 def test_a_mask_that_diverges_among_others_is_told_and_the_others_are_found(lab, tmp_path, monkeypatch):

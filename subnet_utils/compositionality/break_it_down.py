@@ -5,6 +5,7 @@ mask search, then the masks that count, then the ablations.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from operator import attrgetter
@@ -245,6 +246,15 @@ def identity(network: Network) -> dict[str, Any]:
     }
 
 
+def attempts(masks: pd.DataFrame) -> pd.DataFrame:
+    """How many masks of a table were attempted and how many are used, a row per subroutine, with the reasons why others
+    are not. masks: from `find_masks`, or with a column `factor` from `mask_sizes.find_masks`."""
+    by = [name for name in ("model", "task", "number", "subroutine", "factor") if name in masks]
+    groups = masks.groupby(by, sort=False)["fault"]
+    return groups.agg(attempted="size", used=lambda faults: int((faults == "").sum()),
+                      faults=lambda faults: "; ".join(filter(None, faults.unique()))).reset_index()  # fmt: skip
+
+
 def attempted(masks: pd.DataFrame) -> str:
     """How many masks of a table were attempted and are used, with the first reason why one is not."""
     dropped = masks[masks["fault"] != ""]
@@ -294,7 +304,10 @@ def find(lab: Lab, masks: list[Mask], label: str, *, found: Sequence[Mask] = ())
     jobs = [(lab, group) for group in groups if _missing(lab, "mask", group)]
     common = {"shared": lambda lab, group: group[0].base}
     run_jobs(find_masks_at_once, jobs, compute=lab.study.compute, label=label, **common)
-    return pd.DataFrame([_mask_row(mask, find_mask(lab, mask)) for mask in masks])
+    table = pd.DataFrame([_mask_row(mask, find_mask(lab, mask)) for mask in masks])
+    if (table["fault"] != "").any():
+        print(f"{label}: {attempted(table)}", file=sys.stderr)
+    return table
 
 
 def _groups(lab: Lab, masks: list[Mask]) -> list[list[Mask]]:

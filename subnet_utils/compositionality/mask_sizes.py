@@ -26,6 +26,14 @@ def factors(lab: Lab) -> list[float]:
     return [1.0, *(float(factor) for factor in lab.study.controls.l0_factors or () if factor != 1)]
 
 
+def find_masks(lab: Lab) -> pd.DataFrame:
+    """Find the masks with controls and their twins of another lambda, as `break_it_down.find_masks` finds the others,
+    with `factor`."""
+    masks = _masks(lab)
+    found = break_it_down.find(lab, list(masks.values()), "masks of other sizes")
+    return found.assign(factor=[factor for factor, _ in masks])
+
+
 def effects_by_size(lab: Lab) -> pd.DataFrame:
     """Effects of the masks with controls and of masks that differ from them in lambda alone: a row each.
 
@@ -33,10 +41,8 @@ def effects_by_size(lab: Lab) -> pd.DataFrame:
     accuracies of the subnetwork on its own task (`own_task`) and of the ablated model on both probe sets (`target`,
     `other`). A mask whose training diverged has no row. Without `controls.l0_factors` there is the factor 1 alone.
     """
-    own = random_controls.with_controls(lab, break_it_down.used_masks(lab))
-    masks = {(factor, mask): _with_factor(mask, factor) for factor in factors(lab) for mask in own}
-    found = break_it_down.find(lab, list(masks.values()), "masks of other sizes")
-    used = {about: mask for (about, mask), fault in zip(masks.items(), found["fault"], strict=True) if not fault}
+    faults = find_masks(lab)["fault"]
+    used = {about: mask for (about, mask), fault in zip(_masks(lab).items(), faults, strict=True) if not fault}
     effects = break_it_down.effects_of(lab, list(used.values()))
     pairs, rows = effects.groupby(effects.index // len(NETWORKS)), []  # masks of a lambda of 0 have one key
     for (factor, _), mask, (_, both) in zip(used, used.values(), pairs, strict=True):
@@ -81,6 +87,11 @@ def changes(table: pd.DataFrame) -> pd.DataFrame:
             rows.append({"factor": factor, "accuracy": accuracy, **numbers})
             rows[-1] |= {"n_bases": bases.nunique(), "n_masks": len(change)}
     return pd.DataFrame(rows, columns=["factor", "accuracy", "change", "low", "high", "n_bases", "n_masks"])
+
+
+def _masks(lab: Lab) -> dict[tuple[float, Mask], Mask]:
+    own = random_controls.with_controls(lab, break_it_down.used_masks(lab))
+    return {(factor, mask): _with_factor(mask, factor) for factor in factors(lab) for mask in own}
 
 
 def _with_factor(mask: Mask, factor: float) -> Mask:

@@ -33,18 +33,23 @@ def random_masks(lab: Lab) -> list[Mask]:
     return [replace(mask, base=_control(mask, as_printed=lab.study.controls.as_printed)) for mask in masks]
 
 
+def find_masks(lab: Lab) -> pd.DataFrame:
+    """Find the masks over untrained networks, as `break_it_down.find_masks` finds the others."""
+    masks = random_masks(lab)
+    # in this process, one by one: they are small, and the jobs that find masks ask for them all at once
+    for mask in masks:
+        train_base(lab, mask.base)
+    return break_it_down.find(lab, masks, "masks over untrained networks")
+
+
 def random_effects(lab: Lab) -> pd.DataFrame:
     """Effects of masks over untrained networks, as `break_it_down.effects` (Figures 16 and 17).
 
     `base_accuracy` is that of the trained network that each is a control to: where it did not learn its task, the
     control has nothing to be compared with. Raises ValueError if no mask could be trained.
     """
-    masks = random_masks(lab)
-    # in this process, one by one: they are small, and the jobs that find masks ask for them all at once
-    for mask in masks:
-        train_base(lab, mask.base)
-    found = break_it_down.find(lab, masks, "masks over untrained networks")
-    used = [mask for mask, fault in zip(masks, found["fault"], strict=True) if not fault]
+    found = find_masks(lab)
+    used = [mask for mask, fault in zip(random_masks(lab), found["fault"], strict=True) if not fault]
     if not used:
         raise ValueError(f"no mask over an untrained network is left to measure: {break_it_down.attempted(found)}")
     return break_it_down.effects_of(lab, used)
