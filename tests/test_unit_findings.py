@@ -73,10 +73,10 @@ def test_a_planted_core_is_found_and_chance_is_not_taken_for_one():
 
 def test_networks_of_one_seed_that_are_alike_make_no_core():
     """Four seeds, the sparser network of each within the other: eight networks, but four draws."""
-    found = [shared_core.core_size(nested(4, 16, 11, seed=i), draws=999) for i in range(40)]
-    assert np.mean([one["core"] for one in found]) == pytest.approx(24 * (11 / 24) ** 4, abs=0.4)
+    found = [shared_core.core_size(nested(4, 16, 11, seed=i), draws=499) for i in range(25)]
+    assert np.mean([one["core"] for one in found]) == pytest.approx(24 * (11 / 24) ** 4, abs=0.5)
     assert found[0]["expected"] == pytest.approx(24 * (11 / 24) ** 4)
-    assert np.mean([one["p"] < 0.05 for one in found]) <= 0.1
+    assert np.mean([one["p"] < 0.05 for one in found]) <= 0.12
     real = shared_core.core_size(nested(6, 17, 11, core=6), draws=999)
     assert real["core"] >= 6 and real["p"] < 0.01
 
@@ -349,7 +349,7 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
 
         first, second = (pair(draw(), draw()) for _ in range(2))
         found = shared_core.core_size(first, draws=400, seed=i)
-        other = shared_core.core_size(second, draws=9)["core"]
+        other = int(torch.stack([one for group in second.values() for one in group.values()]).all(dim=0).sum())
         inside += found["low"] <= other <= found["high"]
     assert inside >= 52  # of 60; 95% would be 57
 
