@@ -236,10 +236,12 @@ def test_alternatives_of_bases_that_did_not_learn_are_gray_and_outside_the_mean(
     figure, ax = plt.subplots(figsize=(3.4, 2.8))
     control_figures.alternatives(ax, table)
     assert len(runs_of(ax, GRAY)) == 18 and {run.get_marker() for run in runs_of(ax, GRAY)} == {BASE_MARKERS[2]}
+    assert {run.get_zorder() for run in runs_of(ax, GRAY)} == {1.5}, "a gray run hides none that counts"
     good = table[(table["base_model"] != "2") & (table["ablation"] == "zeros") & (table["subroutine"] == "inside")]
     first = next(line for line in ax.lines if line.get_linewidth() == 2)
     assert first.get_ydata()[0] == pytest.approx(good.groupby("base_model")["difference"].mean().mean())
-    assert CONDITIONS["below"].label in [text.get_text() for text in ax.get_legend().get_texts()]
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert {CONDITIONS["below"].label, CONDITIONS["ours"].label} < {*named}
     assert_readable(figure)
 
 

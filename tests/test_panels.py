@@ -110,9 +110,12 @@ def test_a_figure_alone_says_which_networks_it_shows():
     assert panels.described(pruned).startswith(f"{name}: accuracy on Test Target minus Test Other, each at least .25")
     assert "Gray" not in panels.described(pruned) and "means over 2 base models with 95% t" in panels.described(pruned)
     failed = pruned.assign(base_accuracy=pruned["base_model"].map({"0": 0.95, "1": 0.8}))
-    assert "Gray: base models below 90%. Ticks: means over 1 base models" in panels.described(failed)
-    control = panels.described(failed.assign(condition="random"), absolute=True)
-    assert "Gray: untrained twins of base models below 90%." in control
+    assert "Gray: base model below 90%. Ticks: means over 1 base models" in panels.described(failed)
+    control = failed.assign(condition="random")
+    assert "Gray: untrained twin of a base model below 90%." in panels.described(control, absolute=True)
+    for figure in (panels.differences(control, STARS), panels.accuracies(control)):
+        named = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert "untrained twin of a base model below 90%" in named and "base model below 90%" not in named
     own = effects(("inside-number", ""), model="resnet_4x16_simclr", paper_model="resnet50_simclr")
     both = pd.concat([effects(("number-contact", "")), own])
     assert panels._networks(both) == [

@@ -14,15 +14,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.plots import figures
 from subnet_utils.plots.figures import (
     BASE_MARKERS,
     BASE_THRESHOLD,
     CONDITIONS,
     DIFFERENCES,
     Condition,
+    Shape,
     cut_handle,
     cut_marks,
+    mean_handle,
+    run_look,
 )
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -252,22 +254,12 @@ def _learned(runs: pd.DataFrame) -> pd.Series:
     return runs["base_accuracy"] >= BASE_THRESHOLD
 
 
-def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, str], color: str) -> None:
+def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, Shape], color: str) -> None:
     """The runs side by side in the order of the table, so that a redrawn figure is the same."""
     x = np.linspace(*span, len(runs)) if len(runs) > 1 else [span.mean()]
     for where, value, base, good in zip(x, runs["difference"], runs["base_model"], _learned(runs), strict=True):
         face = color if good else CONTROLS["below"].color
-        ax.plot(
-            where,
-            value,
-            shapes[base],
-            ms=figures.run_size(shapes[base]),
-            mfc=face,
-            mec="white",
-            mew=0.3,
-            alpha=0.9,
-            clip_on=False,
-        )
+        ax.plot(where, value, mfc=face, mec="white", mew=0.3, **run_look(shapes[base], learned=good))
 
 
 def _mean(ax: Axes, span: np.ndarray, runs: pd.DataFrame, color: str) -> None:
@@ -284,8 +276,9 @@ def _alternatives_legend(ax: Axes, ablations: Sequence[str], *, gray: bool) -> N
     looks = [CONTROLS[name] for name in (*ablations, *["below"] * gray)]
     handles = [Line2D([], [], ls="none", marker="o", ms=5, color=look.color, mec="none", label=look.label)
                for look in looks]  # fmt: skip
-    ax.legend(handles=[*handles, *cut_handle([ax])], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2,
-              columnspacing=1.2, handletextpad=0.3)  # fmt: skip
+    handles += [mean_handle(), *cut_handle([ax])]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2,
+              handletextpad=0.3)  # fmt: skip
 
 
 # -- how many base models ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from subnet_utils.compositionality.base_models import LEARNED
 from subnet_utils.compositionality.break_it_down import split_task
 from subnet_utils.plots import control_figures, discovery_figures, dissection_figures, figures, overlap_figures
 from subnet_utils.plots.dissection_figures import EXPECTED
+from subnet_utils.plots.figures import CONDITIONS
 from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, subroutines_of
 
@@ -104,7 +105,7 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
     for ax, (_, runs) in zip(axes, groups, strict=True):
         _differences(ax, runs, stars, _panel_title(effects, runs))
     _head(figure, effects)
-    return figures.legend(figure, stars=_star_note(effects))
+    return figures.legend(figure, stars=_star_note(effects), below=_below(effects))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
@@ -141,7 +142,7 @@ def accuracies(effects: pd.DataFrame) -> Figure:
     for ax in axes[:, 1:].flat:
         ax.set_ylabel("")
     _head(figure, effects)
-    return figures.legend(figure, probes=True)
+    return figures.legend(figure, probes=True, below=_below(effects))
 
 
 def step_times(times: pd.DataFrame) -> Figure:
@@ -277,9 +278,7 @@ def described(effects: pd.DataFrame, *, absolute: bool = False) -> str:
     bases = effects.groupby(["model", "task", "number"])["base_model"].nunique()
     able = learned.groupby(["model", "task", "number"])["base_model"].nunique().reindex(bases.index, fill_value=0)
     n = " or ".join(map(str, sorted(set(able))))
-    gray = " Gray: base models below 90%." if (able < bases).any() else ""
-    if gray and (effects["condition"] == "random").all():
-        gray = " Gray: untrained twins of base models below 90%."
+    gray = f" Gray: {_below(effects)}." if (able < bases).any() else ""
     means = f"Ticks: means over {n} base models with 95% t intervals; diamonds: the paper's mean and sd over its runs."
     return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model.{gray} {means}"
 
@@ -290,6 +289,12 @@ def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) 
     keyed = dict.fromkeys(runs[["subroutine", "network"]].itertuples(index=False, name=None), NO_TEST)
     keyed |= {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
     figures.differences(ax, runs, _printed(runs), keyed, title=title)
+
+
+def _below(effects: pd.DataFrame) -> str:
+    """What the gray runs of a figure are; an untrained network solves nothing, and its twin is meant."""
+    untrained = "untrained twin of a " if (effects["condition"] == "random").all() else ""
+    return untrained + CONDITIONS["below"].label
 
 
 def _star_note(effects: pd.DataFrame) -> str:
