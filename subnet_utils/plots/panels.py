@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from subnet_utils.compositionality import paper_tables
 from subnet_utils.compositionality.base_models import LEARNED
 from subnet_utils.compositionality.break_it_down import split_task
 from subnet_utils.plots import control_figures, discovery_figures, dissection_figures, figures, overlap_figures
-from subnet_utils.plots.dissection_figures import EXPECTED
 from subnet_utils.plots.figures import CONDITIONS
 from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, subroutines_of
@@ -88,9 +86,9 @@ def assembled(table: pd.DataFrame) -> Figure:
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
         dissection_figures.assembled(ax, rows, names)
-        ax.set_title(f"{model}\n{_title(task, number)}" + (" (below 90%)" if learned.empty else ""))
-    handles = [*axes[0].get_legend_handles_labels()[0], Line2D([], [], label="knows its subroutine alone", **EXPECTED)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        ax.set_title(f"{model}\n{_title(task, number)}" + ("\n(below 90%)" if learned.empty else ""))
+    handles, columns = dissection_figures.assembled_handles(), 4 if len(axes) > 2 else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2)
     return figure
 
 
