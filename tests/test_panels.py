@@ -8,7 +8,7 @@ import pytest
 from subnet_utils.compositionality import paper_tables
 from subnet_utils.plots import control_figures, discovery_figures, figures, panels
 from subnet_utils.plots.figures import CONDITIONS
-from tests.test_figures import markers
+from tests.test_figures import assert_readable, markers
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 STARS = pd.DataFrame({"model": ["resnet50"], "task": ["number-contact"], "subroutine": ["number"],
@@ -162,6 +162,49 @@ def test_every_p_value_has_the_line_that_it_is_about():
     assert [line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 2] == [-0.3]
     (ax,) = panels.null_distributions(draws, tests[tests["kind"] == "random"]).axes
     assert "(no room for a control outside it)" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_times_of_all_models_are_to_one_scale_and_rows_of_one_height():
+    times = pd.DataFrame([("m", "float32", "all weights, no mask", 80.0), ("m", "float32", "stage_3", 20.0),
+                          ("m", "float32", "stage_4", 10.0), ("v", "float32", "all weights, no mask", 5.0)],
+                         columns=["model", "precision", "trained", "ms"])  # fmt: skip
+    figure = panels.step_times(times)
+    large, small = figure.axes
+    assert large.get_xlim() == small.get_xlim()
+    names = [label.get_text() for label in large.get_yticklabels()]
+    assert names == ["all weights, no mask", "masks from stage 3 on", "masks from stage 4 on"]
+    assert len(small.get_yticks()) == 1
+    figure.draw_without_rendering()
+    heights = [ax.patches[0].get_window_extent().height for ax in (large, small)]
+    assert heights[0] == pytest.approx(heights[1], rel=0.05)
+    assert_readable(figure)
+
+
+def test_layers_are_named_once_below_panels_that_have_the_same():
+    layers = pd.DataFrame(
+        [{"model": "m", "task": task, "number": number, "base_model": "0", "base_accuracy": 0.95, "layer": layer,
+          "comparison": comparison, "iou": 0.5, "expected": 0.1}
+         for task, number, stage in (("sv-agreement", "singular", 1), ("sv-agreement", "plural", 1),
+                                     ("anaphora", "singular", 1), ("anaphora", "plural", 2))
+         for layer in (f"stages.layer_{stage}.attention.self.query.weight", f"stages.layer_{stage}.output.dense.weight")
+         for comparison in ("within subject", "within verb", "between")]
+    )  # fmt: skip
+    figure = panels.overlaps(layers)
+    figure.draw_without_rendering()
+    named = [
+        any(label.get_visible() for tick in ax.xaxis.get_major_ticks() for label in [tick.label1]) for ax in figure.axes
+    ]
+    assert named == [False, True, True, True]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "layer", "layer"]
+
+
+def test_panels_of_small_searches_are_low():
+    few = searched("inside")
+    bases = few[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
+    many = pd.concat([few.assign(learning_rate=rate) for rate in (0.1, 0.01, 0.001)])
+    low, high = (panels.heatmaps(search, bases) for search in (few, many))
+    assert low.get_figheight() < high.get_figheight() - 0.5
+    assert_readable(low)
 
 
 def searched(*subroutines: str) -> pd.DataFrame:

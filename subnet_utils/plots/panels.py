@@ -57,7 +57,8 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     keys = ["model", "task", "number", "base_model"]
     search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
     groups = _groups(search, ["model", "task", "number", "subroutine"])
-    figure, axes = _grid(len(groups), width=2.6, height=2.4)
+    settings = len(search[["learning_rate", "mask_init"]].drop_duplicates())
+    figure, axes = _grid(len(groups), width=2.6, height=min(2.4, 0.95 + 0.35 * settings))
     layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
@@ -144,18 +145,20 @@ def accuracies(effects: pd.DataFrame) -> Figure:
 
 
 def step_times(times: pd.DataFrame) -> Figure:
-    """Milliseconds of a training step, a panel per model: without masks and with masks from each start.
+    """Milliseconds of a training step, a panel per model, all to one scale: without masks, and with masks from each
+    start on.
 
     times: from `cost.compare`, columns model, precision, trained and ms.
     """
     models = list(times.groupby("model", sort=False))
-    most = times.groupby("model")["trained"].nunique().max()
-    figure, axes = _grid(len(models), width=3.5, height=0.7 + 0.45 * most, across=2)
-    for ax, (model, rows) in zip(axes, models, strict=True):
+    groups = [rows["trained"].nunique() for _, rows in models]
+    size = (5.4, 0.8 + 0.42 * sum(groups) + 0.25 * len(groups))
+    figure, axes = plt.subplots(len(models), 1, figsize=size, height_ratios=groups, sharex=True, squeeze=False)
+    for ax, (model, rows) in zip(axes.flat, models, strict=True):
         discovery_figures.step_times(ax, rows)
-        ax.set_ylim(most - 0.5, -0.5)  # bars of all models are of one height
         ax.set_title(model)
-    handles, labels = axes[0].get_legend_handles_labels()
+        ax.label_outer()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
@@ -227,8 +230,9 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     shown, note = (layers, " (below 90%)") if learned.empty else (learned, "")
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     groups = _groups(shown, ["model", "task", "number"])
-    figure, axes = _grid(len(groups), width=4.6, height=2.6, across=2)
-    for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
+    figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
+    layers_of = [set(rows["layer"]) for _, rows in groups]
+    for i, (ax, ((model, task, number), rows)) in enumerate(zip(axes, groups, strict=True)):
         means = rows.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
@@ -236,6 +240,9 @@ def overlaps(layers: pd.DataFrame) -> Figure:
         ax.set_title(_title(task, number, model) + note, pad=20)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
+        if i + 2 < len(groups):
+            ax.set_xlabel("")
+            ax.tick_params(axis="x", labelbottom=layers_of[i] != layers_of[i + 2])  # else they stand below
     return overlap_figures.overlap_legend(figure, axes)
 
 
