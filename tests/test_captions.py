@@ -46,7 +46,7 @@ def test_no_caption_leans_on_another_or_on_the_text(notebook):
         ("07_subtask_induction", "induction_figure_{number}", ("subtask_induction.caption", "{bars}")),
         ("07_subtask_induction", "induction_variants", ("subtask_induction.caption", "{bars}", "Gray:")),
         ("07b_shape_bias", "shape_measures_", ("{model}", "robustness:", "shape bias:", "95% interval")),
-        ("07b_shape_bias", "shape_by_class", ("nunique()} seeds",)),
+        ("07b_shape_bias", "shape_by_class", ("mean over seeds (", "nunique()})")),
         ("07b_shape_bias", "shape_votes_", ("{model}", "{seed}", "subnetwork alone")),
         ("08_heuristic_core", "core_figure_6", ("Mixed:", "share of heads and MLPs", "on the grid")),
         ("08_heuristic_core", "core_own_figure_6", ("Mixed:", "balanced:", "share of heads and MLPs", "on the grid")),

@@ -199,12 +199,14 @@ def test_layers_are_named_once_below_panels_that_have_the_same():
 
 
 def test_panels_of_small_searches_are_low():
-    few = searched("inside")
+    few = searched("inside", "number")
+    few = pd.concat([few.assign(task=task) for task in ("inside-number", "number-contact", "inside-contact")])
     bases = few[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
     many = pd.concat([few.assign(learning_rate=rate) for rate in (0.1, 0.01, 0.001)])
     low, high = (panels.heatmaps(search, bases) for search in (few, many))
     assert low.get_figheight() < high.get_figheight() - 0.5
-    assert_readable(low)
+    for figure in (low, panels.heatmaps(few[few["mask_init"] == 0], bases)):
+        assert_readable(figure)  # labels at the left of two rows of panels among them
 
 
 def searched(*subroutines: str) -> pd.DataFrame:

@@ -134,7 +134,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
     kind = SELECTED | (BROKEN | {"label": _BROKEN} if failed.to_numpy().all() else {"label": _FRAMED})
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **kind))
-    ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
+    ax.set(xlabel="masking starts at", ylabel="learning rate,\ninitial value")
     ax.tick_params(length=0, axis="both")
     ax.tick_params(axis="y", rotation=0)
     if explain:
