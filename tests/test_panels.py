@@ -180,21 +180,18 @@ def test_times_of_all_models_are_to_one_scale_and_rows_of_one_height():
     assert_readable(figure)
 
 
-def test_layers_are_named_once_below_panels_that_have_the_same():
+@pytest.mark.parametrize(("last", "named"), [(1, [False, False, True, True]), (2, [True] * 4)])
+def test_layers_are_named_once_below_rows_that_have_the_same(last, named):
+    tasks = [("sv-agreement", "singular", 1), ("sv-agreement", "plural", 1), ("anaphora", "singular", 1)]
     layers = pd.DataFrame(
-        [{"model": "m", "task": task, "number": number, "base_model": "0", "base_accuracy": 0.95, "layer": layer,
-          "comparison": comparison, "iou": 0.5, "expected": 0.1}
-         for task, number, stage in (("sv-agreement", "singular", 1), ("sv-agreement", "plural", 1),
-                                     ("anaphora", "singular", 1), ("anaphora", "plural", 2))
-         for layer in (f"stages.layer_{stage}.attention.self.query.weight", f"stages.layer_{stage}.output.dense.weight")
-         for comparison in ("within subject", "within verb", "between")]
+        [{"model": "m", "task": task, "number": number, "base_model": "0", "base_accuracy": 0.95, "iou": 0.5,
+          "layer": f"stages.layer_{stage}.{part}.dense.weight", "comparison": comparison, "expected": 0.1}
+         for task, number, stage in [*tasks, ("anaphora", "plural", last)]
+         for part in ("intermediate", "output") for comparison in ("within subject", "within verb", "between")]
     )  # fmt: skip
     figure = panels.overlaps(layers)
     figure.draw_without_rendering()
-    named = [
-        any(label.get_visible() for tick in ax.xaxis.get_major_ticks() for label in [tick.label1]) for ax in figure.axes
-    ]
-    assert named == [False, True, True, True]
+    assert [ax.xaxis.get_major_ticks()[0].label1.get_visible() for ax in figure.axes] == named
     assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "layer", "layer"]
 
 

@@ -231,7 +231,8 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     groups = _groups(shown, ["model", "task", "number"])
     figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
-    layers_of = [set(rows["layer"]) for _, rows in groups]
+    drawn = [set(rows["layer"]) for _, rows in groups]
+    named_below = [one == other for one, other in zip(drawn, drawn[2:], strict=False)]
     for i, (ax, ((model, task, number), rows)) in enumerate(zip(axes, groups, strict=True)):
         means = rows.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
@@ -242,7 +243,7 @@ def overlaps(layers: pd.DataFrame) -> Figure:
             ax.set_ylabel("")
         if i + 2 < len(groups):
             ax.set_xlabel("")
-            ax.tick_params(axis="x", labelbottom=layers_of[i] != layers_of[i + 2])  # else they stand below
+            ax.tick_params(axis="x", labelbottom=not all(named_below[i - i % 2 :][:2]))  # a row gains by both or none
     return overlap_figures.overlap_legend(figure, axes)
 
 
