@@ -53,6 +53,18 @@ def test_measures_name_their_model_and_what_they_count():
 
 
 @pytest.mark.usefixtures("paper_style")
+def test_no_interval_hides_its_seeds():
+    (ax,) = bias_figures.dots(measures(), {"shape_accuracy": "conflict: shape"}, chance=1 / 3).axes
+    seeds = [line for line in ax.lines if line.get_markersize() == 3]
+    assert [sorted(line.get_xdata()) for line in seeds] == [[0.0, 0.1, 0.2, 0.3], [0.1, 0.3, 0.4, 0.5]]
+    figure = ax.figure
+    figure.draw_without_rendering()
+    for place, line in enumerate(seeds):
+        (_, row), (_, below) = ax.transData.transform([(0, place), (0, line.get_ydata()[0])]) * 72 / figure.dpi
+        assert row - below > (3 + 1.2) / 2, "a dot and the bar above it do not touch"
+
+
+@pytest.mark.usefixtures("paper_style")
 def test_votes_are_those_of_a_typical_seed_and_stand_beside_all_seeds():
     table = measures()
     assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two

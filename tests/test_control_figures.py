@@ -167,6 +167,18 @@ def test_p_values_are_in_the_legend(p, ends):
     assert_readable(figure)
 
 
+def test_histograms_that_coincide_are_both_seen():
+    draws = pd.DataFrame({"kind": ["random"] * 39 + ["complement"] * 39, "difference": [0.0, 0.005, 0.01] * 26})
+    figure, ax = plt.subplots(figsize=(3.4, 2.6), layout="none")
+    control_figures.null_distribution(ax, draws, -0.2)
+    ax.get_legend().remove()
+    figure.canvas.draw()
+    seen = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int).reshape(-1, 3)
+    for kind in ("random", "complement"):
+        color = 255 * np.array(to_rgb(CONTROLS[kind].color))
+        assert (np.abs(seen - color).max(axis=1) < 12).sum() > 20, f"{kind} is hidden"
+
+
 @pytest.mark.parametrize("observed", [0.0, -0.75, np.nan])
 def test_random_subnetworks_that_all_do_the_same(observed):
     draws = pd.DataFrame({"kind": "random", "difference": [0.0] * 19 + [np.nan]})
@@ -236,10 +248,12 @@ def test_alternatives_of_bases_that_did_not_learn_are_gray_and_outside_the_mean(
     figure, ax = plt.subplots(figsize=(3.4, 2.8))
     control_figures.alternatives(ax, table)
     assert len(runs_of(ax, GRAY)) == 18 and {run.get_marker() for run in runs_of(ax, GRAY)} == {BASE_MARKERS[2]}
+    assert {run.get_zorder() for run in runs_of(ax, GRAY)} == {1.5}, "a gray run hides none that counts"
     good = table[(table["base_model"] != "2") & (table["ablation"] == "zeros") & (table["subroutine"] == "inside")]
     first = next(line for line in ax.lines if line.get_linewidth() == 2)
     assert first.get_ydata()[0] == pytest.approx(good.groupby("base_model")["difference"].mean().mean())
-    assert CONDITIONS["below"].label in [text.get_text() for text in ax.get_legend().get_texts()]
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert {CONDITIONS["below"].label, CONDITIONS["ours"].label} < {*named}
     assert_readable(figure)
 
 
@@ -282,6 +296,8 @@ def test_needed_without_anything_out_of_reach():
     control_figures.needed(ax, table)
     assert list(ax.lines[1].get_xdata()) == [1000, 4]
     assert not ax.texts and len(ax.lines) == 2
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert named == ["trained, and learned the task", "needed for 80% power"]
     assert_readable(figure)
     assert figure.get_tightbbox().y0 > 0, "nothing is drawn in the figure's corner"
 
@@ -308,6 +324,8 @@ def test_lines_by_size_are_base_models_and_their_means():
     np.testing.assert_allclose(means["ablated model, Test Target"], [[0.51, 0.3], [0.23, 0.75], [0.07, 1.0]])
     np.testing.assert_allclose(means["ablated model, Test Other"][:, 1], 0.85)
     thin = [line.get_xydata() for line in ax.lines if line.get_linewidth() == 0.5]
+    dots = {line.get_markersize() for line in ax.lines if line.get_linewidth() == 0.5}
+    assert dots == {2}, "a base model of one size is seen, too"
     assert len(thin) == 6 and all(np.all(np.diff(line[:, 0]) < 0) for line in thin), "in the order of lambda"
     (own,) = [line for line in ax.lines if line.get_linewidth() == 3]
     np.testing.assert_allclose(own.get_xdata(), 0.23)
@@ -315,6 +333,7 @@ def test_lines_by_size_are_base_models_and_their_means():
     _, other = plt.subplots()
     control_figures.by_size(other, sizes().assign(density=[0.0, 0.2, 0.5] * 2))
     assert [min(line.get_xdata()) for line in other.lines if line.get_linewidth() == 0.5] == [control_figures.LEAST] * 6
+    assert tick_labels(other.xaxis)[0] == "< .3%" and tick_labels(ax.xaxis)[0] == "1%"
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------

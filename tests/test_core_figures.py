@@ -30,7 +30,7 @@ def ablated(core: int) -> pd.DataFrame:
 def test_ablations_name_the_extreme_heads_and_no_group_that_is_empty():
     figure, ax = plt.subplots(figsize=(6, 3))
     core_figures.without_heads(ax, ablated(2), named=2)
-    assert {text.get_text() for text in ax.texts} == {"L1.H0", "L0.H5"}
+    assert {text.get_text() for text in ax.texts} == {"L1.H0", "L0.H5", "L0.H4"}, "the core, too"
     assert labels(ax) == ["as many others at once", "the core at once", "other heads", "heads of the core"]
     assert_readable(figure)
     _, ax = plt.subplots()

@@ -141,6 +141,18 @@ def test_learning_curves_have_one_color_a_run():
     assert {line.get_marker() for line in axes[1].lines[:2]} == {"o"} and axes[1].get_xlim() == (0.5, 1.5)
 
 
+def test_a_base_has_one_color_in_panels_of_few_and_of_many():
+    curve = {"epoch": range(3), "train_loss": 1.0, "validation_loss": 1.0, "validation_accuracy": 0.5}
+    bases = [pd.DataFrame(curve | {"run": f"base {number}"}) for number in range(9)]
+    shown = {}
+    for runs in (3, 8, 9):
+        _, axes = plt.subplots(1, 2)
+        discovery_figures.learning_curves(axes, pd.concat(bases[:runs]))
+        shown[runs] = [line.get_color() for line in axes[1].lines[:runs]]
+        assert len(set(shown[runs])) == runs
+    assert shown[8][:3] == shown[3]
+
+
 def test_sparsity_shows_ours_and_the_papers_in_percent():
     table = pd.DataFrame({
         "task": ["sv-agreement", "inside-number"], "number": ["singular", ""], "subroutine": ["verb", "inside"],

@@ -1,5 +1,7 @@
 """A network taken apart: parts are scored as effects are, answers are the network's, algebra is that of the masks."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,9 +12,10 @@ from subnet_utils.compositionality import break_it_down, dissection, steps
 from subnet_utils.compositionality.base_models import load_base
 from subnet_utils.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.plots import dissection_figures, panels
+from subnet_utils.plots import dissection_figures, panels, weight_map
 from subnet_utils.tasks import agreement
 from tests import micro
+from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 
@@ -120,6 +123,16 @@ def test_a_pair_of_masks_says_what_it_is(lab, pairs):
         "resnet_micro number-contact base 0",
     ]
     assert [pair.heads for pair in pairs] == [2, None]
+    text = weight_map.described(pairs[0])
+    assert text.startswith("bert_micro sv-agreement singular base 0: every weight that both masks cover, by")
+    assert "part attention heads" in text and "part attention heads" not in weight_map.described(pairs[1])
+    early, late = pairs[1].masks[0], pairs[1].masks[1]
+    early = replace(early, point=replace(early.point, start="stage_2"))
+    late = replace(late, point=replace(late.point, start="stage_3"))
+    for masks in ((early, late), (late, early)):
+        assert "cover, from stage 3 on (one of them starts before), by" in weight_map.described(
+            replace(pairs[1], masks=masks)
+        )
     assert pairs[0].keys(lab) == [steps.find_mask(lab, mask).key for mask in pairs[0].masks]
 
 
@@ -180,13 +193,29 @@ def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, pairs):
 def test_parts_that_cannot_be_had_are_said_so():
     rows = [{"part": part, "whole_task": 0.5, "knows_one": 0.625 if part == "A alone" else np.nan}
             for part in dissection.PARTS if part != dissection.SHARED]  # fmt: skip
-    _, ax = plt.subplots()
-    dissection_figures.assembled(ax, pd.DataFrame(rows), {"A": "inside", "B": "contact"})
-    assert [text.get_text() for text in ax.texts] == ["masks of different starts"]
+    figure, ax = plt.subplots(figsize=(2.5, 2.6))
+    dissection_figures.assembled(ax, pd.DataFrame(rows), {"A": "antecedent", "B": "pronoun"})
+    (text,) = ax.texts
+    figure.draw_without_rendering()
+    assert text.get_text() == "different starts" and text.get_bbox_patch().get_facecolor()[:3] == (1, 1, 1)
+    assert text.get_window_extent().x1 < ax.get_window_extent().x1, "it leaves the axis"
     labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels[:2] == ["whole network", "inside alone"] and labels[-2:] == ["without contact", "without either"]
+    assert labels[:2] == ["whole network", "antecedent alone"] and labels[-2:] == ["without pronoun", "without either"]
     (expected,) = [line for line in ax.lines if line.get_marker() == "D"]
     assert expected.get_xydata().tolist() == [[0.625, 1.0]]
+
+
+def test_the_legend_of_parts_names_every_mark_and_color(lab):
+    table = dissection.assembled(lab)
+    figure = panels.assembled(table)
+    (legend,) = figure.legends
+    handles = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+    colors = {handle.get_color() for label, handle in handles.items() if handle.get_marker() == "o"}
+    (ax, *_) = [ax for ax in figure.axes if ax.get_title()]
+    assert colors == {line.get_color() for line in ax.lines if line.get_marker() == "o"} and len(colors) == 4
+    assert {"mean over base models", "chance"} < set(handles)
+    assert "expected of a part that knows its\nsubroutine and guesses at the other" in handles
+    assert_readable(figure)
 
 
 def test_networks_that_did_not_learn_are_left_out_of_the_parts(lab):

@@ -233,7 +233,7 @@ def test_intervals_that_run_off_the_axis_end_in_arrowheads(effects):
 
 
 def explained(figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
+    return [text.get_text() for text in figure.legends[-1].get_texts()]
 
 
 def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
@@ -246,12 +246,40 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
     figures.differences(ax, effects, paper.assign(difference_sd=0.7))
     below, diamond = (CONDITIONS[name].label for name in ("below", "paper"))
     assert explained(figures.legend(figure)) == [*always[:2], below, always[2], diamond, "arrowhead: interval goes on"]
+    assert explained(figures.legend(figure, probes=True))[3:6] == ["Test Target", "Test Other", "chance"]
     cut = [line for line in ax.lines if line.get_label() == "_cut" and line.get_color() == BLACK]
     assert len(cut) >= 4, "the paper's whiskers do not end there"
 
 
 def test_no_base_model_looks_like_an_arrowhead_or_the_papers_diamond():
-    assert not {*BASE_MARKERS} & {"^", "v", "<", ">", "D", "P"}
+    assert not {*BASE_MARKERS} & {"^", "v", "<", ">", "D"}
+
+
+def test_each_of_eight_base_models_has_a_shape_of_its_own(effects):
+    base = effects[(effects["base_model"] == "0") & (effects["mask_seed"] == 0)]
+    _, ax = plt.subplots()
+    figures.differences(ax, pd.concat([base.assign(base_model=str(i)) for i in range(8)], ignore_index=True))
+    clusters = [markers(ax)[i : i + 8] for i in range(0, 32, 8)]
+    assert all([run.get_marker() for run in cluster] == [*BASE_MARKERS] for cluster in clusters)
+    inked = []
+    for run in clusters[0]:
+        figure = plt.figure(figsize=(0.1, 0.1), dpi=600)
+        figure.add_artist(plt.Line2D([0.5], [0.5], ls="none", marker=run.get_marker(), ms=run.get_markersize(), mew=0))
+        figure.canvas.draw()
+        inked.append(np.asarray(figure.canvas.buffer_rgba())[..., 0] < 128)
+    for i, one in enumerate(inked):
+        for other in inked[:i]:
+            assert (one ^ other).sum() > 0.2 * (one | other).sum(), "shapes that print alike"
+
+
+def test_gray_runs_are_below_those_that_count(effects):
+    _, (left, right) = plt.subplots(1, 2)
+    figures.differences(left, effects)
+    figures.accuracies(right, effects, network="subnetwork")
+    for ax in (left, right):
+        gray, learned = ([run.get_zorder() for run in markers(ax) if (run.get_label() == "_below") == below]
+                         for below in (True, False))  # fmt: skip
+        assert max(gray) < min(learned)
 
 
 def test_the_legend_explains_the_stars_and_where_there_is_no_test(effects):

@@ -12,7 +12,7 @@ from subnet_utils.heuristics import heuristic_core
 from subnet_utils.plots import heuristic_figures
 from subnet_utils.plots.core_figures import PATTERN_COLORS
 from subnet_utils.plots.heuristic_figures import DOMAINS, LOOKS
-from tests.test_figures import MACHADO, _lab, _linear, assert_readable
+from tests.test_figures import MACHADO, _lab, _linear, assert_readable, explained
 
 OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",
        "entailed", "Rel-Clause", "Embed-Since")  # fmt: skip
@@ -38,6 +38,14 @@ def test_colors_of_one_figure_differ_for_every_eye(colors, deficiency):
 def test_every_set_of_one_figure_has_a_marker_of_its_own():
     for looks in ([LOOKS[name] for name in OWN], list(DOMAINS.values())):
         assert len({marker for _, marker in looks}) == len(looks)
+
+
+def test_sets_of_one_figure_look_different():
+    shown = ("MNLI", "SO-Swap", "Prep", "Embed-If", "Embed-Verb", "QQP", "PAWS (adv.)")
+    assert len({LOOKS[name] for name in shown}) == len(shown)
+    colors = [LOOKS[name][0] for name in shown if name != "QQP"]  # in domain all are black
+    seen = [_lab(_linear(to_rgb(color))) for color in colors]
+    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 20
 
 
 def accuracies(names, seeds: int = 3) -> pd.DataFrame:
@@ -85,6 +93,9 @@ def test_subcases_stand_in_one_order_and_have_names_that_can_be_read(names):
                      "subsequence: PP on object", "constituent: adverb", "not entailed: the heuristic is wrong",
                      "lexical overlap: passive", "lexical overlap: subject-object swap (SO-Swap)",
                      "constituent: adverb (Adverb)"]  # fmt: skip
+    handles = dict(zip(explained(figure), figure.legends[0].legend_handles, strict=True))
+    full = [line for line in figure.axes[0].lines if line.get_label() == "full network"]
+    assert {line.get_marker() for line in full} == {handles["full network"].get_marker()} == {"|"}
     assert_readable(figure)
 
 

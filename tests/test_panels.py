@@ -8,7 +8,7 @@ import pytest
 from subnet_utils.compositionality import paper_tables
 from subnet_utils.plots import control_figures, discovery_figures, figures, panels
 from subnet_utils.plots.figures import CONDITIONS
-from tests.test_figures import markers
+from tests.test_figures import assert_readable, markers
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 STARS = pd.DataFrame({"model": ["resnet50"], "task": ["number-contact"], "subroutine": ["number"],
@@ -110,9 +110,12 @@ def test_a_figure_alone_says_which_networks_it_shows():
     assert panels.described(pruned).startswith(f"{name}: accuracy on Test Target minus Test Other, each at least .25")
     assert "Gray" not in panels.described(pruned) and "means over 2 base models with 95% t" in panels.described(pruned)
     failed = pruned.assign(base_accuracy=pruned["base_model"].map({"0": 0.95, "1": 0.8}))
-    assert "Gray: base models below 90%. Ticks: means over 1 base models" in panels.described(failed)
-    control = panels.described(failed.assign(condition="random"), absolute=True)
-    assert "Gray: untrained twins of base models below 90%." in control
+    assert "Gray: base model below 90%. Ticks: means over 1 base models" in panels.described(failed)
+    control = failed.assign(condition="random")
+    assert "Gray: untrained twin of a base model below 90%." in panels.described(control, absolute=True)
+    for figure in (panels.differences(control, STARS), panels.accuracies(control)):
+        named = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert "untrained twin of a base model below 90%" in named and "base model below 90%" not in named
     own = effects(("inside-number", ""), model="resnet_4x16_simclr", paper_model="resnet50_simclr")
     both = pd.concat([effects(("number-contact", "")), own])
     assert panels._networks(both) == [
@@ -159,6 +162,48 @@ def test_every_p_value_has_the_line_that_it_is_about():
     assert [line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 2] == [-0.3]
     (ax,) = panels.null_distributions(draws, tests[tests["kind"] == "random"]).axes
     assert "(no room for a control outside it)" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_times_of_all_models_are_to_one_scale_and_rows_of_one_height():
+    times = pd.DataFrame([("m", "float32", "all weights, no mask", 80.0), ("m", "float32", "stage_3", 20.0),
+                          ("m", "float32", "stage_4", 10.0), ("v", "float32", "all weights, no mask", 5.0)],
+                         columns=["model", "precision", "trained", "ms"])  # fmt: skip
+    figure = panels.step_times(times)
+    large, small = figure.axes
+    assert large.get_xlim() == small.get_xlim()
+    names = [label.get_text() for label in large.get_yticklabels()]
+    assert names == ["all weights, no mask", "masks from stage 3 on", "masks from stage 4 on"]
+    assert len(small.get_yticks()) == 1
+    figure.draw_without_rendering()
+    heights = [ax.patches[0].get_window_extent().height for ax in (large, small)]
+    assert heights[0] == pytest.approx(heights[1], rel=0.05)
+    assert_readable(figure)
+
+
+@pytest.mark.parametrize(("last", "named"), [(1, [False, False, True, True]), (2, [True] * 4)])
+def test_layers_are_named_once_below_rows_that_have_the_same(last, named):
+    tasks = [("sv-agreement", "singular", 1), ("sv-agreement", "plural", 1), ("anaphora", "singular", 1)]
+    layers = pd.DataFrame(
+        [{"model": "m", "task": task, "number": number, "base_model": "0", "base_accuracy": 0.95, "iou": 0.5,
+          "layer": f"stages.layer_{stage}.{part}.dense.weight", "comparison": comparison, "expected": 0.1}
+         for task, number, stage in [*tasks, ("anaphora", "plural", last)]
+         for part in ("intermediate", "output") for comparison in ("within subject", "within verb", "between")]
+    )  # fmt: skip
+    figure = panels.overlaps(layers)
+    figure.draw_without_rendering()
+    assert [ax.xaxis.get_major_ticks()[0].label1.get_visible() for ax in figure.axes] == named
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "layer", "layer"]
+
+
+def test_panels_of_small_searches_are_low():
+    few = searched("inside", "number")
+    few = pd.concat([few.assign(task=task) for task in ("inside-number", "number-contact", "inside-contact")])
+    bases = few[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
+    many = pd.concat([few.assign(learning_rate=rate) for rate in (0.1, 0.01, 0.001)])
+    low, high = (panels.heatmaps(search, bases) for search in (few, many))
+    assert low.get_figheight() < high.get_figheight() - 0.5
+    for figure in (low, panels.heatmaps(few[few["mask_init"] == 0], bases)):
+        assert_readable(figure)  # labels at the left of two rows of panels among them
 
 
 def searched(*subroutines: str) -> pd.DataFrame:

@@ -199,10 +199,28 @@ def test_advantages_are_drawn_over_each_control_with_their_intervals():
     ]
     assert main.lines[-1].get_ydata() == [0, 0] and main.get_ylabel() == "advantage in accuracy"
     assert [label.get_text() for label in further.get_xticklabels()] == ["10", "100", "1000"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random subnetwork"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["random subnetwork"]
+    assert legend.get_title().get_text() == "the subnetwork's advantage over"
     assert_readable(figure)
     few = induction_figures.advantages(subtask_induction.gaps_by_samples(made_up()))
     assert not few.axes[0].collections  # two seeds
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_no_point_of_an_advantage_hides_another():
+    controls, rows = ("scratch", "embed_only", "random"), (50, 100, 200, 400, 800, 1600)
+    gaps = pd.DataFrame(
+        [{"subtask": subtask, "target": "a^2+ab", "layers": 2, "control": control, "samples": samples,
+          "advantage": 0.1, "low": 0.0, "high": 0.2, "n_runs": 3}
+         for subtask in ("ab", "a^2", "b^2", "a^3") for control in controls for samples in rows]
+    )  # fmt: skip
+    figure = induction_figures.advantages(gaps)
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    points = [line.get_transform().transform(line.get_xydata()) for line in ax.lines if line.get_marker() == "o"]
+    x = np.sort(np.concatenate(points)[:, 0]) * 72 / figure.dpi
+    assert len(x) == 18 and np.diff(x).min() > 3.6, "closer than a marker is wide"
 
 
 def test_means_over_depths_keep_the_seeds_apart():

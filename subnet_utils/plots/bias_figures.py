@@ -44,6 +44,8 @@ SHARES = {
 """What each measure counts."""
 LEGIBLE = 0.02
 """Bars below this are too low to be seen."""
+SEEDS_BELOW = 0.3
+"""Of a row: the interval would hide its seeds."""
 CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
 
 
@@ -60,7 +62,8 @@ def pairs(shown: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
 
 
 def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> Figure:
-    """A panel a measure, a row a network: one dot a seed, mean and 95% interval (from three seeds on), cut off at 0, 1.
+    """A panel a measure, a row a network: mean and 95% interval (from three seeds on), cut off at 0, 1, and below them
+    one dot a seed.
 
     table: of one model, columns model, network, seed and the measures; measures: column -> title.
     """
@@ -70,10 +73,10 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
     for ax, (measure, title) in zip(axes.flat, measures.items(), strict=True):
         for place, (name, line) in enumerate(rows.items()):
             values = table[table["network"] == name][measure].dropna()
-            ax.plot(values, np.full(len(values), place), "o", ms=3, color=line.color, alpha=0.45, mew=0)
+            ax.plot(values, np.full(len(values), place + SEEDS_BELOW), "o", ms=3, color=line.color, alpha=0.6, mew=0)
             mean, low, high = interval(values)
             if len(values) >= FEWEST:
-                ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.6)
+                ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.2)
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
         if measure in CHANCE_IN:
             ax.axvline(chance, **DOTTED)

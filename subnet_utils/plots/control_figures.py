@@ -14,15 +14,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.plots import figures
 from subnet_utils.plots.figures import (
     BASE_MARKERS,
     BASE_THRESHOLD,
     CONDITIONS,
     DIFFERENCES,
     Condition,
+    Shape,
     cut_handle,
     cut_marks,
+    mean_handle,
+    run_look,
 )
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
@@ -144,8 +146,8 @@ def null_distribution(
         raise ValueError("no random subnetwork has a difference; measure some first")
     seen = dict(observed) if isinstance(observed, Mapping) else {"ablated": observed}
     edges, p_values = _bins([*known["difference"], *seen.values()]), p if isinstance(p, Mapping) else {"ablated": p}
-    for kind, group in known.groupby("kind", sort=False):
-        _histogram(ax, group["difference"], edges, CONTROLS[kind], _p(p_values.get(kind)))
+    for i, (kind, group) in enumerate(known.groupby("kind", sort=False)):
+        _histogram(ax, group["difference"], edges, CONTROLS[kind], _p(p_values.get(kind)), dashed=i > 0)
     ax.axvline(0, color="0.45", lw=0.8, ls=":", zorder=0)
     for value, color, label in _observed(seen, masks or {}, _p(p_values.get("ablated"))):
         ax.axvline(value, color=color, lw=2, label=label)
@@ -158,13 +160,15 @@ def null_distribution(
     return ax
 
 
-def _histogram(ax: Axes, values: pd.Series, edges: np.ndarray, look: Condition, p: str) -> None:
-    """From the first to the last bin that holds something: an outline along 0 would look like data."""
+def _histogram(ax: Axes, values: pd.Series, edges: np.ndarray, look: Condition, p: str, *, dashed: bool) -> None:
+    """From the first to the last bin that holds something: an outline along 0 would look like data. Of two that
+    coincide, the lower one shows between the dashes of the other."""
     counts, _ = np.histogram(values, edges)
     first, last = np.flatnonzero(counts)[[0, -1]]
     counts, edges = counts[first : last + 1], edges[first : last + 2]
     ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
-    ax.stairs(counts, edges, color=look.color, lw=1.1, label=f"{len(values)} {look.label}{p}")
+    style = {"ls": (0, (2.5, 2.5)), "zorder": 1.6} if dashed else {"zorder": 1.5}
+    ax.stairs(counts, edges, color=look.color, lw=1.3, label=f"{len(values)} {look.label}{p}", **style)
 
 
 def _observed(seen: Mapping[str, float], masks: Mapping[str, int], p: str) -> list[tuple[float, str, str]]:
@@ -200,10 +204,12 @@ def _p(value: float | None) -> str:
 def by_size(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracies over the share of the weights that subnetworks keep, each found with a lambda of its own: of the
     subnetwork on its own task, of the ablated model on both probe sets. Thin lines are base models, thick ones their
-    means; gray: the share with lambda as for all other results; dotted: chance. A share below `LEAST` is drawn there.
+    means; gray: the share with lambda as for all other results; dotted: chance. A share below `LEAST` is drawn there,
+    and the axis says so.
 
     table: one row per mask with columns `base_model`, `factor` of lambda, `density`, `own_task`, `target`, `other`.
     """
+    edge = {LEAST: f"< {100 * LEAST:g}%".replace("0.", ".")} if (table["density"] < LEAST).any() else {}
     table = table.assign(density=table["density"].clip(lower=LEAST))
     means = table.groupby("factor")[["density", *SIZED]].mean()
     if 1.0 in means.index:
@@ -211,10 +217,12 @@ def by_size(ax: Axes, table: pd.DataFrame) -> Axes:
     ax.axhline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0)
     for column, look in SIZED.items():
         for _, runs in table.sort_values("factor").groupby("base_model"):
-            ax.plot(runs["density"], runs[column], color=look["color"], ls=look["ls"], lw=0.5, alpha=0.5)
+            thin = look | {"label": "_base", "lw": 0.5, "ms": 2, "mew": 0.5, "alpha": 0.5}
+            ax.plot(runs["density"], runs[column], **thin)
         ax.plot(means["density"], means[column], **look, clip_on=False)
     ax.set(xscale="log", ylim=(0, 1.04), xlabel="weights in the subnetwork", ylabel="accuracy")
-    ax.set_xticks([0.01, 0.03, 0.1, 0.3, 1], ["1%", "3%", "10%", "30%", "100%"])
+    ticks = edge | {0.01: "1%", 0.03: "3%", 0.1: "10%", 0.3: "30%", 1: "100%"}
+    ax.set_xticks(list(ticks), list(ticks.values()))
     ax.xaxis.set_minor_locator(NullLocator())
     return ax
 
@@ -252,22 +260,12 @@ def _learned(runs: pd.DataFrame) -> pd.Series:
     return runs["base_accuracy"] >= BASE_THRESHOLD
 
 
-def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, str], color: str) -> None:
+def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, Shape], color: str) -> None:
     """The runs side by side in the order of the table, so that a redrawn figure is the same."""
     x = np.linspace(*span, len(runs)) if len(runs) > 1 else [span.mean()]
     for where, value, base, good in zip(x, runs["difference"], runs["base_model"], _learned(runs), strict=True):
         face = color if good else CONTROLS["below"].color
-        ax.plot(
-            where,
-            value,
-            shapes[base],
-            ms=figures.run_size(shapes[base]),
-            mfc=face,
-            mec="white",
-            mew=0.3,
-            alpha=0.9,
-            clip_on=False,
-        )
+        ax.plot(where, value, mfc=face, mec="white", mew=0.3, **run_look(shapes[base], learned=good))
 
 
 def _mean(ax: Axes, span: np.ndarray, runs: pd.DataFrame, color: str) -> None:
@@ -284,8 +282,9 @@ def _alternatives_legend(ax: Axes, ablations: Sequence[str], *, gray: bool) -> N
     looks = [CONTROLS[name] for name in (*ablations, *["below"] * gray)]
     handles = [Line2D([], [], ls="none", marker="o", ms=5, color=look.color, mec="none", label=look.label)
                for look in looks]  # fmt: skip
-    ax.legend(handles=[*handles, *cut_handle([ax])], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2,
-              columnspacing=1.2, handletextpad=0.3)  # fmt: skip
+    handles += [mean_handle(), *cut_handle([ax])]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.2,
+              handletextpad=0.3)  # fmt: skip
 
 
 # -- how many base models ----------------------------------------------------------------------------------------------
@@ -295,13 +294,14 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     """Base models that an effect would need to be found with 80% power, beside those that were trained.
 
     table: one row per effect with columns `label`, `bases_needed` (infinity if no number would do, NaN if unknown) and
-    `n_bases`. More than `MOST_BASES` is an arrow at the edge; of an unknown number the row says why there is none.
+    `n_bases`, those that learned their task. More than `MOST_BASES` is an arrow at the edge; of an unknown number the
+    row says why there is none.
     """
     places, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
     beyond, known = bases > MOST_BASES, ~np.isnan(bases)
     ends, color = np.minimum(bases, MOST_BASES), CONTROLS["ours"].color
     ax.hlines(places[known], table["n_bases"][known], ends[known], color="0.75", lw=1.2, zorder=1)
-    ax.plot(table["n_bases"], places, "|", ms=8, mew=1.5, color="0.25", label="trained")
+    ax.plot(table["n_bases"], places, "|", ms=8, mew=1.5, color="0.25", label="trained, and learned the task")
     reachable = np.where(beyond, np.nan, bases)
     ax.plot(reachable, places, "o", ms=5, color=color, label="needed for 80% power", clip_on=False)
     if beyond.any():  # an empty line that is not clipped would count as a point in the figure's corner

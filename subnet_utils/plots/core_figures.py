@@ -80,7 +80,8 @@ def core_by_number(ax: Axes, table: pd.DataFrame) -> Axes:
 def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
     """What ablating a head costs in domain and out of it; crosses: all of the core at once, and as many others.
 
-    lost: `unit_findings.drops`. The `named` heads that cost (or bring) most have their names. A single head may cost a
+    lost: `unit_findings.drops`. Heads of the core and the `named` that cost (or bring) most have their names. A single
+    head may cost a
     hundred times what others do, so the axes are linear up to a loss of `LINEAR` and logarithmic beyond.
     """
     single, groups = lost[lost["layer"].notna()], lost[lost["layer"].isna()]
@@ -108,7 +109,8 @@ def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
 
 
 def _name_extremes(ax: Axes, single: pd.DataFrame, count: int, points: np.ndarray) -> None:
-    """Write the names of the heads whose ablation changes most, in or out of domain, each joined to its dot by a line.
+    """Write the names of the core's heads and of those whose ablation changes most, in or out of domain, each joined to
+    its dot by a line.
 
     points: all that are drawn, which no name hides. Every name takes the nearest place that is free.
     """
@@ -117,7 +119,8 @@ def _name_extremes(ax: Axes, single: pd.DataFrame, count: int, points: np.ndarra
     to_points = 72 / ax.figure.dpi
     taken = [(*at, 4.0, 4.0) for at in ax.transData.transform(points) * to_points]
     frame = ax.get_window_extent().extents * to_points
-    for _, row in single.loc[order[:count]].iterrows():
+    inside = single["in_core"].astype(bool)
+    for _, row in single.loc[[head for head in order if inside[head] or head in order[:count]]].iterrows():
         place = row[["in_domain", "out_of_domain"]].to_numpy(dtype=float)
         shift = _free_place(ax.transData.transform(place) * to_points, NAME_SIZE, taken, frame)
         ax.annotate(row["ablated"], place, xytext=shift, textcoords="offset points", ha="center", va="center",

@@ -28,6 +28,8 @@ FRAMED = {"fill": False, "ec": CONDITIONS["ablated"].color, "lw": 2}
 SELECTED = FRAMED | {"ec": "#111111"}
 """On colors that have a red of their own."""
 BROKEN = {"ls": (0, (2, 1))}
+RUN_COLORS = [sns.color_palette("colorblind")[i] for i in (0, 1, 2, 3, 4, 5, 6, 9)]
+"""Of the runs of a panel, in their order: the same in panels of few and of many. Without gray, and a pale yellow."""
 _FAILED, _FRAMED, _BROKEN = "_failed", "_framed", "_broken"
 SCORES = Normalize(CHANCE - 1, 1 - CHANCE)
 """Colors of search scores: from where ablation helps the target as much as it can to where it spares all else."""
@@ -67,7 +69,7 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
     """
     losses, accuracies = axes
     names = list(dict.fromkeys(history[run]))
-    colors = sns.color_palette("colorblind" if len(names) <= 6 else "husl", len(names))
+    colors = RUN_COLORS[: len(names)] if len(names) <= len(RUN_COLORS) else sns.color_palette("husl", len(names))
     for name, color in zip(names, colors, strict=True):
         curve = history[history[run] == name].sort_values("epoch")
         epochs, look = curve["epoch"] + 1, {"color": color, "marker": "o" if len(curve) == 1 else None, "ms": 4}
@@ -132,7 +134,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
     kind = SELECTED | (BROKEN | {"label": _BROKEN} if failed.to_numpy().all() else {"label": _FRAMED})
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, **kind))
-    ax.set(xlabel="masking starts at", ylabel="learning rate, initial value")
+    ax.set(xlabel="masking starts at", ylabel="learning rate,\ninitial value")
     ax.tick_params(length=0, axis="both")
     ax.tick_params(axis="y", rotation=0)
     if explain:
@@ -239,14 +241,16 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str] = ("task", "num
 
 
 def step_times(ax: Axes, times: pd.DataFrame) -> Axes:
-    """Milliseconds of a step in one model: a bar for each precision, grouped by what is trained."""
+    """Milliseconds of a step in one model: a bar for each precision, grouped by what is trained, which is all weights
+    or masks from a stage on."""
     precisions = list(times["precision"].unique())
     colors = dict(zip(precisions, ["#9a9a9a", "#0069a8", "#111111"], strict=False))
     sns.barplot(times, x="ms", y="trained", hue="precision", palette=colors, ax=ax, legend=False, width=0.7)
     for container, precision in zip(ax.containers, precisions, strict=True):
         container.set_label(precision)
         ax.bar_label(container, fmt="%.0f", padding=2, fontsize=7)
-    ax.set_yticks(ax.get_yticks(), [_readable(label.get_text()) for label in ax.get_yticklabels()])
+    labels = [label.get_text() for label in ax.get_yticklabels()]  # a stage is one word, all weights are several
+    ax.set_yticks(ax.get_yticks(), [name if " " in name else f"masks from {_readable(name)} on" for name in labels])
     ax.set(xlabel="ms a step, median", ylabel="")
     ax.margins(x=0.14)
     ax.tick_params(axis="y", length=0)

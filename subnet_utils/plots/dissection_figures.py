@@ -13,16 +13,23 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from subnet_utils.compositionality.dissection import ALONE, PARTS, WHOLE, Dissection
+from subnet_utils.plots.control_figures import CONTROLS
 from subnet_utils.plots.discovery_figures import FRAMED, cell
-from subnet_utils.plots.figures import CONDITIONS
+from subnet_utils.plots.figures import CHANCE_LINE, CONDITIONS
 from subnet_utils.tasks.odd_one_out import CHANCE
 
+BOX = {"fc": "white", "ec": "none", "pad": 0.5}
+"""Behind words that stand on a line."""
 EXPECTED = {"marker": "D", "ms": 4, "mfc": "white", "mec": "#111111", "mew": 0.8, "ls": "none", "zorder": 4}
 """What a subnetwork has that knows its own subroutine alone."""
+KINDS = {"whole network": "#111111", "subnetworks": CONTROLS["subnetwork"].color,
+         "random ones": CONTROLS["random"].color, "without them": CONTROLS["ablated"].color}  # fmt: skip
+"""Colors of the parts that are put together, by what they are."""
 
 
 def taken_apart(shown: Dissection) -> Figure:
@@ -90,25 +97,35 @@ def assembled(ax: Axes, table: pd.DataFrame, names: Mapping[str, str]) -> Axes:
 
     table: from `dissection.assembled`; names: of the subroutines A and B. Dotted: chance. An open diamond: what a part
     has that is always right where its own subroutine tells the odd one, and guesses elsewhere.
-    Colors: as in Figure 4 for subnetworks and what is without them, green for random ones.
+    Colors: `KINDS`. Parts that the table lacks are of masks that start at different stages.
     """
-    colors = {part: CONDITIONS["subnetwork" if part in ALONE else "ablated"].color for part in PARTS}
-    colors |= {part: "#0a7f5a" for part in PARTS if part.startswith("random")} | {WHOLE: "#111111"}
+    colors = {part: KINDS["subnetworks" if part in ALONE else "without them"] for part in PARTS}
+    colors |= {part: KINDS["random ones"] for part in PARTS if part.startswith("random")}
+    colors |= {WHOLE: KINDS["whole network"]}
     for place, part in enumerate(PARTS):
         values = table[table["part"] == part]["whole_task"]
         if values.empty:
-            ax.text(0.04, place, "masks of different starts", va="center", color="0.45", fontsize=6.5)
+            ax.text(0.04, place, "different starts", va="center", color="0.45", fontsize=6.5, bbox=BOX)
             continue
         ax.plot(values, [place] * len(values), "o", ms=3.5, color=colors[part], alpha=0.6, mec="none", clip_on=False)
         ax.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=colors[part], lw=2, solid_capstyle="butt")
         knows_one = table.loc[table["part"] == part, "knows_one"].mean()
         if not np.isnan(knows_one):
             ax.plot(knows_one, place, **EXPECTED)
-    ax.axvline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0, label="chance")
+    ax.axvline(CHANCE, zorder=0, **CHANCE_LINE)
     ax.set(xlim=(0, 1.02), ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
     ax.set_yticks(range(len(PARTS)), [re.sub(r"\b[AB]\b", lambda found: names[found[0]], part) for part in PARTS])
     ax.tick_params(axis="y", length=0)
     return ax
+
+
+def assembled_handles() -> list[Line2D]:
+    """What the legend of `assembled` names: colors, marks, and the line of chance."""
+    kinds = [Line2D([], [], ls="none", marker="o", ms=4, mec="none", color=color, label=kind)
+             for kind, color in KINDS.items()]  # fmt: skip
+    mean = Line2D([], [], ls="none", marker="|", ms=9, mew=2, color="0.3", label="mean over base models")
+    knows = "expected of a part that knows its\nsubroutine and guesses at the other"
+    return [*kinds, mean, Line2D([], [], **CHANCE_LINE), Line2D([], [], label=knows, **EXPECTED)]
 
 
 def _two_digits(value: float) -> str:

@@ -15,6 +15,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.path import Path
+from matplotlib.transforms import Affine2D
 
 from subnet_utils.statistics import NO_TEST, t_interval
 from subnet_utils.tasks.odd_one_out import CHANCE
@@ -35,8 +37,13 @@ CONDITIONS = {
     "ours": Condition("#0069a8", "o", "ours, 95% interval"),
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
-BASE_MARKERS = ("o", "s", "X", "*", "p", "h")
-"""Shapes of the base models of one panel, in order of their names: no diamond, arrowhead or cross of other things."""
+Shape = str | tuple[int, int, int] | Path
+RIGHT_HALF = Path.unit_circle_righthalf().transformed(Affine2D().translate(-0.4, 0))
+UPPER_HALF = RIGHT_HALF.transformed(Affine2D().rotate_deg(90))
+BASE_MARKERS: tuple[Shape, ...] = ("o", "s", "X", "*", RIGHT_HALF, (4, 1, 45), UPPER_HALF, "P")
+"""Shapes of the base models of one panel, in order of their names: no diamond or arrowhead of other things."""
+RUN_SIZES = {"X": 5.2, "*": 5.6, RIGHT_HALF: 5.0, (4, 1, 45): 6.2, UPPER_HALF: 5.0, "P": 5.2}
+"""Points across the marker of a run: what is not round has less area and is larger."""
 
 DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
@@ -44,6 +51,7 @@ BASE_THRESHOLD = 0.9
 NETWORKS = ("subnetwork", "ablated")
 PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
+CHANCE_LINE = {"color": "0.45", "lw": 0.9, "ls": ":", "label": "chance"}
 _GRAY, _PAPER, _CUT = "_below", "_paper", "_cut"  # labels of what a legend names only where it is drawn
 MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
 """Smallest cross-entropy of four cosine-similarity logits: .0535 nats (section 5)."""
@@ -104,7 +112,7 @@ def accuracies(
     effects: as in `differences`, with columns `target_accuracy` and `other_accuracy`; network: which of both is shown.
     Dotted: chance, .25.
     """
-    ax.axhline(CHANCE, color="0.45", lw=0.9, ls=":", zorder=0)
+    ax.axhline(CHANCE, zorder=0, **CHANCE_LINE)
     color, limits = CONDITIONS[network].color, (0.0, 1.04)
     for middle, subroutine, _, runs in _clusters(effects, {network: 0.0}):
         for x, value in zip((middle - 0.23, middle + 0.23), PROBES, strict=True):
@@ -117,18 +125,20 @@ def accuracies(
     return ax
 
 
-def legend(figure: Figure, *, probes: bool = False, stars: str = "") -> Figure:
+def legend(figure: Figure, *, probes: bool = False, stars: str = "", below: str = CONDITIONS["below"].label) -> Figure:
     """The legend of `differences` (or with `probes` of `accuracies`), once for all panels, below the figure.
 
     It names what the panels show: gray runs, the paper's values and arrowheads only where there are some. stars: what
-    explains the marks of the paper's own test, such as `STARS`.
+    explains the marks of the paper's own test, such as `STARS`. below: what gray runs are.
     """
-    gray = ["below"] * is_drawn(figure.axes, _GRAY)
-    handles = [_handle(CONDITIONS[name], marker="o", mec="none") for name in (*NETWORKS, *gray)]
+    gray = [CONDITIONS["below"]._replace(label=below)] * is_drawn(figure.axes, _GRAY)
+    looks = [*(CONDITIONS[name] for name in NETWORKS), *gray]
+    handles = [_handle(look, marker="o", mec="none") for look in looks]
     if probes:
         fills = zip(PROBES.values(), ("0.3", "white"), strict=True)
         handles += [_handle(Condition("0.3", None, name), marker="o", mec="0.3", mfc=fill) for name, fill in fills]
-    handles.append(_handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5))
+        handles.append(Line2D([], [], **CHANCE_LINE))
+    handles.append(mean_handle())
     if is_drawn(figure.axes, _PAPER):
         handles.append(_handle(CONDITIONS["paper"], marker="D", mfc="white", mec=CONDITIONS["paper"].color, ms=4))
     handles += cut_handle(figure.axes)
@@ -153,6 +163,11 @@ def cut_handle(axes: Iterable[Axes], marker: str = "^") -> list[Line2D]:
     return [_handle(arrowhead, marker=marker, mec="none", ms=4)] * is_drawn(axes, _CUT)
 
 
+def mean_handle() -> Line2D:
+    """What a legend says about ticks of means and the bars through them."""
+    return _handle(Condition("0.3", None, CONDITIONS["ours"].label), marker="+", ms=9, mew=1.5)
+
+
 def _handle(condition: Condition, **look: object) -> Line2D:
     return Line2D([], [], ls="none", color=condition.color, label=condition.label, **({"ms": 5} | look))
 
@@ -175,7 +190,8 @@ def _clusters(effects: pd.DataFrame, shifts: Mapping[str, float]) -> Iterable[tu
 def _draw_runs(
     ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float, filled: bool = True
 ) -> None:
-    """A marker for each run, side by side in the order of the table, so that a redrawn figure is the same."""
+    """A marker for each run, side by side in the order of the table, so that a redrawn figure is the same; gray ones
+    below all others, which count."""
     places = x + np.linspace(-width, width, len(runs)) if len(runs) > 1 else [x]
     for place, run in zip(places, runs.to_dict("records"), strict=True):
         learned = run["base_accuracy"] >= BASE_THRESHOLD
@@ -185,13 +201,14 @@ def _draw_runs(
             if filled
             else {"mfc": "none", "mec": color_of_run, "mew": 0.8}
         )
-        look |= {"label": "_run" if learned else _GRAY}
-        ax.plot(place, run[value], run["shape"], ms=run_size(run["shape"]), alpha=0.9, zorder=2, clip_on=False, **look)
+        look |= {"label": "_run" if learned else _GRAY} | run_look(run["shape"], learned=learned)
+        ax.plot(place, run[value], **look)
 
 
-def run_size(shape: str) -> float:
-    """Points across the marker of a run: crosses and stars have less area than what is round."""
-    return 5.2 if shape in ("X", "*") else 4
+def run_look(shape: Shape, *, learned: bool) -> dict[str, object]:
+    """Shape, size and layer of the marker of a run."""
+    look = {"ls": "none", "marker": shape, "ms": RUN_SIZES.get(shape, 4), "alpha": 0.9, "clip_on": False}
+    return look | {"zorder": 2 if learned else 1.5}
 
 
 def _draw_mean(

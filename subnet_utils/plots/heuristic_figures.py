@@ -17,14 +17,15 @@ from matplotlib.ticker import MaxNLocator
 from subnet_utils.heuristics.unit_pruning import SHORT
 from subnet_utils.tasks.sentence_pairs import ENTAILED, is_entailed
 
-LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "o"), "in domain": ("#111111", "o"),
+LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#111111", "o"),
          "SO-Swap": ("#0069a8", "s"), "Prep": ("#7ebcf0", "^"), "PP-Subj": ("#2f8a2a", "D"),
          "Rel-Subj": ("#b0d250", "v"), "Embed-If": ("#d4301a", "P"), "After-If": ("#661732", "X"),
          "Embed-Verb": ("#f59420", "<"), "Adverb": ("#deae9a", ">"),
-         "PAWS (adv.)": ("#d4301a", "P"), "PAWS (equivalent)": ("#c8c8c8", "p"),
+         "PAWS (adv.)": ("#a0379b", "X"), "PAWS (equivalent)": ("#c8c8c8", "p"),
          "Rel-Clause": ("#c8c8c8", "p"), "Embed-Since": ("#555555", "h"), "entailed": ("#9a9a9a", "d")}  # fmt: skip
 """Color and marker of every set: black in domain, blue lexical overlap, green subsequence, red constituent, gray
-entailed. In lightness, too, they differ enough to be told apart in all common kinds of color blindness."""
+entailed, purple paraphrases. In lightness, too, they differ enough to be told apart in all common kinds of color
+blindness."""
 UNKNOWN = ("#7a5195", "*")
 IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
 SETS = {short: name for name, short in SHORT.items()}
@@ -201,8 +202,7 @@ def every_subcase(table: pd.DataFrame) -> Figure:
             ax.axhline(place, color="0.92", lw=0.6, zorder=0)
             ax.plot(found["accuracy"], [place] * len(found), "o", ms=3, mew=0, alpha=0.6, color=_shade(name),
                     label="pruned networks")  # fmt: skip
-            full = [found["full"].iloc[0]] * 2
-            ax.plot(full, [place - 0.36, place + 0.36], color="#111111", lw=1.2, label="full network")
+            ax.plot(found["full"].iloc[0], place, "|", ms=8.5, mew=1.2, color="#111111", label="full network")
         ax.set(title=f"{sparsity:.0%} sparsity", xlabel="accuracy", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         ax.tick_params(axis="y", length=0)
     axes[0, 0].set_yticks(range(len(rows)), [label for _, label in rows], fontsize=6.5)

@@ -61,6 +61,8 @@ FEW_NUMBERS = 3
 tried."""
 APART = 0.07
 """Lines are so far apart, in the smallest gap between numbers of rows: each has its intervals to itself."""
+WIDE_APART = 0.23
+"""Where few lines nearly coincide: points that hide none."""
 COMMON, CHANCE = "most common answer", "chance"
 """What the levels are called that accuracies are compared with."""
 BETWEEN = "0.83"
@@ -90,11 +92,18 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) ->
     return ax
 
 
-def _lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *, bounds: tuple[float, float]) -> None:
+def _lines(
+    ax: Axes,
+    curves: pd.DataFrame,
+    conditions: Sequence[str],
+    *,
+    bounds: tuple[float, float],
+    apart: float = APART,
+) -> None:
     """Means over the number of rows with intervals, cut off at the bounds of what is possible."""
     places = _places(curves)
     few = len(places) <= FEW_NUMBERS
-    for name, shift in _shifts(curves, conditions).items():
+    for name, shift in _shifts(curves, conditions, apart).items():
         rows = curves[curves["condition"] == name].sort_values("samples")
         x = rows["samples"].map(places) + shift
         (_points if few else _curve)(ax, x, rows, LINES[name])
@@ -158,16 +167,16 @@ def advantages(gaps: pd.DataFrame, controls: Sequence[str] = ("scratch", "embed_
     shown = [(about, _all_depths(rows)) for about, rows in curves.groupby(["subtask", "target"], sort=False)]
     columns = min(len(shown), 4)
     rows = math.ceil(len(shown) / columns)
-    size = (max(4.6, 1.95 * columns), 2.3 * rows + 0.6)
+    size = (max(4.6, 1.95 * columns), 2.3 * rows + 0.75)
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
     for ax in axes.flat[len(shown) :]:
         ax.set_axis_off()
     for i, (ax, ((subtask, target), one)) in enumerate(zip(axes.flat, shown, strict=False)):
-        _lines(ax, one, controls, bounds=(-1, 1))
+        _lines(ax, one, controls, bounds=(-1, 1), apart=WIDE_APART)
         ax.axhline(0, color="0.45", ls=":", lw=0.9, zorder=0)
         ax.set_title(with_formulas(f"{subtask} for {target}"))
         ax.set_ylabel("" if i % columns else "advantage in accuracy")
-    return legend_below(figure, axes)
+    return legend_below(figure, axes, title="the subnetwork's advantage over")
 
 
 def _all_depths(curves: pd.DataFrame) -> pd.DataFrame:
@@ -203,7 +212,7 @@ def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
     return ax
 
 
-def legend_below(figure: Figure, axes: np.ndarray) -> Figure:
+def legend_below(figure: Figure, axes: np.ndarray, *, title: str | None = None) -> Figure:
     """One legend for all panels, below the figure: every label once, levels to compare with last."""
     found = {}
     for ax in axes.flat:
@@ -212,7 +221,7 @@ def legend_below(figure: Figure, axes: np.ndarray) -> Figure:
         if level in found:
             found[level] = found.pop(level)
     columns = max(2, int(figure.get_figwidth() / 1.9))
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, title=title)
     return figure
 
 
@@ -262,9 +271,9 @@ def _places(curves: pd.DataFrame) -> dict[float, float]:
     return {number: logarithms.get(number, 2 * first - second) for number in numbers}
 
 
-def _shifts(curves: pd.DataFrame, conditions: Sequence[str]) -> dict[str, float]:
+def _shifts(curves: pd.DataFrame, conditions: Sequence[str], apart: float = APART) -> dict[str, float]:
     """The conditions that are there, and how far each stands from its number of rows: points farther than lines."""
     shown = [name for name in conditions if name in set(curves["condition"])]
     few = curves["samples"].nunique() <= FEW_NUMBERS
-    step = min(0.15, 0.7 / max(1, len(shown))) if few else APART * np.diff(list(_places(curves).values())).min()
+    step = min(0.15, 0.7 / max(1, len(shown))) if few else apart * np.diff(list(_places(curves).values())).min()
     return {name: (i - (len(shown) - 1) / 2) * step for i, name in enumerate(shown)}

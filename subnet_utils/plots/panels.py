@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from subnet_utils.compositionality import paper_tables
 from subnet_utils.compositionality.base_models import LEARNED
 from subnet_utils.compositionality.break_it_down import split_task
 from subnet_utils.plots import control_figures, discovery_figures, dissection_figures, figures, overlap_figures
-from subnet_utils.plots.dissection_figures import EXPECTED
+from subnet_utils.plots.figures import CONDITIONS
 from subnet_utils.statistics import NO_TEST
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, subroutines_of
 
@@ -58,7 +57,8 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     keys = ["model", "task", "number", "base_model"]
     search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
     groups = _groups(search, ["model", "task", "number", "subroutine"])
-    figure, axes = _grid(len(groups), width=2.6, height=2.4)
+    settings = len(search[["learning_rate", "mask_init"]].drop_duplicates())
+    figure, axes = _grid(len(groups), width=2.6, height=min(2.4, 0.95 + 0.35 * settings))
     layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
@@ -87,9 +87,9 @@ def assembled(table: pd.DataFrame) -> Figure:
     for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
         names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
         dissection_figures.assembled(ax, rows, names)
-        ax.set_title(f"{model}\n{_title(task, number)}" + (" (below 90%)" if learned.empty else ""))
-    handles = [*axes[0].get_legend_handles_labels()[0], Line2D([], [], label="knows its subroutine alone", **EXPECTED)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        ax.set_title(f"{model}\n{_title(task, number)}" + ("\n(below 90%)" if learned.empty else ""))
+    handles, columns = dissection_figures.assembled_handles(), 4 if len(axes) > 2 else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2)
     return figure
 
 
@@ -104,7 +104,7 @@ def differences(effects: pd.DataFrame, stars: pd.DataFrame) -> Figure:
     for ax, (_, runs) in zip(axes, groups, strict=True):
         _differences(ax, runs, stars, _panel_title(effects, runs))
     _head(figure, effects)
-    return figures.legend(figure, stars=_star_note(effects))
+    return figures.legend(figure, stars=_star_note(effects), below=_below(effects))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
@@ -141,22 +141,24 @@ def accuracies(effects: pd.DataFrame) -> Figure:
     for ax in axes[:, 1:].flat:
         ax.set_ylabel("")
     _head(figure, effects)
-    return figures.legend(figure, probes=True)
+    return figures.legend(figure, probes=True, below=_below(effects))
 
 
 def step_times(times: pd.DataFrame) -> Figure:
-    """Milliseconds of a training step, a panel per model: without masks and with masks from each start.
+    """Milliseconds of a training step, a panel per model, all to one scale: without masks, and with masks from each
+    start on.
 
     times: from `cost.compare`, columns model, precision, trained and ms.
     """
     models = list(times.groupby("model", sort=False))
-    most = times.groupby("model")["trained"].nunique().max()
-    figure, axes = _grid(len(models), width=3.5, height=0.7 + 0.45 * most, across=2)
-    for ax, (model, rows) in zip(axes, models, strict=True):
+    groups = [rows["trained"].nunique() for _, rows in models]
+    size = (5.4, 0.8 + 0.42 * sum(groups) + 0.25 * len(groups))
+    figure, axes = plt.subplots(len(models), 1, figsize=size, height_ratios=groups, sharex=True, squeeze=False)
+    for ax, (model, rows) in zip(axes.flat, models, strict=True):
         discovery_figures.step_times(ax, rows)
-        ax.set_ylim(most - 0.5, -0.5)  # bars of all models are of one height
         ax.set_title(model)
-    handles, labels = axes[0].get_legend_handles_labels()
+        ax.label_outer()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
@@ -228,8 +230,10 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     shown, note = (layers, " (below 90%)") if learned.empty else (learned, "")
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     groups = _groups(shown, ["model", "task", "number"])
-    figure, axes = _grid(len(groups), width=4.6, height=2.6, across=2)
-    for ax, ((model, task, number), rows) in zip(axes, groups, strict=True):
+    figure, axes = _grid(len(groups), width=4.6, height=2.9, across=2)
+    drawn = [set(rows["layer"]) for _, rows in groups]
+    named_below = [one == other for one, other in zip(drawn, drawn[2:], strict=False)]
+    for i, (ax, ((model, task, number), rows)) in enumerate(zip(axes, groups, strict=True)):
         means = rows.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         several = rows if rows["base_model"].nunique() > 1 else None
@@ -237,6 +241,9 @@ def overlaps(layers: pd.DataFrame) -> Figure:
         ax.set_title(_title(task, number, model) + note, pad=20)
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
+        if i + 2 < len(groups):
+            ax.set_xlabel("")
+            ax.tick_params(axis="x", labelbottom=not all(named_below[i - i % 2 :][:2]))  # a row gains by both or none
     return overlap_figures.overlap_legend(figure, axes)
 
 
@@ -277,9 +284,7 @@ def described(effects: pd.DataFrame, *, absolute: bool = False) -> str:
     bases = effects.groupby(["model", "task", "number"])["base_model"].nunique()
     able = learned.groupby(["model", "task", "number"])["base_model"].nunique().reindex(bases.index, fill_value=0)
     n = " or ".join(map(str, sorted(set(able))))
-    gray = " Gray: base models below 90%." if (able < bases).any() else ""
-    if gray and (effects["condition"] == "random").all():
-        gray = " Gray: untrained twins of base models below 90%."
+    gray = f" Gray: {_below(effects)}." if (able < bases).any() else ""
     means = f"Ticks: means over {n} base models with 95% t intervals; diamonds: the paper's mean and sd over its runs."
     return f"{'; '.join(_networks(effects))}: {shown}. A marker is a mask, its shape the base model.{gray} {means}"
 
@@ -290,6 +295,12 @@ def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) 
     keyed = dict.fromkeys(runs[["subroutine", "network"]].itertuples(index=False, name=None), NO_TEST)
     keyed |= {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
     figures.differences(ax, runs, _printed(runs), keyed, title=title)
+
+
+def _below(effects: pd.DataFrame) -> str:
+    """What the gray runs of a figure are; an untrained network solves nothing, and its twin is meant."""
+    untrained = "untrained twin of a " if (effects["condition"] == "random").all() else ""
+    return untrained + CONDITIONS["below"].label
 
 
 def _star_note(effects: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
+from subnet_utils.compositionality.dissection import MaskPair
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.plots.overlap_figures import COMPARISONS, layer_order, short_layer
 
@@ -60,6 +61,18 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
             _head_lines(ax, name, heads, *shapes[name])
     _legend(figure, found, names)
     return figure
+
+
+def described(pair: MaskPair) -> str:
+    """What the caption of a map says: which weights are drawn, what lines are, and how the weights lie."""
+    latest = min(pair.masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
+    starts = {mask.point.start for mask in pair.masks}
+    where = f", from {latest} on (one of them starts before)" if len(starts) > 1 else ""
+    lines = " Black lines part attention heads." if pair.heads else ""
+    return (
+        f"{pair.title}: every weight that both masks cover{where}, by the subroutines whose subnetworks keep it (first "
+        f"masks).{lines} What is taller than wide lies on its side."
+    )
 
 
 def _lying(mask: Tensor) -> np.ndarray:
