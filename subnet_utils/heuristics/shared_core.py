@@ -2,8 +2,8 @@
 
 kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`unit_pruning.kept_heads`).
 The sample are seeds, not networks: a seed has the same first gates and batches at both sparsities, so its two networks
-keep much the same heads, whichever these are. Chance therefore shuffles the heads once a seed, in both of its networks
-alike. All networks are pruned from one.
+may keep much the same heads, whichever these are. Chance therefore shuffles the heads once a seed, in both of its
+networks alike. All networks are pruned from one.
 """
 
 import math
@@ -26,7 +26,7 @@ Kept = Mapping[float, Mapping[int, Tensor]]
 def correlation(kept: Kept, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
     """Spearman's rho of the heads' frequencies at two sparsities, beside what it is by chance.
 
-    expected: its mean by chance, far above 0 where a seed's two networks are alike; p, p_less: share of draws with at
+    expected: its mean by chance, above 0 where a seed's two networks are alike; p, p_less: share of draws with at
     least, and at most, as much. (The paper tests against 0, as if the networks were independent.) low, high: 95%
     interval by a jackknife over seeds, Student's on Fisher's scale; a bootstrap would lie below rho, since networks
     that are drawn twice make frequencies coarser. It is missing with one seed; all is missing where all heads are as
