@@ -99,9 +99,7 @@ def _network(lab: Lab, sort: Sort) -> Times:
             train = plain_step(model, items, flips=network.training.flips, **options)
         return _of_a_step(partial(train, iter), **how)
 
-    return found | _as_many_as_fit(
-        lambda masks: _in_time(partial(step, masks), sort.examples, at_once=masks), at_once
-    )
+    return found | _as_many_as_fit(lambda masks: _in_time(partial(step, masks), sort.examples, at_once=masks), at_once)
 
 
 def _as_many_as_fit(time: Callable[[int], Times], masks: int) -> Times:
