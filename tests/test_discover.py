@@ -509,7 +509,7 @@ def test_recomputed_prefix_gives_what_the_cached_one_gives(family, precision, ca
     assert capsys.readouterr() == ("", "")
     recomputed = frozen(model, data, start, limit_gb=1e-9)
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "more than cache_limit_gb = 1e-09: recomputing them" in err
+    assert out == "" and err.count("\n") == 1 and "GiB, cache_limit_gb leaves 1e-09: recomputing them" in err
     autocast = partial(torch.autocast, "cpu", dtype=precision, enabled=precision != torch.float32)
     with autocast():
         for one, other in zip(recomputed(torch.arange(12)), cached(torch.arange(12)), strict=True):
