@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,16 +189,29 @@ def resolve_device(compute: Compute) -> torch.device:
 def autocast(compute: Compute, device: torch.device):
     """Context in which matrix products run at the study's precision; auto: bfloat16 where the hardware multiplies it.
 
-    That is a GPU since Ampere (older ones only imitate it), or a CPU with AVX512-BF16, where a product takes half the
-    time. On a GPU, float32 leaves torch's own default, TF32, to the convolutions.
+    Where it does not, bfloat16 is float32 as well, and a line says so. On a GPU, float32 leaves torch's own default,
+    TF32, to the convolutions.
     """
-    if device.type == "cuda":
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        has_bf16 = torch.cpu._is_avx512_bf16_supported()
-    if compute.precision == "float32" or (compute.precision == "auto" and not has_bf16):
+    if compute.precision == "float32" or not has_bfloat16(device):
+        if compute.precision == "bfloat16":
+            _say_float32(device.type)
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the hardware multiplies bfloat16: a GPU since Ampere (older ones only imitate it), or a CPU with
+    AVX512-BF16, where a product takes half the time."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.cpu._is_avx512_bf16_supported()
+
+
+@cache
+def _say_float32(device: str) -> None:
+    """Once in a process."""
+    said = f"compute.precision is 'bfloat16', which this device ({device}) would only imitate: float32"
+    print(said, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -6,15 +6,16 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Where Linux says how much of how many microseconds the processes of a container may compute."""
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""Where it says how many bytes they may have."""
+GROUPS, OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where it says how many bytes they may have: the folder of all groups of processes, and which one this process is in.
+A container sees its own as if it were that of all; what a queue such as SLURM allows, a group within says."""
 UNKNOWN_MEMORY = 8 * 2**30
 
 
@@ -47,10 +48,20 @@ def memory_bytes() -> int:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # not every system says
         return UNKNOWN_MEMORY
+    return min([memory, *_limits()])
+
+
+def _limits() -> Iterator[int]:
+    """Bytes that the groups allow in which this process is: its own, and those that it is part of."""
     try:
-        return min(memory, int(MEMORY_LIMIT.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return memory
+        (own,) = (line.removeprefix("0::/") for line in OWN_GROUP.read_text().splitlines() if line.startswith("0::/"))
+    except (OSError, ValueError):  # not Linux, or groups of the first version
+        own = ""
+    folder = GROUPS / own
+    for group in (folder, *folder.parents):
+        if group.is_relative_to(GROUPS):
+            with suppress(OSError, ValueError):  # no limit there, or "max"
+                yield int((group / "memory.max").read_text())
 
 
 def warm_up() -> None:

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from subnet_utils.masks.memory import TOO_MANY
 from subnet_utils.plots import (
     figures,  # before any test imports torchvision: makes it importable beside a CPU-only torch
 )
@@ -29,6 +30,13 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("artifacts")
         patch.setenv("SUBNET_ARTIFACTS", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """How many masks were too many in a test in which memory ran out is not known in the next one."""
+    yield
+    TOO_MANY.clear()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +209,65 @@ def test_of_cached_outputs_those_not_used_for_longest_are_dropped(lab, monkeypat
     for which in (first, second, first, third):
         steps._outputs(scarce, network, *which, "layer_2")
     assert [key[2:4] for key in steps._KEPT] == [first, third]
+
+
+@pytest.fixture
+def group(tmp_path, monkeypatch) -> tuple[Lab, list[steps.Mask]]:
+    """A study of which nothing is made, and masks of both subroutines in one of its bases."""
+    monkeypatch.setattr(steps, "_KEPT", type(steps._KEPT)())
+    few = Lab.open(micro.study(precision="float32"), tmp_path)
+    masks = [mask for mask in break_it_down.candidates(break_it_down.networks(few.study)[0])
+             if mask.point.start == "layer_2"]  # fmt: skip
+    assert {mask.subroutine for mask in masks} == {"subject", "verb"}
+    return few, masks
+
+
+def test_outputs_of_a_group_stay_within_the_limit_together(group, tmp_path, monkeypatch, capsys):
+    lab, masks = group
+    network, wanted = masks[0].base, []
+    size = max(steps._outputs(lab, network, f"mask-{one}", "train", "layer_2").gb for one in ("subject", "verb"))
+    monkeypatch.setattr(steps, "discover_many", lambda model, masks, *_, **__: wanted.extend(masks) or [])
+    for share, cached in ((2.5, 2), (1.5, 1)):
+        steps._KEPT.clear()
+        wanted.clear()
+        compute = lab.study.compute.model_copy(update={"cache_limit_gb": share * size})
+        scarce = Lab(lab.study.model_copy(update={"compute": compute}), lab.store)
+        for split in ("validation", "test"):
+            steps._outputs(scarce, network, "base", split, "layer_2")  # of an earlier mask
+        steps._discover(scarce, masks, tmp_path / "checkpoint")
+        alive = {id(outputs): outputs.gb for outputs in [*(one.items for one in wanted), *steps._KEPT.values()]}
+        assert sum(alive.values()) <= share * size
+        used = {id(one.items): one.items.gb for one in wanted}
+        assert len(wanted) == len(masks) and len(used) == 2 and sum(gb > 0 for gb in used.values()) == cached
+        assert ("recomputing them" in capsys.readouterr().err) == (cached < 2)
+    assert steps._outputs(scarce, network, "mask-verb", "train", "layer_2").gb > 0, "alone there is room"
+
+
+def test_a_mask_that_does_not_fit_is_tried_without_what_is_kept_for_others(group, tmp_path, monkeypatch, capsys):
+    lab, (mask, *_) = group
+    kept, held = [], []
+
+    def scarce(model, wanted, *_, **__):
+        kept.append(len(steps._KEPT))
+        alive = [attempt() is not None for attempt in held]
+        attempt = torch.ones(3)
+        held.append(weakref.ref(attempt))
+        if len(steps._KEPT) > fits:
+            raise torch.OutOfMemoryError("one mask: out of memory")
+        return alive
+
+    monkeypatch.setattr(steps, "discover_many", scarce)
+    others, fits = [("base", split) for split in ("validation", "test")], 1
+    for which in others:
+        steps._outputs(lab, mask.base, *which, "layer_2")
+    assert steps._discover(lab, [mask], tmp_path / "checkpoint") == [False], "what did not fit is gone"
+    assert kept == [3, 1]
+    said = "one mask: out of memory; trying again without the outputs that are kept for other masks"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    fits = 0
+    with pytest.raises(torch.OutOfMemoryError, match="^one mask: out of memory$"):
+        steps._discover(lab, [mask], tmp_path / "checkpoint")
+    assert kept == [3, 1, 1], "once"
 
 
 def test_a_mask_goes_on_from_its_half(lab, tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,6 +19,7 @@ from subnet_utils import checkpoints
 from subnet_utils.evaluation import score_model
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
+from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
@@ -506,7 +509,7 @@ def test_recomputed_prefix_gives_what_the_cached_one_gives(family, precision, ca
     assert capsys.readouterr() == ("", "")
     recomputed = frozen(model, data, start, limit_gb=1e-9)
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "more than cache_limit_gb = 1e-09: recomputing them" in err
+    assert out == "" and err.count("\n") == 1 and "GiB, cache_limit_gb leaves 1e-09: recomputing them" in err
     autocast = partial(torch.autocast, "cpu", dtype=precision, enabled=precision != torch.float32)
     with autocast():
         for one, other in zip(recomputed(torch.arange(12)), cached(torch.arange(12)), strict=True):
@@ -724,6 +727,17 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     assert "bert: out of memory with 4 masks at once; trying 2" in capsys.readouterr().err
     assert [a.subnetwork for a in found] == [b.subnetwork for b in expected]
 
+    sizes.clear()
+    (tmp_path / "later").mkdir()
+    (tmp_path / "few").mkdir()
+    again = find_many("bert", masks, label="bert", checkpoint=tmp_path / "later" / "checkpoint.safetensors")
+    find_many("bert", masks[:2], checkpoint=tmp_path / "few" / "checkpoint.safetensors")
+    assert sizes == list(zip([2, 2, 2], [*names[1:], names[0]], strict=True)), "four are not tried again"
+    assert capsys.readouterr().err == "", "nor is it said again"
+    assert [a.subnetwork for a in again] == [b.subnetwork for b in expected]
+    with pytest.raises(MemoryError, match="^4 masks at once do not fit into memory$"):
+        find_many("bert", masks, apart=False, checkpoint=tmp_path / "together.safetensors")
+
     def scarcer(self, masks, checkpoint):
         sizes.append((len(masks), checkpoint.name))
         if len(masks) > 1:
@@ -740,6 +754,62 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError, match="bert: out of memory with one mask; lower compute.workers, "):
         find_many("bert", wanted("bert", 1), label="bert")
+
+
+def test_parts_are_the_same_whether_it_is_known_that_all_are_too_many():
+    """So that a killed run finds the checkpoints of its parts when it has to find out anew."""
+
+    def parts_of(count: int) -> list[tuple[int, ...]]:
+        tried = []
+
+        def train(masks: range, places: tuple[int, ...]) -> list[int]:
+            if len(masks) > 2:
+                raise MemoryError("out of memory")
+            tried.append(places)
+            return list(masks)
+
+        assert in_parts(train, range(count), of=("network",), label="") == list(range(count))
+        return tried
+
+    first = parts_of(9)
+    assert first == [(0, 1), (2,), (3, 4), (5, 6), (7, 8)] and TOO_MANY == {("network",): 3}
+    assert parts_of(9) == first and parts_of(2) == [()]
+
+
+def test_what_did_not_fit_is_let_go_before_halves_are_tried(monkeypatch):
+    """A GPU's memory does not make the garbage collector run."""
+    held, alive, calls, train = [], [], [], discover_module._Together._train
+    first_logits = discover_module._Together._first_logits
+
+    def watched(self, *given):
+        alive.append(sum(reference() is not None for reference in held))
+        held.clear()
+        return train(self, *given)
+
+    def noted(self, *given):
+        logits, trained = first_logits(self, *given)
+        held.extend(map(weakref.ref, trained.values()))
+        return logits, trained
+
+    def full(embeddings: Tensor, odd: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return odd_one_out(embeddings, odd)
+
+    emptied, model, options = [], network("bert"), {"start": "layer_1", "recipe": Recipe(0.01, 3, seed=0)}
+    monkeypatch.setattr(discover_module._Together, "_train", watched)
+    monkeypatch.setattr(discover_module._Together, "_first_logits", noted)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(alive)))
+    gc.collect()
+    gc.disable()
+    try:
+        assert len(discover_many(model, wanted("bert"), full, **options)) == 4
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0] and held, "none of the attempt's, nor of the first half's"
+    assert emptied == [1], "once, between the attempt and the first half"
 
 
 class Recurrent(nn.Module):
@@ -775,6 +845,8 @@ def test_networks_that_cannot_be_vectorized_are_masked_one_by_one(kind, every_ep
     message = capsys.readouterr().err
     assert "rnn: 3 masks cannot be trained at once (Batching rule not implemented for aten::" in message
     assert message.strip().endswith("; one by one") and message.count("cannot be trained at once") == 1
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == [f"checkpoint-{place}.safetensors" for place in range(3)]
     alone = [
         discover(model, one.items, one.batches, cross_entropy, method=one.method, start="net",
                  recipe=Recipe(0.3, epochs=2, seed=one.seed))

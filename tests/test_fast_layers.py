@@ -1,16 +1,18 @@
 """Layers that are computed another way than torch's own, to be faster on a CPU: the same numbers and gradients."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from subnet_utils.compositionality.base_models import flipped
 from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
-from subnet_utils.models.convolution import WIDE, Conv3x3, PlaceByPlace, TapByTap
+from subnet_utils.models.convolution import WIDE, Conv3x3, Convolution, PlaceByPlace, TapByTap, with_conv3x3
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
 
@@ -275,6 +277,38 @@ def test_small_convolutions_can_be_vectorized_over_their_weights():
     maps, weights = draws(2, 3, 2, 2, dtype=torch.float32), draws(6, 4, 3, 3, 3, dtype=torch.float32)
     together = torch.vmap(lambda w: torch.func.functional_call(conv, {"weight": w}, (maps,)))(weights)
     assert_close(together[5], torch.nn.functional.conv2d(maps, weights[5], padding=1))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", [1, 3, 7])
+def test_vectorized_convolutions_obey_autocast(kernel, precision):
+    """torch.vmap takes a convolution apart before autocast sees it."""
+    plain = torch.nn.Conv2d(3, 4, kernel, padding=kernel // 2, bias=kernel == 7)
+    conv = with_conv3x3(torch.nn.Sequential(torch.nn.Sequential(plain)))
+    maps, weights = draws(5, 2, 3, 8, 8, dtype=precision), draws(5, 4, 3, kernel, kernel, seed=1, dtype=precision)
+    bias = {} if plain.bias is None else {"0.0.bias": plain.bias.detach().to(precision)}
+
+    def alone(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.func.functional_call(conv, {"0.0.weight": weight} | bias, (x,))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        together, each = torch.vmap(alone)(maps, weights), torch.stack(list(map(alone, maps, weights)))
+        shared = torch.vmap(partial(alone, maps[0]))(weights)
+    narrow = torch.float64 if precision == torch.float64 else torch.bfloat16
+    assert together.dtype == each.dtype == shared.dtype == narrow
+    assert_close(together, each, rtol=0.02, atol=0.02)
+    assert torch.vmap(alone)(maps, weights).dtype == precision, "without autocast as they are"
+
+
+def test_every_convolution_of_a_network_obeys_autocast_where_it_is_vectorized():
+    sizes = {"block": "bottleneck", "depths": [1, 1, 1, 1], "width": 4, "head_width": 8}
+    small = {"layers": 1, "width": 8, "heads": 2, "mlp_width": 8, "patch": 8, "head_width": 8}
+    for model in (
+        build({"family": "resnet", **sizes}, seed=0),
+        build({"family": "vit", **small}, seed=0, resolution=16),
+    ):
+        convolutions = [module for module in model.modules() if isinstance(module, torch.nn.Conv2d)]
+        assert convolutions and all(isinstance(module, Convolution) for module in convolutions)
 
 
 def test_a_network_draws_the_weights_that_it_drew_and_computes_the_same(monkeypatch):

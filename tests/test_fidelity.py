@@ -22,6 +22,7 @@ class Asked(Exception):
 
 @pytest.mark.parametrize(("margin", "product"), [(0.05, torch.float32), (0.5, torch.bfloat16)])
 def test_masks_of_a_base_near_collapse_are_trained_in_float32(monkeypatch, tmp_path, margin, product):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     lab = Lab.open(micro.study(precision="bfloat16"), tmp_path)
     network = break_it_down.networks(lab.study)[0]
     result = train_base(lab, network).json("result") | {"validation_margin": margin}
@@ -44,6 +45,7 @@ def test_fast_masks_are_as_good_as_plain_ones(monkeypatch, tmp_path):
 
     On average over them accuracies must be within .02 and densities within 10%.
     """
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     lab = Lab.open("tiny")
     fast_lab = Lab(lab.study.model_copy(update={"compute": Compute(precision="bfloat16")}), lab.store)
     networks = break_it_down.networks(lab.study)

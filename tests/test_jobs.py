@@ -23,7 +23,7 @@ from subnet_utils.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import Compute
 from subnet_utils.study import ROOT
-from subnet_utils.workers import UNKNOWN_MEMORY, context, core_count, importing
+from subnet_utils.workers import UNKNOWN_MEMORY, context, core_count, importing, memory_bytes
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""
@@ -136,14 +136,22 @@ def test_a_containers_share_of_time_limits_the_cores(said, cores, monkeypatch, t
     assert core_count() == cores
 
 
-def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr("subnet_utils.workers.MEMORY_LIMIT", tmp_path / "memory.max")
+@pytest.fixture
+def groups(monkeypatch, tmp_path) -> Path:
+    """The folder of Linux' groups of processes, of which there is one yet, on a machine of 12 GiB."""
+    monkeypatch.setattr("subnet_utils.workers.GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("subnet_utils.workers.OWN_GROUP", tmp_path / "own")
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 12 * 2**18, "SC_PAGE_SIZE": 4096}.get)
+    (tmp_path / "cgroup").mkdir()
+    return tmp_path / "cgroup"
+
+
+def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, groups):
     on_cpu = partial(Compute, device="cpu", workers=2)
     assert cache_limit(on_cpu()) == 2.0
-    (tmp_path / "memory.max").write_text("max\n")
+    (groups / "memory.max").write_text("max\n")
     assert cache_limit(on_cpu()) == 2.0
-    (tmp_path / "memory.max").write_text(f"{6 * 2**30}\n")
+    (groups / "memory.max").write_text(f"{6 * 2**30}\n")
     assert cache_limit(on_cpu()) == 1.0 and cache_limit(on_cpu(cache_limit_gb=5)) == 5
     monkeypatch.delattr(os, "sysconf")  # not every system says how much it has
     assert cache_limit(on_cpu()) == pytest.approx(UNKNOWN_MEMORY / 3 / 2 / 2**30)
@@ -151,6 +159,27 @@ def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, tmp_path):
     properties = type("Properties", (), {"total_memory": 80 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert cache_limit(Compute()) == 40.0 and cache_limit(Compute(workers=2)) == 20.0
+
+
+@pytest.mark.parametrize(
+    "said", ["0::/system.slice/job_7/step_0\n", "4:memory:/other\n0::/system.slice/job_7/step_0\n"]
+)
+def test_memory_is_what_every_group_allows_that_a_process_is_in(groups, said):
+    """As of a job of SLURM: its step says nothing, the job has a limit, and what it is part of a larger one."""
+    job = groups / "system.slice" / "job_7"
+    (job / "step_0").mkdir(parents=True)
+    (groups.parent / "own").write_text(said)
+    (groups.parent / "memory.max").write_text("1\n")  # no group
+    assert memory_bytes() == 12 * 2**30
+    for group, limit in ((job / "step_0", "max"), (job, 3 * 2**30), (job.parent, 9 * 2**30)):
+        (group / "memory.max").write_text(f"{limit}\n")
+    assert memory_bytes() == 3 * 2**30
+    (job.parent / "memory.max").write_text(f"{2 * 2**30}\n")
+    assert memory_bytes() == 2 * 2**30
+    (groups / "memory.max").write_text("4096\n")
+    assert memory_bytes() == 4096
+    (groups.parent / "own").write_text("4:memory:/other\n")  # the first version: nothing is known of the process
+    assert memory_bytes() == 4096
 
 
 FRESH_PAGES = """

@@ -102,6 +102,7 @@ def test_a_large_set_is_drawn_in_parts_of_which_none_is_drawn_twice(tmp_path, mo
 
 def test_a_network_near_collapse_is_pruned_in_float32(lab, tmp_path, monkeypatch):
     """On the way back, too: a GPU's convolutions would take TF32."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     compute = lab.study.compute.model_copy(update={"precision": "bfloat16"})
     other = Lab.open(lab.study.model_copy(update={"compute": compute}), tmp_path)
     network, seen = break_it_down.networks(other.pruned().study, "pruned")[0], []

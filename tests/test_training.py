@@ -550,14 +550,22 @@ def test_device_and_precision(monkeypatch):
     assert type_of_product("auto") == type_of_product("bfloat16") == torch.bfloat16
     assert type_of_product("float32") == torch.float32
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    assert type_of_product("auto") == torch.float32
+    assert type_of_product("auto") == type_of_product("bfloat16") == torch.float32
 
 
-def test_a_gpu_that_only_imitates_bfloat16_trains_in_float32(monkeypatch):
-    """Those before Ampere: torch.autocast takes them, and is slow."""
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_what_only_imitates_bfloat16_trains_in_float32(monkeypatch, capsys, device):
+    """GPUs before Ampere, and most CPUs: torch.autocast takes them, and is slow."""
     asked = []
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation))
-    assert isinstance(autocast(Compute(), torch.device("cuda")), nullcontext) and asked == [False]
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    training._say_float32.cache_clear()
+    assert isinstance(autocast(Compute(), torch.device(device)), nullcontext)
+    assert capsys.readouterr().err == "" and asked == [False] * (device == "cuda")
+    for _ in range(2):
+        assert isinstance(autocast(Compute(precision="bfloat16"), torch.device(device)), nullcontext)
+    said = f"compute.precision is 'bfloat16', which this device ({device}) would only imitate: float32\n"
+    assert capsys.readouterr().err == said, "once"
 
 
 def test_gpus_that_nothing_uses_are_not_started(monkeypatch):

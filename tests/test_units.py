@@ -262,6 +262,12 @@ def test_pruning_reaches_its_target_and_leaves_the_network_alone(inputs):
     assert found.history["step"].iloc[-1] == 400 and len(found.history) == 20
 
 
+def test_the_last_row_is_of_the_last_step(inputs):
+    """Of an interval that is cut short."""
+    schedule = units.Schedule(steps=25, warmup=10, rate_warmup=0, interval=10)
+    assert prune(make("bert"), inputs, schedule=schedule).history["step"].to_list() == [10, 20, 25]
+
+
 def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs, tmp_path, monkeypatch):
     schedule = units.Schedule(steps=60, warmup=40, rate_warmup=10, interval=10, start=2.5)
     whole, again, other = (prune(make("bert"), inputs, seed=seed, schedule=schedule) for seed in (0, 0, 1))

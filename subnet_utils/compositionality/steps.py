@@ -5,9 +5,10 @@ specification holds that of its base model and the fingerprint of its weights.
 """
 
 import shutil
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -206,31 +207,40 @@ def _discover(
     lab: Lab, masks: Sequence[Mask], checkpoint: Path, *, stop_after: int | None = None
 ) -> list[Discovery | TrainingDiverged]:
     network, settings, point = masks[0].base, masks[0].base.experiment.masks, masks[0].point
-    subroutines = sorted({mask.subroutine for mask in masks})
+    tables: dict[str, FrozenPrefix] = {}
+    for subroutine in sorted({mask.subroutine for mask in masks}):
+        own = lab, network, f"mask-{subroutine}", "train", point.start
+        tables[subroutine] = _outputs(*own, beside=tables.values())
     seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
-    with throughout(lab, network):
-        return discover_many(
-            load_base(lab, network),
-            [_wanted(lab, mask) for mask in masks],
-            lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-            start=point.start,
-            recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
-            autocast=mask_precision(lab, network),
-            checkpoint=checkpoint,
-            stop_after=stop_after,
-            label=f"{network.label} {' and '.join(subroutines)} {seeds}",
-        )
-
-
-def _wanted(lab: Lab, mask: Mask) -> Wanted:
-    own_task, batch_size = f"mask-{mask.subroutine}", mask.base.experiment.masks.batch_size
-    train = data_of(lab, mask.base, own_task, "train")
-    return Wanted(
-        _outputs(lab, mask.base, own_task, "train", mask.point.start),
-        lambda generator: batches(train, batch_size, generator=generator),
-        _method(mask),
-        mask.seed,
+    train = partial(
+        discover_many,
+        load_base(lab, network),
+        [_wanted(lab, mask, tables[mask.subroutine]) for mask in masks],
+        lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+        start=point.start,
+        recipe=Recipe(point.learning_rate, settings.epochs, masks[0].seed),
+        autocast=mask_precision(lab, network),
+        checkpoint=checkpoint,
+        stop_after=stop_after,
+        label=f"{network.label} {' and '.join(tables)} {seeds}",
     )
+    with throughout(lab, network):
+        try:
+            return train()
+        except torch.OutOfMemoryError as error:  # with one mask alone
+            if not _drop_all_but(tables.values()):
+                raise
+            said = f"{error}; trying again without the outputs that are kept for other masks"
+        # not in the handler, whose exception keeps the tensors of the attempt alive
+        print(said, file=sys.stderr, flush=True)
+        torch.cuda.empty_cache()
+        return train()
+
+
+def _wanted(lab: Lab, mask: Mask, outputs: FrozenPrefix) -> Wanted:
+    batch_size = mask.base.experiment.masks.batch_size
+    train = data_of(lab, mask.base, f"mask-{mask.subroutine}", "train")
+    return Wanted(outputs, lambda generator: batches(train, batch_size, generator=generator), _method(mask), mask.seed)
 
 
 def _save_mask(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Path) -> None:
@@ -315,18 +325,23 @@ def _bytes_of_a_mask(lab: Lab, network: Network) -> float:
     return 4.0 * (10 * weights + 20 * states)
 
 
-def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) -> FrozenPrefix:
+def _outputs(
+    lab: Lab, network: Network, set_name: str, split: str, start: str, beside: Collection[FrozenPrefix] = ()
+) -> FrozenPrefix:
     """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start, or of a
     later one, whose prefix goes on from them.
 
     Those that were not used for longest are dropped before all together exceed `cache_limit`, and those of another base
-    as soon as there are any of this one: jobs come base by base, and on a GPU the masks need the room.
+    as soon as there are any of this one: jobs come base by base, and on a GPU the masks need the room. beside: outputs
+    in use meanwhile; what they leave of the limit is all that there is.
     """
     about, limit = (lab, network, set_name, split), cache_limit(lab.study.compute)
+    left = limit - sum(outputs.gb for outputs in beside)
 
     def make_room(gb: float) -> None:
-        while _KEPT and sum(outputs.gb for outputs in _KEPT.values()) + gb > limit:
-            _KEPT.popitem(last=False)
+        others = [key for key, outputs in _KEPT.items() if outputs not in beside]
+        while others and sum(_KEPT[key].gb for key in others) + gb > left:
+            del _KEPT[others.pop(0)]
 
     if (*about, start) not in _KEPT:
         for other in [key for key in _KEPT if key[:2] != (lab, network)]:
@@ -335,10 +350,19 @@ def _outputs(lab: Lab, network: Network, set_name: str, split: str, start: str) 
         items = data_of(lab, network, set_name, split).items
         before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]
         shorter = before[-1] if before else None
-        options = {"limit_gb": limit, "shorter": shorter, "make_room": make_room}
-        _KEPT[*about, start] = FrozenPrefix(prefix, items, device=lab.device, **options)
+        options = {"limit_gb": left, "shorter": shorter, "make_room": make_room}
+        outputs = FrozenPrefix(prefix, items, device=lab.device, **options)
+        if beside and not outputs.gb:
+            return outputs  # alone they may fit
+        _KEPT[*about, start] = outputs
     _KEPT.move_to_end((*about, start))
     return _KEPT[*about, start]
+
+
+def _drop_all_but(used: Collection[FrozenPrefix]) -> bool:
+    """Let go of all other outputs that are kept; whether they took any room."""
+    others = [key for key, outputs in _KEPT.items() if outputs not in used]
+    return sum(_KEPT.pop(key).gb for key in others) > 0
 
 
 _KEPT: OrderedDict[tuple, FrozenPrefix] = OrderedDict()

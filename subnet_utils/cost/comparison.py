@@ -19,7 +19,7 @@ from subnet_utils.lab import Lab
 from subnet_utils.models import StagedModel, build
 from subnet_utils.names import nearest
 from subnet_utils.settings import Compute
-from subnet_utils.training import autocast
+from subnet_utils.training import autocast, has_bfloat16
 
 PLAIN = "all weights, no mask"
 PRODUCT = "a large matrix product"
@@ -164,9 +164,9 @@ def _untrained(lab: Lab, network: Network) -> StagedModel:
 def _of_model(
     make: Callable[[], StagedModel], items: Tensor, starts: tuple[str, ...], examples: int, device: torch.device
 ) -> dict[tuple[str, str], Callable[[PACE], None]]:
-    """Contenders by (precision, what is trained), each with a network of its own."""
+    """Contenders by (precision, what is trained), each with a network of its own; in bfloat16 where there is any."""
     contenders = {}
-    for precision in ("float32", "bfloat16"):
+    for precision in ("float32", "bfloat16") if has_bfloat16(device) else ("float32",):
         options = {"examples": examples, "autocast": partial(autocast, Compute(precision=precision), device)}
         contenders[precision, PRODUCT] = large_product(device, autocast=options["autocast"])
         contenders[precision, PLAIN] = plain_step(make(), items, **options)

@@ -1,6 +1,7 @@
 """The seconds of a step, an item and whatever else a plan counts, measured on a few of each sort."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -90,15 +91,26 @@ def _network(lab: Lab, sort: Sort) -> Times:
     at_once = masks_at_once(lab, network) if start else 1
     precision = partial(full_precision, lab.device) if sort.exact else partial(autocast, lab.study.compute, lab.device)
 
-    def step(examples: int, **how: float) -> Times:
+    def step(masks: int, examples: int, **how: float) -> Times:
         options = {"examples": examples, "autocast": precision}
         if start:
-            train = masked_step(model.requires_grad_(False), items, start, masks=at_once, **options)
+            train = masked_step(model.requires_grad_(False), items, start, masks=masks, **options)
         else:
             train = plain_step(model, items, flips=network.training.flips, **options)
         return _of_a_step(partial(train, iter), **how)
 
-    return found | _in_time(step, sort.examples, at_once=at_once)
+    return found | _as_many_as_fit(lambda masks: _in_time(partial(step, masks), sort.examples, at_once=masks), at_once)
+
+
+def _as_many_as_fit(time: Callable[[int], Times], masks: int) -> Times:
+    """Times of so many masks trained at once, halved as in the study until they fit into memory."""
+    while masks > 1:
+        try:
+            return time(masks)
+        except MemoryError as error:
+            print(f"{error}; timing half of them", file=sys.stderr, flush=True)
+        masks = (masks + 1) // 2  # not in the handler, which keeps what did not fit
+    return time(masks)
 
 
 def _in_time(step: Callable[..., Times], examples: int, *, few: int = FEW_EXAMPLES, at_once: int = 1) -> Times:

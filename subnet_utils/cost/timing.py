@@ -150,19 +150,12 @@ def masked_step(
     """A contender that trains masks from a stage on, `masks` of them at once: MemoryError if they do not fit."""
 
     def run(pace: PACE) -> None:
-        method, begun = ContinuousSparsification(epochs=1), []
-
-        def paced(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-            begun.append(generator)
-            if len(begun) > 1:  # half of them, because memory ran out: no longer the step that is timed
-                raise MemoryError(f"{masks} masks at once do not fit into memory")
-            return pace(_batches(items, examples))
-
-        free = partial(_unpaced, items, examples)
-        wanted = [Wanted(items, paced if i == 0 else free, method, i) for i in range(masks)]
+        method, free = ContinuousSparsification(epochs=1), partial(_unpaced, items, examples)
+        wanted = [Wanted(items, free, method, i) for i in range(masks)]
+        wanted[0] = Wanted(items, lambda generator: pace(free(generator)), method, 0)
         discover_many(
             model, wanted, lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-            start=start, recipe=Recipe(1e-5, 1, 0), autocast=autocast,
+            start=start, recipe=Recipe(1e-5, 1, 0), autocast=autocast, apart=False,
         )  # fmt: skip
 
     return run

@@ -6,7 +6,6 @@ masks of one network are one computation, vectorized over the masks (`torch.func
 single small mask would leave idle.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -20,10 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import InOne, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, State, out_of_memory, sent
+from subnet_utils.models.frozen import FrozenPrefix, State, sent
 from subnet_utils.models.staged import StagedModel, evaluating, fingerprint
 from subnet_utils.seeds import generator_for
 from subnet_utils.training import Recipe, TrainingDiverged, fit
@@ -115,6 +115,7 @@ def discover_many(
     limit_gb: float = 4.0,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
+    apart: bool = True,
     label: str = "masks",
 ) -> list[Discovery | TrainingDiverged]:
     """Find several subnetworks of one network at once: those that `discover` finds one by one, up to rounding.
@@ -124,8 +125,9 @@ def discover_many(
     own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others go on.
     stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
     later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and those of a
-    network that `torch.vmap` cannot run, such as an LSTM, one by one; a line says so. Raises ValueError as `discover`
-    does, and for masks that cannot be trained together.
+    network that `torch.vmap` cannot run, such as an LSTM, one by one; a line says so, and later masks of the same start
+    are not tried at once again. apart: False to raise MemoryError instead. Raises ValueError as `discover` does, and
+    for masks that cannot be trained together.
     """
     if not wanted:
         return []
@@ -142,7 +144,7 @@ def discover_many(
         outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
         ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
         train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
-        found = train.all(ready)
+        found = train.all(ready, apart=apart)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained; take out what writes to its buffers")
     return found
@@ -163,32 +165,12 @@ class _Together:
     stop_after: int | None
     label: str
 
-    def all(self, wanted: Sequence[Wanted], places: tuple[int, ...] = ()) -> list[Discovery | TrainingDiverged]:
-        """Train; if memory runs out, one half after the other, and one by one what cannot be vectorized.
-
-        places: those of the masks among all, if these are not all; each part has a checkpoint of its own.
-        """
-        try:
-            return self._train(wanted, self._file(places))
-        except (RuntimeError, MemoryError) as error:
-            if len(wanted) > 1 and _without_vmap(error):
-                size = 1
-                said = f"{len(wanted)} masks cannot be trained at once ({str(error).splitlines()[0]}); one by one"
-            elif not out_of_memory(error):
-                raise
-            elif len(wanted) == 1:
-                remedy = "lower compute.workers, compute.cache_limit_gb or masks.batch_size"
-                raise torch.OutOfMemoryError(f"{self.label}: out of memory with one mask; {remedy}") from error
-            else:
-                size = (len(wanted) + 1) // 2
-                said = f"out of memory with {len(wanted)} masks at once; trying {size}"
-        # not in the handler, whose exception keeps the tensors of the attempt alive
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # so that libraries that allocate for themselves find something, too
-        print(f"{self.label}: {said}", file=sys.stderr, flush=True)
-        own = places or tuple(range(len(wanted)))
-        firsts = range(0, len(wanted), size)
-        return [found for i in firsts for found in self.all(wanted[i : i + size], own[i : i + size])]
+    def all(self, wanted: Sequence[Wanted], *, apart: bool) -> list[Discovery | TrainingDiverged]:
+        """Train all at once, or in parts, each of which has a checkpoint of its own; apart: see `in_parts`."""
+        of = self.network, self.names[0]
+        return in_parts(
+            lambda part, places: self._train(part, self._file(places)), wanted, of=of, apart=apart, label=self.label
+        )
 
     def _file(self, places: tuple[int, ...]) -> Path | None:
         if self.checkpoint is None or not places:
@@ -305,11 +287,6 @@ def _each(
         return loss(own, tuple(tensor.squeeze(0) for tensor in state), places.squeeze(0), targets.squeeze(0))[None]
     with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
         return torch.vmap(loss)(weights, state, places, targets)
-
-
-def _without_vmap(error: Exception) -> bool:
-    """Whether an error says that there is an operation, such as an LSTM's, that torch.vmap has no rule for."""
-    return "vmap" in str(error) or "batching rule" in str(error).lower()
 
 
 def _described(method: MaskMethod) -> list[Any]:

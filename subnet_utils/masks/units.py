@@ -273,7 +273,8 @@ def prune(
     def observe(interval: int) -> dict[str, float]:
         scores = torch.cat([expected(own.detach()).flatten() for own in gates.values()])
         l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
-        return {"step": (interval + 1) * schedule.interval, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
+        step = min((interval + 1) * schedule.interval, schedule.steps)
+        return {"step": step, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
 
     with _only_training(model), separate_randomness():
         history = fit(

@@ -22,6 +22,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 
 from subnet_utils.names import nearest
 
+from .convolution import Convolution
 from .staged import StagedModel, require_multiple, require_positive
 from .vision import BLOCKS, MaxPool, Patches, Stage, TransformerLayer, initialize_convolutions, residual_stage
 
@@ -172,7 +173,7 @@ def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> 
     kernel = 3 if small else 7
     modules = OrderedDict(
         pixels=Channels(statistics),
-        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        conv1=Convolution(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
         bn1=norm(width),
     )
     if not small:

@@ -1,4 +1,4 @@
-"""Convolutions with a 3 x 3 kernel, on small maps by products of matrices."""
+"""Convolutions that obey autocast, and those with a 3 x 3 kernel on small maps by products of matrices."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,24 @@ SMALL, WIDE = 4, 256
 entry by entry, on a CPU."""
 
 
-class Conv3x3(nn.Conv2d):
+class Convolution(nn.Conv2d):
+    """torch's, in the precision of autocast within torch.vmap, too, which takes a convolution apart before autocast has
+    seen it."""
+
+    @classmethod
+    def of(cls, conv: nn.Conv2d) -> "Convolution":
+        """The convolution itself, as one of these."""
+        conv.__class__ = cls
+        return conv
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if is_vectorized(x) or is_vectorized(weight):
+            dtype = _precision(x)
+            x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        return super()._conv_forward(x, weight, bias)
+
+
+class Conv3x3(Convolution):
     """A convolution with a 3 x 3 kernel and a margin of one place, with the weights of `conv`.
 
     The same numbers as torch's, about twice as fast on a CPU where the results are a map of 2 x 2 places: most of the
@@ -31,9 +48,7 @@ class Conv3x3(nn.Conv2d):
         """Maps [m, in, H, W] -> [m, out, H / stride, W / stride]."""
         if x.is_cuda or is_vectorized(x) or is_vectorized(self.weight):
             return super().forward(x)
-        narrowed = torch.is_autocast_enabled("cpu") and x.dtype != torch.float64  # which autocast leaves alone
-        dtype = torch.get_autocast_dtype("cpu") if narrowed else x.dtype
-        weight = self.weight
+        weight, dtype = self.weight, _precision(x)
         if max(_results(side, stride) for side, stride in zip(x.shape[-2:], self.stride, strict=True)) <= FEW:
             return PlaceByPlace.apply(x.to(dtype), weight.to(dtype), self.stride)
         small = max(x.shape[-2:]) <= SMALL and self.stride == (1, 1)
@@ -43,10 +58,14 @@ class Conv3x3(nn.Conv2d):
 
 
 def with_conv3x3(block: nn.Module) -> nn.Module:
-    """The block with its 3 x 3 convolutions replaced by `Conv3x3`, their weights kept."""
+    """The block with its 3 x 3 convolutions replaced by `Conv3x3`, the others by `Convolution`, their weights kept."""
     for name, module in block.named_children():
-        if isinstance(module, nn.Conv2d) and module.kernel_size == (3, 3):
+        if not isinstance(module, nn.Conv2d):
+            with_conv3x3(module)
+        elif module.kernel_size == (3, 3):
             setattr(block, name, Conv3x3(module))
+        else:
+            Convolution.of(module)
     return block
 
 
@@ -117,6 +136,13 @@ class TapByTap(torch.autograd.Function):
                 seen = places[from_row, from_column].flatten(0, 2)
                 torch.mm(own[to_row, to_column].flatten(0, 2).T, seen, out=of_weight[i, j])
         return of_x, of_weight.permute(2, 3, 0, 1).contiguous()
+
+
+def _precision(x: Tensor) -> torch.dtype:
+    """Type of the numbers that maps are convolved with."""
+    kind = x.device.type
+    narrowed = torch.is_autocast_enabled(kind) and x.dtype != torch.float64  # which autocast leaves alone
+    return torch.get_autocast_dtype(kind) if narrowed else x.dtype
 
 
 def _results(side: int, stride: int) -> int:

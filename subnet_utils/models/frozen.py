@@ -104,7 +104,7 @@ class FrozenPrefix:
         first = self._compute(self.items[:1])
         needed = sum(tensor.nbytes for tensor in first) * len(self.items) / 2**30
         if needed > limit_gb:
-            return _say(f"prefix outputs need {needed:.1f} GiB, more than cache_limit_gb = {limit_gb:.3g}")
+            return _say(f"prefix outputs need {needed:.1f} GiB, cache_limit_gb leaves {max(0.0, limit_gb):.3g}")
         make_room(needed)
         try:
             cache = tuple(tensor.new_empty(len(self.items), *tensor.shape[1:]) for tensor in first)

@@ -21,7 +21,7 @@ from torchvision.models.vision_transformer import EncoderBlock, VisionTransforme
 from subnet_utils.names import nearest
 
 from .attention import attend, attend_once
-from .convolution import with_conv3x3
+from .convolution import Convolution, with_conv3x3
 from .packing import at_least_float32, is_vectorized
 from .staged import StagedModel, require_multiple, require_positive
 
@@ -201,7 +201,7 @@ def _stem(width: int, small: bool) -> Stage:
     kernel = 3 if small else 7
     modules = OrderedDict(
         pixels=Pixels(reduction=16 if small else 32),
-        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        conv1=Convolution(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
         bn1=InstanceNorm(width),
     )
     if not small:
@@ -251,7 +251,7 @@ class Patches(nn.Module):
         super().__init__()
         self.resolution = transformer.image_size
         self.pixels = Pixels(reduction=0)
-        self.conv_proj = transformer.conv_proj
+        self.conv_proj = Convolution.of(transformer.conv_proj)
         self.class_token = transformer.class_token
         self.pos_embedding = transformer.encoder.pos_embedding
 

@@ -41,8 +41,8 @@ class Compute(Section):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the matrix products in training; auto = bfloat16 on GPUs since Ampere and on CPUs with AVX512-BF16.
-    Evaluation is always in float32: accuracies can ride on tiny logit gaps."""
+    """Of the matrix products in training; auto = bfloat16 on GPUs since Ampere and on CPUs with AVX512-BF16;
+    elsewhere it is float32 whatever is asked for. Evaluation always is: accuracies can ride on tiny logit gaps."""
     threads: PositiveInt = 1
     """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
     workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
