@@ -32,6 +32,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
         from subnet_utils.plots import figures
         from subnet_utils.report import Book
         from subnet_utils.study import StudyError
+        from subnet_utils.training import precision_name
 
     if unknown := _unknown(parameters):
         raise StudyError(unknown)
@@ -41,8 +42,8 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     _require_data(lab, notebook.split("_")[0])
     figures.style()
     pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
-    jobs, precision = worker_count(lab.study.compute), lab.study.compute.precision
-    print(f"profile {lab.study.name}: {lab.device}, precision {precision}, {jobs} jobs at a time")
+    jobs, precision = worker_count(lab.study.compute), precision_name(lab.study.compute, lab.device)
+    print(f"profile {lab.study.name}: {lab.device}, products in {precision}, {jobs} jobs at a time")
     return lab, Book(lab.study.name, notebook, device=lab.device)
 
 

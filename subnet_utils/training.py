@@ -187,16 +187,21 @@ def resolve_device(compute: Compute) -> torch.device:
 
 
 def autocast(compute: Compute, device: torch.device):
-    """Context in which matrix products run at the study's precision; auto: bfloat16 where the hardware multiplies it.
+    """Context in which matrix products run at the study's precision, see `precision_name`.
 
-    Where it does not, bfloat16 is float32 as well, and a line says so. On a GPU, float32 leaves torch's own default,
+    Where bfloat16 was asked for and is not to be had, a line says so. On a GPU, float32 leaves torch's own default,
     TF32, to the convolutions.
     """
-    if compute.precision == "float32" or not has_bfloat16(device):
+    if precision_name(compute, device) == "float32":
         if compute.precision == "bfloat16":
             _say_float32(device.type)
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def precision_name(compute: Compute, device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What `compute.precision` comes to on a device: bfloat16 only where the hardware multiplies it."""
+    return "float32" if compute.precision == "float32" or not has_bfloat16(device) else "bfloat16"
 
 
 def has_bfloat16(device: torch.device) -> bool:

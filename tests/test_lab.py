@@ -100,7 +100,7 @@ def test_a_large_set_is_drawn_in_parts_of_which_none_is_drawn_twice(tmp_path, mo
     assert torch.equal(data.examples, whole.examples) and drawn == before
 
 
-def test_a_network_near_collapse_is_pruned_in_float32(lab, tmp_path, monkeypatch):
+def test_a_network_near_collapse_is_pruned_in_float32_and_that_is_told(lab, tmp_path, monkeypatch, capsys):
     """On the way back, too: a GPU's convolutions would take TF32."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     compute = lab.study.compute.model_copy(update={"precision": "bfloat16"})
@@ -116,7 +116,9 @@ def test_a_network_near_collapse_is_pruned_in_float32(lab, tmp_path, monkeypatch
     monkeypatch.setattr(base_models, "discover", find)
     for smallest, point in zip((-9.0, 9.0), prunings(other, network), strict=True):
         monkeypatch.setattr(base_models, "SMALLEST_MARGIN", smallest)
-        prune(other, network, point)
+        told = prune(other, network, point).json("provenance")
+        assert (told["precision"], told["device"]) == ("bfloat16" if smallest < 0 else "float32", "cpu")
+        assert told.get("near_collapse", False) == ("near collapse" in capsys.readouterr().err) == (smallest > 0)
     assert seen == [torch.bfloat16, True, torch.float32, False]
 
 

@@ -6,6 +6,7 @@ artefact: change a parameter and exactly what depends on it is new.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -30,11 +31,11 @@ from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
 from subnet_utils.seeds import generator_for
 from subnet_utils.settings import BaseTraining, Bert, ResNet, ViT
-from subnet_utils.store import Artefact, save_json, save_table, save_tensors
+from subnet_utils.store import Artefact, note, save_json, save_table, save_tensors
 from subnet_utils.study import BaseSearch, Experiment
 from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
-from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit
+from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, precision_name
 
 LEARNED = 0.9
 """Accuracy from which on a network has learned its task (section 3)."""
@@ -236,13 +237,20 @@ def data_of(lab: Lab, network: Network, set_name: str, split: str) -> OddOneOut:
 
 
 def precision_of(lab: Lab) -> Callable[[], AbstractContextManager]:
-    """The context in which forward passes of training run, at the study's precision."""
+    """The context in which forward passes of training run, at the study's precision; what is being built notes it."""
+    note(device=lab.device.type, precision=precision_name(lab.study.compute, lab.device))
     return partial(autocast, lab.study.compute, lab.device)
 
 
 def mask_precision(lab: Lab, network: Network) -> Callable[[], AbstractContextManager]:
     """As `precision_of` for masks of a base, or float32 if it tells the odd one by less than `SMALLEST_MARGIN`."""
-    return partial(full_precision, lab.device) if _is_near_collapse(lab, network) else precision_of(lab)
+    if not _is_near_collapse(lab, network):
+        return precision_of(lab)
+    note(device=lab.device.type, precision="float32", near_collapse=True)
+    if precision_name(lab.study.compute, lab.device) != "float32":
+        why = f"tells the odd one by less than {SMALLEST_MARGIN}, near collapse"
+        print(f"{network.label}: {why}; its masks are trained in float32", file=sys.stderr)
+    return partial(full_precision, lab.device)
 
 
 def throughout(lab: Lab, network: Network) -> AbstractContextManager:
