@@ -15,7 +15,8 @@ from tests import imitated_gpu  # before torch
 # isort: split
 import torch
 
-from subnet_utils.cost import timing
+from subnet_utils import cost
+from subnet_utils.cost import comparison, timing
 from subnet_utils.cost.sections import MAKERS
 from subnet_utils.lab import Lab
 from subnet_utils.models import build
@@ -24,10 +25,12 @@ from subnet_utils.models.convolution import Conv3x3
 from subnet_utils.models.vision import InstanceNorm, MaxPool
 from subnet_utils.settings import Compute
 from subnet_utils.training import autocast
+from tests import micro
 
 GPU = torch.device("cuda")
 BERT = {"family": "bert", "layers": 3, "width": 16, "heads": 2, "mlp_width": 32}
 RESNET = {"family": "resnet", "block": "bottleneck", "depths": [1, 1, 1, 1], "width": 4, "head_width": 8}
+VIT = {"family": "vit", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32, "patch": 8, "head_width": 8}
 
 
 class Enough(Exception):
@@ -65,13 +68,31 @@ def steps() -> dict[str, dict[str, Counter]]:
     def resnet():
         return build(RESNET, seed=0).to(GPU).eval().requires_grad_(False)
 
+    def vit():
+        return build(VIT, seed=0, resolution=48).to(GPU).eval().requires_grad_(False)
+
     return {
         "bert, no mask": of_a_step(timing.plain_step(bert(), sentences, **options)),
         "bert, one mask": of_a_step(timing.masked_step(bert(), sentences, "layer_1", **options)),
         "bert, eight masks": of_a_step(timing.masked_step(bert(), sentences, "layer_1", masks=8, **options)),
         "resnet, no mask": of_a_step(timing.plain_step(resnet(), images, flips=True, **options)),
         "resnet, one mask": of_a_step(timing.masked_step(resnet(), images, "stem", **options)),
+        "resnet, three masks": of_a_step(timing.masked_step(resnet(), images, "stem", masks=3, **options)),
+        "vit, three masks": of_a_step(timing.masked_step(vit(), images, "patches", masks=3, **options)),
     }
+
+
+def raced(folder: Path) -> dict[str, Any]:
+    """What notebook 11 asks of a small study, most of it in threads: the tables of its races and its predictions."""
+    timing.LARGE_PRODUCT["cuda"], comparison.AT_ONCE["cuda"] = 64, (1, 2)
+    lab = Lab.open(micro.study(precision="bfloat16"), folder)
+    networks = cost.kinds(lab)
+    steps, at_once = (race(lab, networks, cost.sample_items, steps=1) for race in (cost.compare, cost.compare_at_once))
+    predicted = cost.counted(lab)
+    return {
+        "steps": steps.to_dict("list"), "at_once": at_once.to_dict("list"),
+        "predicted": predicted["predicted_s"].to_list(), "at_best": cost.at_best(predicted, lab),
+    }  # fmt: skip
 
 
 def maps() -> list[str]:
@@ -126,6 +147,7 @@ def main(study: str, store: str, report: str) -> None:
     for make in MAKERS.values():
         make(lab)
     about = {"device": lab.device.type, "refusals": refusals(), "steps": steps(), "maps": maps()}
+    about["raced"] = raced(Path(store).with_name("raced"))
     about["differences"] = differences()
     Path(report).write_text(json.dumps(about))
 

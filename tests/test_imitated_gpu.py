@@ -116,6 +116,17 @@ def test_a_mask_costs_a_gpu_no_more_operations_than_it_saves(made):
     assert count["bert, eight masks"] < 2 * count["bert, one mask"]
 
 
+def test_what_trains_in_threads_does_so_on_the_gpu(made):
+    """Races and predictions, as of notebook 11."""
+    raced = made[1]["raced"]
+    steps, at_once = pd.DataFrame(raced["steps"]), pd.DataFrame(raced["at_once"])
+    assert steps.groupby("model").size().to_dict() == {"bert_micro": 6, "resnet_micro": 6, "vit_micro": 2}
+    assert set(steps["precision"]) == {"float32", "bfloat16"} and (steps[["ms", "gflop", "share"]] > 0).all(axis=None)
+    assert at_once.groupby("model")["masks"].apply(list).to_dict() == {"bert_micro": [1, 2], "resnet_micro": [1, 2]}
+    assert (at_once[["ms", "times_faster"]] > 0).all(axis=None)
+    assert raced["predicted"] and min(raced["predicted"]) > 0 and " TFLOP of products" in raced["at_best"]
+
+
 def test_layers_compute_on_a_gpu_what_they_compute_on_a_cpu(made):
     differences = made[1]["differences"]
     assert len(differences) == 5 and all(difference < 1e-5 for difference in differences.values()), differences

@@ -20,6 +20,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None
     On a CPU this is written out: torch's fused kernel is ten times slower there in bfloat16 (its backward pass, torch
     2.13), no faster in float32 at these lengths, and cannot be vectorized over masks. So it is on a GPU for many masks
     at once, where torch would take float32 for bfloat16.
+
+    On a GPU equal seeds need not give equal bits beyond 64 tokens: torch's fused kernels share out longer rows of keys
+    and add up the queries' gradients in whatever order they come, unless all of torch is set to be deterministic.
     """
     if query.is_cuda and not is_vectorized(query):
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
