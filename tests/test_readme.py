@@ -63,12 +63,23 @@ def test_accuracies_are_those_of_the_table(paragraph):
 
 def test_spread_and_core_are_those_of_the_table(paragraph):
     wide = finding("20% sparsity: spread over seeds, out of domain")
+    even, sparser = (finding(f"{share}% sparsity: spread over seeds, balanced") for share in (20, 50))
     compared = f"(p = {short(wide['p'], 4)}; in the paper's numbers {wide['paper_value']:.0f} times)"
-    assert f"{wide['our_value']:.0f} times that in domain {compared}" in paragraph
+    assert f"{wide['our_value']:.0f} times that in domain {compared}, {even['our_value']:.1f} times where" in paragraph
+    assert f"is 3 times that in domain ({even['least']:.1f} times)" in paragraph
+    least, most = (f"{sparser[name]:.1f}" for name in ("least", "most"))
+    assert f"6 times ({sparser['our_value']:.1f}), and 4 to 7 ({least} to {most}) whichever" in paragraph
     core = finding("heads in all")
-    beginning = f"All {core['n']} pruned networks, these and as many at 50%,"
-    assert f"{beginning} share {core['our_value']:.0f} of the 32 heads" in paragraph
-    assert f"by chance {by_chance(core)} are expected; the paper {core['paper_value']:.0f} of 144" in paragraph
+    assert core["n"] == 12 and "All 24 pruned networks, these and as many at 50%," in paragraph
+    assert f" share {core['our_value']:.0f} of the 32 heads (by chance {by_chance(core)} are expected," in paragraph
+    size = (
+        f"p = {short(core['p'], 4)}; the core of twelve other seeds would have {core['low']:.0f} to {core['high']:.0f}"
+    )
+    assert f"{size}; the paper's has {core['paper_value']:.0f} of 144" in paragraph
+    rho = finding("Spearman")
+    chance = float(re.search(r"by chance (-?[\d.]+)\)", rho["statistic"])[1])
+    alike = f"correlates by {short(rho['our_value'])} (paper {short(rho['paper_value'])}), by chance {short(chance)}"
+    assert f"{alike} (p = {short(rho['p'], 4)})" in paragraph
     categories = pd.read_csv(LAPTOP / "core_own_categories.csv").set_index("category")["in the core"]
     assert categories["repeated"] == 1 and categories.sum() == core["our_value"] == 2
     assert "one of the two gives more than half of its attention to the same word" in paragraph
@@ -84,22 +95,33 @@ def test_the_last_findings_are_those_of_the_table(paragraph):
     within = finding("accuracy lost balanced without one head: core less others, by chance within layers")
     assert f"within layers p = {short(within['p'], 3)};" in paragraph
     sizes = finding("out of domain: change of effective size")
-    assert f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'])} with five seeds)" in paragraph
+    assert sizes["n"] == 6 and f"(+{short(sizes['our_value'])} of all units, p = {short(sizes['p'], 3)}," in paragraph
     onset = finding("out of domain: change of effective size", row=1)
-    assert onset["n"] == 5 and f"(+{short(onset['our_value'])}, p = {short(onset['p'])})" in paragraph
+    assert f"(+{short(onset['our_value'])}, p = {short(onset['p'])})" in paragraph
     balanced = finding("balanced: change of effective size")
-    assert f"it is not settled (+{short(balanced['our_value'])}, p = {short(balanced['p'])})" in paragraph
+    assert f"(+{short(balanced['our_value'])}, p = {short(balanced['p'])})" in paragraph
+    assert (sizes["verdict"], onset["verdict"]) == ("holds", "cannot be told")
     flat = finding("in domain: change of effective size")
     interval = f"[{short(flat['low'])}, {short(flat['high'])}]"
     assert f"no change shows ({short(flat['our_value'])} {interval})" in paragraph
     both = lost["all heads of the core"], lost["L3.H1"], -lost["L2.H3"]
     assert "({}, and {} less {})".format(*map(short, both)) in paragraph
     two = pd.read_csv(LAPTOP / "core_own_two_cores.csv").iloc[0]
-    assert two["shared"] == 1 and f"one is in it (p = {short(two['p'])})" in paragraph
+    assert two["shared"] == 1 and f"one is in it (p = {short(two['p'])}, one-sided)" in paragraph
     assert f"correlate by {short(two['rho'])} (p = {short(two['rho_p'])};" in paragraph
     joint, both = (finding(f"accuracy lost {of} without all of the core") for of in ("out of domain", "balanced"))
-    costs = f"({short(joint['our_value'], 3)} out of domain and {short(both['our_value'])} balanced"
-    assert f"{costs}, p = {short(joint['p'], 3)} each" in paragraph and joint["p"] == both["p"]
+    assert f"balanced ({short(both['our_value'])}, p = {short(both['p'])}, the least that 49 draws allow)" in paragraph
+    assert (both["n"], both["verdict"], joint["verdict"]) == (49, "holds", "cannot be told")
+    assert f"not settled ({short(joint['our_value'], 3)}, p = {short(joint['p'])}; with 20 draws" in paragraph
+    core = pd.read_csv(LAPTOP / "core_own_table_3.csv").set_index("ablated")
+    inside = core["in_domain"].loc[["one head of the core, mean", "L2.H3", "L3.H1"]].map(lambda x: short(x + 1e-9))
+    assert "a head of the core {} less is right in domain on average ({} and {})".format(*inside) in paragraph
+    paper = core.loc["one head of the core, mean", "paper_in_domain"]
+    assert f"in the paper next to nothing ({short(paper, 3)})" in paragraph
+    random = pd.read_csv(LAPTOP / "core_own_random.csv").query("target_sparsity == 0.5").set_index("name")
+    for name, words in (("SO-Swap", "SO-Swap"), ("in domain", "in domain ("), ("entailed", "on entailed pairs (")):
+        pair = f"{short(random.loc[name, 'random units: mean'])} against {short(random.loc[name, 'pruned: mean'])}"
+        assert f"{words} {pair}".replace("( ", "(") in paragraph
     early = finding("share of the core's heads kept at step 400,")
     interval = f"[{short(early['low'])}, {short(early['high'])}]"
     assert f"(49% of other heads; +{short(early['our_value'])} {interval})" in paragraph
@@ -120,16 +142,18 @@ def test_real_pairs_are_those_of_their_tables():
     core, within = (finding("heads in all", MINILM, row=row) for row in (0, 1))
     assert f"All eight pruned networks share {core['our_value']:.0f} of the 72 heads" in text and core["n"] == 8
     tests = f"(p = {short(core['p'], 4)}; with as many heads in every layer p = {short(within['p'], 3)})"
-    assert f"where {by_chance(core)} are expected by chance {tests}" in text
+    assert f"where {by_chance(core)} would be expected by chance if they were independent {tests}" in text
+    assert f"([{core['low']:.0f}, {core['high']:.0f}] is what as many others" in text
+    kept = round(0.5 * (72 + 6)) - 6  # no MLP is pruned
+    assert kept == 33 and f"the 33 heads of four such networks alone would share {72 * (kept / 72) ** 4:.1f}" in text
     rho = finding("Spearman", MINILM)
     assert f"by {short(rho['our_value'])} [{short(rho['low'])}, {short(rho['high'])}]" in text
     assert pd.read_csv(MINILM / "core_own_categories.csv").set_index("category")["in the core"]["repeated"] == 1
     assert (pd.read_csv(MINILM / "core_own_mlps.csv")["mlps_pruned"] == 0).all() and "No MLP is pruned" in text
     lost = 100 * pd.read_csv(MINILM / "core_own_table_3.csv").set_index("ablated").drop(columns="networks")
     core, others = (lost.loc[name] for name in ("all heads of the core", "as many others at once, mean"))
-    assert (
-        f"costs {core['in_domain']:.0f} points there, four other heads nothing ({short(others['in_domain'], 1)}" in text
-    )
+    others = f"four other heads nothing ({short(others['in_domain'], 1)} points; with five"
+    assert f"costs {core['in_domain']:.0f} points there, {others}" in text
     assert f"*rises* by {-core['out_of_domain']:.0f} points" in text and f"({core['entailed']:.0f} points fewer" in text
     last = finding("accuracy lost out of domain without one head", MINILM)
     assert last["verdict"] == "does not hold" and "does not hold of a network" in text
@@ -201,13 +225,14 @@ def test_answers_at_a_glance_are_those_of_the_tables():
     assert answer("Do pruned networks") == (
         f"spread over seeds {paper[0]:.0f} times that in domain, at 70% sparsity {paper[1]:.1f} times",
         f"**yes**: {ours[0]:.0f} times (p = {short(wide['p'], 4)}), without one of the twelve networks 3 times; "
-        f"at higher sparsity {ours[1]:.0f} times, without any one 4 to 7",
+        f"at higher sparsity {ours[1]:.0f} times, 4 to 7 whichever one is left out",
     )
     assert (round(wide["least"]), round(sparser["least"]), round(sparser["most"])) == (3, 4, 7)
     core = finding("heads in all")
-    ours = f"{core['our_value']:.0f} of 32, [{core['low']:.0f}, {core['high']:.0f}] (by chance {by_chance(core)})"
+    ours = f"{core['our_value']:.0f} of 32, other seeds {core['low']:.0f} to {core['high']:.0f} "
+    ours += f"(by chance {by_chance(core)})"
     real = finding("heads in all", MINILM)
-    ours += f"; in MiniLM on real pairs {real['our_value']:.0f} of 72 ({by_chance(real)})"
+    ours += f"; in MiniLM on real pairs {real['our_value']:.0f} of 72, with four seeds not settled"
     assert answer("Do they all share") == (f"{core['paper_value']:.0f} of 144", f"**yes**: {ours}")
 
 
