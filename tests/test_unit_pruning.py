@@ -107,8 +107,9 @@ def test_pruned_networks_have_as_many_units_as_the_target_says(lab):
 def test_frequencies_and_the_core_count_heads(lab):
     table, kept = unit_pruning.frequencies(lab), unit_pruning.kept_heads(lab)
     for row in table.itertuples():
-        assert row.lower == sum(int(mask[row.layer, row.head]) for mask in kept[0.2])
-        assert row.in_core == all(bool(mask[row.layer, row.head]) for group in kept.values() for mask in group)
+        assert row.lower == sum(int(mask[row.layer, row.head]) for mask in kept[0.2].values())
+        networks = [mask for group in kept.values() for mask in group.values()]
+        assert row.in_core == all(bool(mask[row.layer, row.head]) for mask in networks)
     names = [unit_pruning.name_of(*head) for head in unit_pruning.core_of(table).heads]
     assert names == table[table["in_core"]]["head_name"].tolist()
     gone = unit_pruning.kept_mlps(lab)
