@@ -80,9 +80,8 @@ def core_by_number(ax: Axes, table: pd.DataFrame) -> Axes:
 def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
     """What ablating a head costs in domain and out of it; crosses: all of the core at once, and as many others.
 
-    lost: `unit_findings.drops`. Heads of the core and the `named` that cost (or bring) most have their names. A single
-    head may cost a
-    hundred times what others do, so the axes are linear up to a loss of `LINEAR` and logarithmic beyond.
+    lost: `unit_findings.drops`. Heads of the core and the `named` that cost (or bring) most have their names. One head
+    may cost a hundred times what others do, so the axes are linear up to a loss of `LINEAR` and logarithmic beyond.
     """
     single, groups = lost[lost["layer"].notna()], lost[lost["layer"].isna()]
     inside = single["in_core"].astype(bool)
