@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from subnet_utils.study import Study
+from subnet_utils.core.papers import notebooks
+from subnet_utils.core.study import Study
 
 
 def main(arguments: list[str]) -> int:
@@ -15,15 +16,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     try:
         for name in parser.parse_args(arguments).profile:
-            study = Study.load(name)
-            if study.names_files:
-                from subnet_utils.cost.sections import require_files  # seconds to import, needed by few
-
-                require_files(study)
+            require(Study.load(name))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def require(study: Study) -> None:
+    """Raise ValueError for what the notebooks of a study need and what is not there."""
+    from subnet_utils.core.lab import Lab  # imports torch
+
+    lab = Lab.open(study)
+    for paper, notebook in notebooks().values():
+        paper.require(notebook, lab)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subnet_utils.store import StoreError, load_tensors, save_tensors
+from subnet_utils.core.store import StoreError, load_tensors, save_tensors
 
 SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from subnet_utils.masks.memory import TOO_MANY
-from subnet_utils.plots import (
-    figures,  # before any test imports torchvision: makes it importable beside a CPU-only torch
-)
+from subnet_utils.plots import style as figures
 
 # In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)

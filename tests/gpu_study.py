@@ -16,15 +16,15 @@ from tests import imitated_gpu  # before torch
 import torch
 
 from subnet_utils import cost
+from subnet_utils.core.devices import autocast
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import Compute
 from subnet_utils.cost import comparison, timing
 from subnet_utils.cost.sections import MAKERS
-from subnet_utils.lab import Lab
 from subnet_utils.models import build
 from subnet_utils.models.attention import attend, softmax
 from subnet_utils.models.convolution import Conv3x3
 from subnet_utils.models.vision import InstanceNorm, MaxPool
-from subnet_utils.settings import Compute
-from subnet_utils.training import autocast
 from tests import micro
 
 GPU = torch.device("cuda")

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils.tasks import arithmetic
-from subnet_utils.tasks.polynomials import WrongExpression, parse
+from subnet_utils.papers.subtask_induction import arithmetic_task as arithmetic
+from subnet_utils.papers.subtask_induction.polynomials import WrongExpression, parse
 
 BY_HAND = {
     "ab": lambda a, b: a * b,

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from subnet_utils.induction import shape_bias
-from subnet_utils.masks.conditions import IMAGE_CONDITIONS, VARIANTS
-from subnet_utils.plots import bias_figures
-from subnet_utils.plots.bias_figures import NETWORKS, UNTRAINED
-from subnet_utils.plots.induction_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
+from subnet_utils.papers.subtask_induction import images_figures as bias_figures
+from subnet_utils.papers.subtask_induction import images_tables as shape_bias
+from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
+from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS, VARIANTS
+from subnet_utils.papers.subtask_induction.images_figures import NETWORKS, UNTRAINED
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable
 from tests.test_shape_bias import levels
 

@@ -18,12 +18,13 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from subnet_utils.compositionality import base_models, break_it_down, paper_tables, steps
-from subnet_utils.compositionality.base_models import load_base, train_base
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
-from subnet_utils.tasks.odd_one_out import similarity_logits
+from subnet_utils.papers.break_it_down import base_models, paper_tables, steps
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import load_base, train_base
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 
@@ -98,7 +99,7 @@ def test_mask_and_complement_partition_the_weights_of_an_untouched_base(lab):
 
 def test_effects_equal_a_plain_recomputation(lab, effects):
     """No prefix, no cache: apply the mask, embed every item of the probe set, take the least similar one."""
-    from subnet_utils import stimuli
+    from subnet_utils.papers.break_it_down import stimuli
 
     for mask in break_it_down.final_masks(lab)[::5]:
         model = steps.load_subnetwork(lab, mask).apply(load_base(lab, mask.base))

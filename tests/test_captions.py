@@ -5,7 +5,7 @@ import ast
 import nbformat
 import pytest
 
-from subnet_utils.study import ROOT
+from subnet_utils.core.study import ROOT
 
 NOTEBOOKS = ("07_subtask_induction", "07b_shape_bias", "08_heuristic_core")
 ELSEWHERE = ("T1", "T2", "The same,", "the same method", "can show", "the lower sparsity", "first seed")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from subnet_utils import reference
-from subnet_utils.compositionality.contrasts import corrected, power_table
+from subnet_utils.papers.break_it_down import reference
+from subnet_utils.papers.break_it_down.contrasts import corrected, power_table
 
 KEYS = ["model", "task", "subroutine", "network"]
 NAMES = dict(zip(KEYS, ["resnet50", "inside-contact", "contact", "subnetwork"], strict=True))
@@ -119,7 +119,7 @@ def test_singular_and_plural_are_one_effect_over_all_bases():
 def test_power_table_takes_the_reference_of_one_condition_and_sorts_its_rows():
     other = measured([0.1, 0.3]).assign(network="ablated")
     effects = pd.concat([measured([0.5, 0.3, 0.1]), other, other.assign(model="bert_small")])
-    paper = reference.load("break_it_down_effects")
+    paper = reference.load("effects")
     table = power_table(effects, paper.query("condition == 'trained'"))
     assert list(zip(table["model"], table["network"], strict=True)) == [
         ("bert_small", "ablated"),

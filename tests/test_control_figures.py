@@ -13,10 +13,11 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
-from subnet_utils.plots import control_figures, overlap_figures
-from subnet_utils.plots.control_figures import CONTROLS
-from subnet_utils.plots.figures import BASE_MARKERS, CONDITIONS, DIFFERENCES
-from subnet_utils.plots.overlap_figures import COMPARISONS
+from subnet_utils.papers.break_it_down.figures import controls as control_figures
+from subnet_utils.papers.break_it_down.figures import overlap as overlap_figures
+from subnet_utils.papers.break_it_down.figures.controls import CONTROLS
+from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
+from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS, DIFFERENCES
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn
 from tests.test_overlap_figures import overlaps, tick_labels
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.patches import ConnectionPatch
 
-from subnet_utils.plots import core_figures
+from subnet_utils.papers.heuristic_core import published_figures as core_figures
 from tests.test_figures import assert_readable
 from tests.test_heuristic_figures import ranges
 

@@ -22,17 +22,18 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from subnet_utils import cost, evaluation
-from subnet_utils.compositionality import break_it_down, dissection, steps
+from subnet_utils import cost
+from subnet_utils.core.jobs import core_count
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study
 from subnet_utils.cost import comparison, neurosurgeon, prediction, samples, timing
 from subnet_utils.cost.plan import COUNTED, Sort
 from subnet_utils.cost.sections import MAKERS, sections_of
-from subnet_utils.jobs import core_count
-from subnet_utils.lab import Lab
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.models import build
 from subnet_utils.models.frozen import FrozenPrefix
-from subnet_utils.study import Study
+from subnet_utils.papers.break_it_down import dissection, evaluation, steps
+from subnet_utils.papers.break_it_down import tables as break_it_down
 from tests import micro
 
 CPU = torch.device("cpu")

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from subnet_utils import checkpoints
-from subnet_utils.evaluation import score_model
+from subnet_utils.core.store import load_tensors
 from subnet_utils.masks import discover as discover_module
 from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
 from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
-from subnet_utils.store import load_tensors
-from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.papers.break_it_down.evaluation import score_model
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
 
 CPU = torch.device("cpu")

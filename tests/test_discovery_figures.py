@@ -10,7 +10,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex
 
-from subnet_utils.plots import discovery_figures
+from subnet_utils.papers.break_it_down.figures import discovery as discovery_figures
 from tests.test_figures import RED, assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")

@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils.compositionality import break_it_down, dissection, steps
-from subnet_utils.compositionality.base_models import load_base
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.plots import dissection_figures, panels, weight_map
-from subnet_utils.tasks import agreement
+from subnet_utils.papers.break_it_down import dissection, steps
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import load_base
+from subnet_utils.papers.break_it_down.figures import dissection as dissection_figures
+from subnet_utils.papers.break_it_down.figures import panels, weight_map
+from subnet_utils.papers.break_it_down.tasks import agreement
 from tests import micro
 from tests.test_figures import assert_readable
 

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from subnet_utils.evaluation import Score, score_both, score_embeddings, score_model
-from subnet_utils.heuristics import inference_steps
 from subnet_utils.masks.controls import mean_outputs
-from subnet_utils.masks.search import OWN_TASK_THRESHOLD
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.masks.transfer import measure_all
 from subnet_utils.masks.units import mean_activations
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
-from subnet_utils.models.pairs import encode_words, own_network
-from subnet_utils.tasks.odd_one_out import OddOneOut
+from subnet_utils.papers.break_it_down.evaluation import Score, score_both, score_embeddings, score_model
+from subnet_utils.papers.break_it_down.search import OWN_TASK_THRESHOLD
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
+from subnet_utils.papers.heuristic_core import steps as inference_steps
+from subnet_utils.papers.heuristic_core.pair_networks import encode_words, own_network
 
 CPU = torch.device("cpu")
 ARCHITECTURES = {

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from subnet_utils.compositionality.base_models import flipped
 from subnet_utils.models import attention, build, convolution, packing, vision
 from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
 from subnet_utils.models.convolution import WIDE, Conv3x3, Convolution, PlaceByPlace, TapByTap, with_conv3x3
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
+from subnet_utils.papers.break_it_down.base_models import flipped
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

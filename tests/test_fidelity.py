@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils.compositionality import break_it_down, steps
-from subnet_utils.compositionality.base_models import precision_of, train_base
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import Compute
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.settings import Compute
+from subnet_utils.papers.break_it_down import steps
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import precision_of, train_base
 from tests import micro
 
 MEASURES = ["own_task_accuracy", "target_accuracy", "other_accuracy"]
@@ -26,7 +27,7 @@ def test_masks_of_a_base_near_collapse_are_trained_in_float32(monkeypatch, tmp_p
     lab = Lab.open(micro.study(precision="bfloat16"), tmp_path)
     network = break_it_down.networks(lab.study)[0]
     result = train_base(lab, network).json("result") | {"validation_margin": margin}
-    monkeypatch.setattr("subnet_utils.store.Artefact.json", lambda self, name: result)
+    monkeypatch.setattr("subnet_utils.core.store.Artefact.json", lambda self, name: result)
 
     def ask(*_, autocast, **__):
         with autocast():

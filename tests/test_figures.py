@@ -16,9 +16,9 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from subnet_utils import reference
-from subnet_utils.plots import figures
-from subnet_utils.plots.figures import BASE_MARKERS, CONDITIONS
+from subnet_utils.papers.break_it_down import reference
+from subnet_utils.plots import style as figures
+from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS
 from subnet_utils.statistics import clamped_difference
 
 pytestmark = pytest.mark.usefixtures("paper_style")
@@ -49,7 +49,7 @@ def effects() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def paper() -> pd.DataFrame:
-    table = reference.load("break_it_down_effects")
+    table = reference.load("effects")
     return table[
         (table["condition"] == "trained") & (table["model"] == "resnet50") & (table["task"] == "inside-contact")
     ]
@@ -198,7 +198,7 @@ def test_runs_of_two_models_or_tasks_do_not_share_a_panel(effects, column):
 
 
 def test_a_reference_of_several_conditions_is_refused(effects):
-    everything = reference.load("break_it_down_effects")
+    everything = reference.load("effects")
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match="select one condition and model"):
         figures.differences(ax, effects, everything)

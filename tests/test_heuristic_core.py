@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.heuristics import heuristic_core
-from subnet_utils.study import ROOT
+from subnet_utils.core.study import ROOT
+from subnet_utils.papers.heuristic_core import published as heuristic_core
 
 
 def rows_of(name: str) -> list[dict[str, str]]:

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from subnet_utils.heuristics import heuristic_core
-from subnet_utils.plots import heuristic_figures
-from subnet_utils.plots.core_figures import PATTERN_COLORS
-from subnet_utils.plots.heuristic_figures import DOMAINS, LOOKS
+from subnet_utils.papers.heuristic_core import figures as heuristic_figures
+from subnet_utils.papers.heuristic_core import published as heuristic_core
+from subnet_utils.papers.heuristic_core.figures import DOMAINS, LOOKS
+from subnet_utils.papers.heuristic_core.published_figures import PATTERN_COLORS
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, explained
 
 OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.compositionality import break_it_down
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import ROOT
 from subnet_utils.cost.sections import MAKERS, sections_of
-from subnet_utils.heuristics import unit_pruning
-from subnet_utils.induction import shape_bias, subtask_induction
-from subnet_utils.lab import Lab
-from subnet_utils.study import ROOT
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.heuristic_core import tables as unit_pruning
+from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
+from subnet_utils.papers.subtask_induction import images_tables as shape_bias
 from tests import micro
 from tests.test_shape_bias import CNN, RENDERED, VIT
 from tests.test_subtask_induction import ARITHMETIC

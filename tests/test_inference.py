@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from subnet_utils.tasks import inference, pair_files, sentence_pairs
-from subnet_utils.tasks.inference import ADVERSE, FRIENDLY, KINDS
-from subnet_utils.tasks.pair_files import DataError
-from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pairs
+from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE, FRIENDLY, KINDS
+from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pairs
 
 SUBCASES = [f"{name}_{letters}_{i}" for name, letters in
             (("lexical_overlap", "le"), ("subsequence", "se"), ("constituent", "ce"),

@@ -17,13 +17,14 @@ import pytest
 import torch
 import yaml
 
-from subnet_utils import lab as lab_module
-from subnet_utils import models, notebook
-from subnet_utils.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_count
-from subnet_utils.seeds import generator_for
-from subnet_utils.settings import Compute
-from subnet_utils.study import ROOT
-from subnet_utils.workers import UNKNOWN_MEMORY, context, core_count, importing, memory_bytes
+from subnet_utils import models
+from subnet_utils.core import lab as lab_module
+from subnet_utils.core import notebook
+from subnet_utils.core.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_count
+from subnet_utils.core.sections import Compute
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.study import ROOT
+from subnet_utils.core.workers import UNKNOWN_MEMORY, context, core_count, importing, memory_bytes
 
 PATIENCE = 60.0
 """Seconds that a busy machine may take to start a process."""
@@ -64,7 +65,7 @@ def slow_process_id(_: int) -> int:
 
 def what_is_imported(_: int) -> tuple[bool, bool, bool]:
     needed = {
-        "subnet_utils.compositionality.steps",
+        "subnet_utils.papers.break_it_down.steps",
         *(f"subnet_utils.models.{name}" for name in models.FAMILIES.values()),
     }
     return needed <= set(sys.modules), gc.get_freeze_count() > 0, gc.isenabled()
@@ -130,7 +131,7 @@ def test_one_worker_uses_the_threads_of_the_study():
 )
 def test_a_containers_share_of_time_limits_the_cores(said, cores, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    monkeypatch.setattr("subnet_utils.workers.QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("subnet_utils.core.workers.QUOTA", tmp_path / "cpu.max")
     if said:
         (tmp_path / "cpu.max").write_text(f"{said}\n")
     assert core_count() == cores
@@ -139,8 +140,8 @@ def test_a_containers_share_of_time_limits_the_cores(said, cores, monkeypatch, t
 @pytest.fixture
 def groups(monkeypatch, tmp_path) -> Path:
     """The folder of Linux' groups of processes, of which there is one yet, on a machine of 12 GiB."""
-    monkeypatch.setattr("subnet_utils.workers.GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr("subnet_utils.workers.OWN_GROUP", tmp_path / "own")
+    monkeypatch.setattr("subnet_utils.core.workers.GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("subnet_utils.core.workers.OWN_GROUP", tmp_path / "own")
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 12 * 2**18, "SC_PAGE_SIZE": 4096}.get)
     (tmp_path / "cgroup").mkdir()
     return tmp_path / "cgroup"
@@ -155,7 +156,7 @@ def test_what_a_job_keeps_is_its_part_of_the_memory(monkeypatch, groups):
     assert cache_limit(on_cpu()) == 1.0 and cache_limit(on_cpu(cache_limit_gb=5)) == 5
     monkeypatch.delattr(os, "sysconf")  # not every system says how much it has
     assert cache_limit(on_cpu()) == pytest.approx(UNKNOWN_MEMORY / 3 / 2 / 2**30)
-    monkeypatch.setattr("subnet_utils.jobs.resolve_device", lambda compute: torch.device("cuda"))
+    monkeypatch.setattr("subnet_utils.core.jobs.resolve_device", lambda compute: torch.device("cuda"))
     properties = type("Properties", (), {"total_memory": 80 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert cache_limit(Compute()) == 40.0 and cache_limit(Compute(workers=2)) == 20.0
@@ -381,7 +382,7 @@ def test_workers_begin_with_all_that_they_need():
 
 def test_a_notebook_warms_up_before_it_imports_what_takes_long():
     slow = "{'torch', 'pandas', 'matplotlib', 'scipy', 'transformers'}"
-    code = f"import subnet_utils.notebook, sys; print(sorted({slow} & set(sys.modules)))"
+    code = f"import subnet_utils.core.notebook, sys; print(sorted({slow} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -7,16 +7,23 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from subnet_utils import ledger, stimuli
-from subnet_utils.compositionality import base_models, break_it_down
-from subnet_utils.compositionality.base_models import best_pruning, load_base, pretrain, prune, prunings, train_base
-from subnet_utils.jobs import worker_count
-from subnet_utils.lab import Lab, make_all
+from subnet_utils.core.jobs import worker_count
+from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.sections import Compute
+from subnet_utils.core.store import Store, save_json
+from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.settings import Compute
-from subnet_utils.store import Store, save_json
-from subnet_utils.study import Study, StudyError
-from subnet_utils.tasks import shapes, tokenization
+from subnet_utils.papers.break_it_down import base_models, ledger, stimuli
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import (
+    best_pruning,
+    load_base,
+    pretrain,
+    prune,
+    prunings,
+    train_base,
+)
+from subnet_utils.papers.break_it_down.tasks import shapes, tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 
@@ -69,7 +76,7 @@ def test_sets_that_models_share_are_rendered_once(tmp_path, monkeypatch):
 def test_images_are_drawn_by_all_cores_though_a_gpu_takes_one_job_at_a_time(tmp_path, monkeypatch):
     study, counts = Study.load(micro.study(workers="auto")), []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("subnet_utils.jobs.core_count", lambda: 5)
+    monkeypatch.setattr("subnet_utils.core.jobs.core_count", lambda: 5)
     monkeypatch.setattr(stimuli, "run_jobs", lambda *_, compute, label: counts.append(worker_count(compute)))
     stimuli.render(Store(tmp_path), study.pairs(), lambda task: ("base",), compute=study.compute)
     assert counts == [5] and worker_count(study.compute) == 1

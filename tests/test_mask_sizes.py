@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.compositionality import break_it_down, mask_sizes
-from subnet_utils.lab import Lab
-from subnet_utils.plots import panels
+from subnet_utils.core.lab import Lab
+from subnet_utils.papers.break_it_down import mask_sizes
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.figures import panels
 from tests import micro
 
 SAME = ("own_task_accuracy", "subnetwork"), ("target_accuracy", "ablated"), ("other_accuracy", "ablated")

@@ -477,7 +477,7 @@ def test_damaged_pretrained_weights_are_refused(pretrained, tmp_path):
 
 def test_libraries_that_take_seconds_are_imported_when_a_network_is_built():
     program = (
-        "import sys, subnet_utils.compositionality.break_it_down, subnet_utils.notebook\n"
+        "import sys, subnet_utils.papers.break_it_down.tables, subnet_utils.core.notebook\n"
         "heavy = ('torchvision', 'transformers.modeling_utils')\n"
         "assert not [name for name in heavy if name in sys.modules]\n"
         "from subnet_utils.models import build\n"

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 import yaml
 
+from subnet_utils.core.study import ROOT
 from subnet_utils.report.places import PLACES
-from subnet_utils.study import ROOT
 from tests import micro
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

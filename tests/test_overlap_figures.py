@@ -12,8 +12,8 @@ from matplotlib.colors import to_hex
 
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.models import build
-from subnet_utils.plots import overlap_figures
-from subnet_utils.plots.overlap_figures import COMPARISONS
+from subnet_utils.papers.break_it_down.figures import overlap as overlap_figures
+from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
 from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")

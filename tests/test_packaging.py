@@ -25,8 +25,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import subnet_utils
-from subnet_utils.notebook import ABOUT_EXPERIMENTS
-from subnet_utils.study import Study
+from subnet_utils.core.notebook import ABOUT_EXPERIMENTS
+from subnet_utils.core.study import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

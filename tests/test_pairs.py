@@ -5,9 +5,15 @@ import pytest
 import torch
 import transformers
 
-from subnet_utils.models import pairs
-from subnet_utils.models.attention_patterns import PATTERNS, example_maps, patterns
-from subnet_utils.models.pairs import PretrainedError, encode_words, own_network, published_network, published_tokenizer
+from subnet_utils.papers.heuristic_core import pair_networks as pairs
+from subnet_utils.papers.heuristic_core.attention_patterns import PATTERNS, example_maps, patterns
+from subnet_utils.papers.heuristic_core.pair_networks import (
+    PretrainedError,
+    encode_words,
+    own_network,
+    published_network,
+    published_tokenizer,
+)
 
 WORDS = ("a", "b", "c", "d")
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

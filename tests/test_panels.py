@@ -5,9 +5,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.compositionality import paper_tables
-from subnet_utils.plots import control_figures, discovery_figures, figures, panels
-from subnet_utils.plots.figures import CONDITIONS
+from subnet_utils.papers.break_it_down import paper_tables
+from subnet_utils.papers.break_it_down.figures import (
+    controls as control_figures,
+)
+from subnet_utils.papers.break_it_down.figures import (
+    discovery as discovery_figures,
+)
+from subnet_utils.papers.break_it_down.figures import (
+    panels,
+)
+from subnet_utils.plots import style as figures
+from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable, markers
 
 pytestmark = pytest.mark.usefixtures("paper_style")

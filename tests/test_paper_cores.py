@@ -6,8 +6,8 @@ from importlib import resources
 
 import pytest
 
-from subnet_utils import reference
-from subnet_utils.heuristics import paper_cores
+from subnet_utils.papers.heuristic_core import published_cores as paper_cores
+from subnet_utils.papers.heuristic_core import reference
 
 TABLES = "heuristic_core_tables.csv"
 
@@ -21,7 +21,7 @@ def printed(place: str, row: str) -> dict[str, float]:
 
 def test_printed_rows_are_whole():
     heads = {"Table 3": (9, 5), "Table 4": (8, 2), "Table 6": (11, 5), "Table 8": (12, 4)}
-    table = reference.load("heuristic_core_tables")
+    table = reference.load("tables")
     for place, (number, sets) in heads.items():
         own = table[(table["place"] == place) & table["row"].str.fullmatch(r"L\d+\.H\d+")]
         assert own["row"].nunique() == number and len(own) == number * sets

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from subnet_utils import parts
-from subnet_utils.compositionality.break_it_down import candidates, effects, networks
-from subnet_utils.lab import Lab
-from subnet_utils.study import Study, StudyError
+from subnet_utils import shards as parts
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.papers.break_it_down.tables import candidates, effects, networks
 from tests import micro
 
 

@@ -15,11 +15,16 @@ from torch.testing import assert_close
 from torchvision.transforms.v2 import functional as theirs
 from transformers import BertConfig, BertForMaskedLM
 
-from subnet_utils import checkpoints, stimuli, training
+from subnet_utils import checkpoints, training
+from subnet_utils.core.sections import Compute, MaskedLanguageModel, SimCLR
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.store import Store
+from subnet_utils.core.study import Experiment, Study
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.language import PADDING
-from subnet_utils.pretraining import pretrain, spec, start_from
-from subnet_utils.pretraining.hidden_words import (
+from subnet_utils.papers.break_it_down import stimuli
+from subnet_utils.papers.break_it_down.pretraining import pretrain, spec, start_from
+from subnet_utils.papers.break_it_down.pretraining.hidden_words import (
     MASK_ID,
     Gaps,
     every_token,
@@ -30,13 +35,16 @@ from subnet_utils.pretraining.hidden_words import (
     prediction_head,
     word_places,
 )
-from subnet_utils.pretraining.views import Augmentation, augment, contrastive_batches, nt_xent, simclr, top_k_accuracy
-from subnet_utils.seeds import generator_for
-from subnet_utils.settings import Compute, MaskedLanguageModel, SimCLR
-from subnet_utils.store import Store
-from subnet_utils.study import Experiment, Study
-from subnet_utils.tasks import agreement, tokenization
-from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut
+from subnet_utils.papers.break_it_down.pretraining.views import (
+    Augmentation,
+    augment,
+    contrastive_batches,
+    nt_xent,
+    simclr,
+    top_k_accuracy,
+)
+from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut
 from subnet_utils.training import Recipe
 from tests import micro
 

@@ -7,9 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils.compositionality import ablations, break_it_down, paper_tables, random_controls
-from subnet_utils.compositionality.base_models import load_base, train_base, untrained
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.controls import (
     NoControl,
     mean_ablated,
@@ -21,6 +19,9 @@ from subnet_utils.masks.controls import (
 )
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import StagedModel, build, fingerprint
+from subnet_utils.papers.break_it_down import ablations, paper_tables, random_controls
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import load_base, train_base, untrained
 from tests import micro
 
 BERT = {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from subnet_utils.study import ROOT
+from subnet_utils.core.study import ROOT
 
 LAPTOP, MINILM = (ROOT / "figures" / profile for profile in ("laptop", "minilm"))
 LEARNED = "346"

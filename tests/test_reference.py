@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils import reference
+from subnet_utils.papers.break_it_down import reference
 
 CONDITION = ["model", "task", "number", "subroutine"]
 SPARSITY = [f"break_it_down_table{n}" for n in range(5, 12)]
@@ -46,7 +46,7 @@ ROWS = {
 
 
 def table(number: int | str) -> pd.DataFrame:
-    return reference.load(f"break_it_down_table{number}")
+    return reference.load(f"table{number}")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def sparsity() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def effects() -> pd.DataFrame:
-    return reference.load("break_it_down_effects")
+    return reference.load("effects")
 
 
 def only(frame: pd.DataFrame, column: str, **where: object) -> float:
@@ -71,7 +71,7 @@ def only(frame: pd.DataFrame, column: str, **where: object) -> float:
 def test_every_table_is_there_with_all_its_rows_and_described():
     assert set(reference.names()) >= {f"break_it_down_{name}" for name in ROWS}
     for name, rows in ROWS.items():
-        assert len(reference.load(f"break_it_down_{name}")) == rows, name
+        assert len(reference.load(f"{name}")) == rows, name
         assert f"\n    {name} " in reference.__doc__
 
 
@@ -87,7 +87,7 @@ def test_tables_of_subtask_induction():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_tables_are_tidy(name):
-    frame = reference.load(f"break_it_down_{name}")
+    frame = reference.load(f"{name}")
     assert not frame.isna().any().any() and not frame.duplicated().any()
     assert set(frame["task"]) <= set(SUBROUTINES)
     models = {"resnet50", "wide_resnet50", "bert_small", "resnet50_simclr", "bert_small_lm", "vit"}
@@ -149,7 +149,7 @@ def test_ablated_density_is_the_complement(effects):
 
 def test_selected_masks_start_where_the_tables_say_under_another_numbering(sparsity):
     """In every model, task and number one permutation of the bases fits both subroutines, not always 123."""
-    selected = reference.load("break_it_down_selected_masks").query("condition == 'trained'")
+    selected = reference.load("selected_masks").query("condition == 'trained'")
     identity = []
     for key, printed in sparsity.groupby(CONDITION[:3]):
         theirs = selected[(selected[CONDITION[:3]] == list(key)).all(axis=1)]

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from subnet_utils import cost
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.store import Store, save_json, save_tensors
 from subnet_utils.cost.rehearsal import (
     CHOSEN,
     DETAILS,
@@ -24,9 +26,7 @@ from subnet_utils.cost.rehearsal import (
     rehearsing,
 )
 from subnet_utils.cost.sections import MAKERS
-from subnet_utils.induction import image_sets
-from subnet_utils.lab import Lab
-from subnet_utils.store import Store, save_json, save_tensors
+from subnet_utils.papers.subtask_induction import image_sets
 from subnet_utils.training import REHEARSAL, Recipe, TrainingDiverged, fit
 from tests.test_shape_bias import CNN, RENDERED, VIT
 from tests.test_subtask_induction import ARITHMETIC
@@ -291,8 +291,8 @@ def test_photographs_must_be_prepared_first(tmp_path, monkeypatch):
     images = {"folders": {name: str(tmp_path / name) for name in ("train", "test", "conflicts")}
               | {"classes": ["cat", "dog"]}, "models": [CNN]}  # fmt: skip
     lab = Lab.open({"name": "folders", "images": images}, tmp_path / "store")
-    monkeypatch.setattr("subnet_utils.induction.shape_bias.data_spec", lambda lab: {})
-    monkeypatch.setattr("subnet_utils.induction.image_steps.data_spec", lambda lab: {})
+    monkeypatch.setattr("subnet_utils.papers.subtask_induction.images_tables.data_spec", lambda lab: {})
+    monkeypatch.setattr("subnet_utils.papers.subtask_induction.image_steps.data_spec", lambda lab: {})
     monkeypatch.setattr(image_sets, "data_spec", lambda lab: {})
     (row,) = cost.predict(lab).to_dict("records")
     assert row["note"] == "its images are not prepared yet; run notebook 07b as far as that first"

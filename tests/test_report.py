@@ -24,9 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subnet_utils import reference
-from subnet_utils.plots import figures
-from subnet_utils.provenance import checkout_state
+from subnet_utils.core.provenance import checkout_state
+from subnet_utils.papers.break_it_down import reference
+from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.pages import formula, is_done, notebook_body
@@ -206,7 +206,7 @@ def test_an_empty_key_matches_a_missing_one():
 
 def test_the_reference_effects_compare_with_themselves():
     """The authors' means as our runs, in vision (no number) and language alike."""
-    paper = reference.load("break_it_down_effects")
+    paper = reference.load("effects")
     paper = paper[(paper["condition"] == "trained") & paper["model"].isin(["resnet50", "bert_small"])]
     by = ["model", "task", "number", "subroutine", "network"]
     shifts = pd.DataFrame({"base_model": ["0", "1", "2"], "shift": [-0.01, 0.0, 0.01]})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils.masks.search import Point, columns, grid, score, select, selected_by_authors
-from subnet_utils.settings import MaskTraining
+from subnet_utils.core.sections import MaskTraining
+from subnet_utils.papers.break_it_down.search import Point, columns, grid, score, select, selected_by_authors
 
 accuracies = st.integers(0, 300).map(lambda right: right / 300)
 
@@ -84,7 +84,7 @@ def test_highest_score_wins_and_the_first_on_ties(scores, winner):
 
 
 def chosen() -> list[dict[str, str]]:
-    text = resources.files("subnet_utils.reference").joinpath("break_it_down_selected_masks.csv").read_text()
+    text = resources.files("subnet_utils.report.reference").joinpath("break_it_down_selected_masks.csv").read_text()
     return [row for row in csv.DictReader(text.splitlines()) if row["condition"] == "trained"]
 
 

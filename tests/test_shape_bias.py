@@ -10,14 +10,15 @@ import torchvision
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
-from subnet_utils.induction import image_sets, image_steps, shape_bias
-from subnet_utils.induction.image_steps import ImageBase, Induced, ShapeMask
-from subnet_utils.lab import Lab
-from subnet_utils.masks.conditions import IMAGE_CONDITIONS
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.plots import bias_figures
-from subnet_utils.plots.bias_figures import NETWORKS
-from subnet_utils.study import Study, StudyError
+from subnet_utils.papers.subtask_induction import image_sets, image_steps
+from subnet_utils.papers.subtask_induction import images_figures as bias_figures
+from subnet_utils.papers.subtask_induction import images_tables as shape_bias
+from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS
+from subnet_utils.papers.subtask_induction.image_steps import ImageBase, Induced, ShapeMask
+from subnet_utils.papers.subtask_induction.images_figures import NETWORKS
 from subnet_utils.tasks.images import ImageError, ImageSet
 from tests import micro
 

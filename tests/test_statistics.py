@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subnet_utils import reference
+from subnet_utils.papers.break_it_down import reference
 from subnet_utils.statistics import (
     bootstrap_interval,
     clamped_difference,
@@ -110,7 +110,7 @@ def test_two_bases_by_hand():
 
 def test_the_two_bases_of_resnet50_inside_contact():
     """Table 1 prints z = 3.00** from two bases: p is .003 as z, .20 as t(1), .5 in a wild bootstrap."""
-    table = reference.load("break_it_down_table1")
+    table = reference.load("table1")
     printed = table.query("model == 'resnet50' and task == 'inside-contact' and subroutine == 'contact'").iloc[0]
     row = one(balanced([[0.4] * 3, [0.2] * 3], [[0.1] * 3, [-0.2] * 3]))  # any bases with a = 2 b give z = 3
     assert row["intercept_z"] == pytest.approx(printed["intercept_z"], abs=0.01)
@@ -400,7 +400,7 @@ def test_stars_at_and_beside_the_limits():
 
 @pytest.mark.parametrize(("name", "statistic"), [("table1", "intercept"), ("table12", "random")])
 def test_stars_of_the_printed_statistics_are_the_printed_ones(name, statistic):
-    table = reference.load(f"break_it_down_{name}")
+    table = reference.load(f"{name}")
     z = [stars(p) for p in 2 * stats.norm.sf(table[f"{statistic}_z"].abs())]
     chi2 = [stars(p) for p in stats.chi2.sf(table["ablated_chi2"], 1)]
     assert z == list(table[f"{statistic}_stars"]) and chi2 == list(table["ablated_stars"])
@@ -430,9 +430,9 @@ def test_table_1_is_consistent_with_the_results_behind_the_figures():
     The one exception proves the rule: Table 1 leaves out ResNet50's third inside-contact base, and its z for
     contact lies where no z of all three bases could.
     """
-    effects = reference.load("break_it_down_effects").query("condition == 'trained'")
+    effects = reference.load("effects").query("condition == 'trained'")
     keys = ["model", "task", "subroutine"]
-    for row in reference.load("break_it_down_table1").itertuples():
+    for row in reference.load("table1").itertuples():
         published = effects[effects[keys].eq([row.model, row.task, row.subroutine]).all(axis=1)]
         subnetwork, ablated = (published[published["network"] == name] for name in ("subnetwork", "ablated"))
         assert (np.sign(subnetwork["difference_mean"]) == np.sign(row.intercept_z)).all()
@@ -652,9 +652,9 @@ def test_table_12_is_consistent_with_the_results_behind_the_figures():
     Again but for ResNet50's inside-contact: both its values for contact are too small for three trained bases, so
     Table 12 also leaves out the third one.
     """
-    effects = reference.load("break_it_down_effects")
+    effects = reference.load("effects")
     keys = ["model", "task", "subroutine"]
-    for row in reference.load("break_it_down_table12").itertuples():
+    for row in reference.load("table12").itertuples():
         published = effects[effects[keys].eq([row.model, row.task, row.subroutine]).all(axis=1)]
         for network, printed in (("subnetwork", row.random_z), ("ablated", math.sqrt(row.ablated_chi2))):
             same = published[published["network"] == network]

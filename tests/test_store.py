@@ -29,18 +29,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import subnet_utils
-from subnet_utils import store as store_module
-from subnet_utils.provenance import provenance
-from subnet_utils.store import (
-    Store,
-    StoreError,
-    key_of,
-    load_tensors,
-    save_json,
-    save_table,
-    save_tensors,
-)
-from subnet_utils.study import ROOT
+from subnet_utils.core import store as store_module
+from subnet_utils.core.provenance import provenance
+from subnet_utils.core.store import Store, StoreError, key_of, load_tensors, save_json, save_table, save_tensors
+from subnet_utils.core.study import ROOT
 
 SPEC = {"task": "inside-contact", "seed": 0, "rates": [0.1, 0.2]}
 WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3), "mask": torch.tensor([True, False])}

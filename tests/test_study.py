@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from subnet_utils.check import main as check
+from subnet_utils.core.sections import Section
+from subnet_utils.core.study import ROOT, Study, StudyError
 from subnet_utils.models import build
-from subnet_utils.settings import Section
-from subnet_utils.study import ROOT, Study, StudyError
 from tests import micro
 
 SIZES = {

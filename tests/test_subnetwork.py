@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from subnet_utils.core.store import StoreError, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.store import StoreError, save_tensors
 
 SHAPES = {"a": (3, 5), "b": (7,), "c": (2, 2, 3, 3)}
 ARCHITECTURES = {

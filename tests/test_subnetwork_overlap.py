@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 from scipy.stats import hypergeom
 
-from subnet_utils.compositionality import break_it_down, subnetwork_overlap
-from subnet_utils.compositionality.steps import load_subnetwork
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.papers.break_it_down import subnetwork_overlap
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.steps import load_subnetwork
 from tests import micro
 
 

@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 import torch
 
-from subnet_utils.induction import arithmetic_steps, subtask_induction
-from subnet_utils.lab import Lab
-from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
-from subnet_utils.plots import induction_figures
-from subnet_utils.settings.arithmetic import Induction
-from subnet_utils.study import Study, StudyError
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
+from subnet_utils.papers.subtask_induction import arithmetic_steps
+from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
+from subnet_utils.papers.subtask_induction.arithmetic_section import Induction
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 from tests.test_figures import assert_readable

@@ -15,11 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from subnet_utils import checkpoints, training, workers
-from subnet_utils.seeds import generator_for, separate_randomness
-from subnet_utils.settings import Compute
-from subnet_utils.store import Store, load_tensors, save_tensors
-from subnet_utils.training import Recipe, TrainingDiverged, autocast, fit, progress_bar, resolve_device
+from subnet_utils import checkpoints, training
+from subnet_utils.core import workers
+from subnet_utils.core.devices import autocast, progress_bar, resolve_device
+from subnet_utils.core.sections import Compute
+from subnet_utils.core.seeds import generator_for, separate_randomness
+from subnet_utils.core.store import Store, load_tensors, save_tensors
+from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 EPOCHS = 6
 RECIPE = Recipe(learning_rate=0.05, epochs=EPOCHS, seed=3, patience=EPOCHS)

@@ -7,11 +7,11 @@ from torch.testing import assert_close
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from subnet_utils import checkpoints
-from subnet_utils.masks.conditions import CONDITIONS, VARIANTS
 from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.masks.transfer import Transfer, inherited, measure_all, train_on, transplant, untransferred
 from subnet_utils.models import build, fingerprint
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
 from subnet_utils.training import Recipe, TrainingDiverged
 
 SIZES = {"family": "gpt2", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}

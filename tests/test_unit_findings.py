@@ -9,9 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
-from subnet_utils.heuristics import paper_cores, shared_core, unit_findings
-from subnet_utils.heuristics.heuristic_core import faithful_sizes, mean_sizes
-from subnet_utils.heuristics.inference_sets import IN_DOMAIN
+from subnet_utils.papers.heuristic_core import findings as unit_findings
+from subnet_utils.papers.heuristic_core import published_cores as paper_cores
+from subnet_utils.papers.heuristic_core import shared_core
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN
+from subnet_utils.papers.heuristic_core.published import faithful_sizes, mean_sizes
 
 X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
 

@@ -20,20 +20,35 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
-from subnet_utils.heuristics import (
-    inference_sets,
-    inference_steps,
-    pair_pretraining,
-    paper_cores,
-    unit_findings,
-    unit_pruning,
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.papers.heuristic_core import (
+    findings as unit_findings,
 )
-from subnet_utils.heuristics.inference_steps import PrunedUnits, Units
-from subnet_utils.lab import Lab
-from subnet_utils.models.pairs import SPECIAL, PretrainedError, published_network, published_tokenizer
-from subnet_utils.study import Study, StudyError
-from subnet_utils.tasks import inference, pair_files, sentence_pairs
-from subnet_utils.tasks.pair_files import DataError
+from subnet_utils.papers.heuristic_core import (
+    pair_pretraining,
+)
+from subnet_utils.papers.heuristic_core import (
+    pair_sets as inference_sets,
+)
+from subnet_utils.papers.heuristic_core import (
+    published_cores as paper_cores,
+)
+from subnet_utils.papers.heuristic_core import (
+    steps as inference_steps,
+)
+from subnet_utils.papers.heuristic_core import (
+    tables as unit_pruning,
+)
+from subnet_utils.papers.heuristic_core.pair_networks import (
+    SPECIAL,
+    PretrainedError,
+    published_network,
+    published_tokenizer,
+)
+from subnet_utils.papers.heuristic_core.steps import PrunedUnits, Units
+from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
 
 PRUNING = {"sparsities": [0.2, 0.5], "seeds": [0, 1], "grid_sparsities": [0.2, 0.5], "grid_seeds": [0, 1], "steps": 12,
            "rate_warmup": 2, "batch_size": 16, "start": 1.0, "mean_examples": 40, "draws": 2}  # fmt: skip

@@ -15,9 +15,9 @@ from matplotlib.colors import to_rgb
 from subnet_utils.masks import heads
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import build
-from subnet_utils.plots import weight_map as module
-from subnet_utils.plots.overlap_figures import COMPARISONS
-from subnet_utils.plots.weight_map import NEITHER, weight_map
+from subnet_utils.papers.break_it_down.figures import weight_map as module
+from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
+from subnet_utils.papers.break_it_down.figures.weight_map import NEITHER, weight_map
 from subnet_utils.report import book
 from tests.test_figures import assert_readable
 

@@ -11,15 +11,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.compositionality.base_models import Network, untrained
+from subnet_utils.core.devices import autocast, has_bfloat16
+from subnet_utils.core.jobs import core_count
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.names import nearest
+from subnet_utils.core.sections import Compute
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race
-from subnet_utils.jobs import core_count
-from subnet_utils.lab import Lab
 from subnet_utils.models import StagedModel, build
-from subnet_utils.names import nearest
-from subnet_utils.settings import Compute
-from subnet_utils.training import autocast, has_bfloat16
+from subnet_utils.papers.break_it_down.base_models import Network, untrained
 
 PLAIN = "all weights, no mask"
 PRODUCT = "a large matrix product"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils.compositionality.steps import seconds_of
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.store import Artefact, Store
 from subnet_utils.cost.sections import MAKERS, Lacking, require, sections_of
-from subnet_utils.lab import Lab
-from subnet_utils.store import Artefact, Store
+from subnet_utils.papers.break_it_down.steps import seconds_of
 
 
 class Unfinished(ValueError):

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from subnet_utils.core.sections import ROOT
 from subnet_utils.cost.timing import PACE
-from subnet_utils.settings import ROOT
 
 WORKER = Path(__file__).with_name("neurosurgeon_worker.py")
 INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"

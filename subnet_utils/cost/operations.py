@@ -12,12 +12,12 @@ import pandas as pd
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from subnet_utils.compositionality.base_models import untrained
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
 from subnet_utils.cost.rehearsal import rehearsing
 from subnet_utils.cost.samples import few_sentences, language_model_on, sample_items, simclr_on_noise
 from subnet_utils.cost.timing import masked_step, plain_step
 from subnet_utils.models.frozen import FrozenPrefix, embed_all
+from subnet_utils.papers.break_it_down.base_models import untrained
 from subnet_utils.training import Recipe, fit
 
 EXAMPLES = 8

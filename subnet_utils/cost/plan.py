@@ -12,18 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils import pretraining, stimuli
-from subnet_utils.compositionality import break_it_down, mask_sizes
-from subnet_utils.compositionality.ablations import ABLATIONS, KINDS, PROBES
-from subnet_utils.compositionality.base_models import Network, prunings
-from subnet_utils.compositionality.dissection import DRAWS, PARTS
-from subnet_utils.jobs import worker_count
-from subnet_utils.lab import Lab
-from subnet_utils.masks import search
-from subnet_utils.store import key_of
-from subnet_utils.study import BaseSearch, Experiment, Study
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
-from subnet_utils.training import autocast
+from subnet_utils.core.devices import autocast
+from subnet_utils.core.jobs import worker_count
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.store import key_of
+from subnet_utils.core.study import BaseSearch, Experiment, Study
+from subnet_utils.papers.break_it_down import mask_sizes, pretraining, search, stimuli
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.ablations import ABLATIONS, KINDS, PROBES
+from subnet_utils.papers.break_it_down.base_models import Network, prunings
+from subnet_utils.papers.break_it_down.dissection import DRAWS, PARTS
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, sets_of, subroutines_of
 
 COUNTS = ["jobs", "steps", "epochs", "items", "frozen_items", "passes", "networks", "tasks", "read"]
 """Of a row, over all its jobs: their number; steps and epochs of training; items embedded by what is trained or

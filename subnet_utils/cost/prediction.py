@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from subnet_utils.compositionality import break_it_down
-from subnet_utils.compositionality.base_models import Network
+from subnet_utils.core.devices import autocast
+from subnet_utils.core.jobs import cache_limit, worker_count
+from subnet_utils.core.lab import Lab
 from subnet_utils.cost.measurement import summed, times_noted, with_uses
 from subnet_utils.cost.operations import operations
 from subnet_utils.cost.plan import COUNTED, PLANNED, Sort, plan
@@ -22,9 +23,8 @@ from subnet_utils.cost.rehearsal import Rehearsal, epochs_taken
 from subnet_utils.cost.samples import times
 from subnet_utils.cost.sections import REHEARSED, Lacking, require, sections_of
 from subnet_utils.cost.timing import large_product, race
-from subnet_utils.jobs import cache_limit, worker_count
-from subnet_utils.lab import Lab
-from subnet_utils.training import autocast
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import Network
 
 TIMED = ("steps", "epochs", "items", "networks", "tasks", "read")
 """Counts of a plan, each of which takes its time; items of the frozen prefix besides."""

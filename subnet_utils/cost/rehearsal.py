@@ -23,8 +23,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.seeds import generator_for
-from subnet_utils.store import Artefact, Building, Store, building, clocks
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.store import Artefact, Building, Store, building, clocks
 from subnet_utils.training import REHEARSAL, Recipe, fit
 
 NOTHING = np.zeros(2)

@@ -12,25 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subnet_utils import stimuli
-from subnet_utils.compositionality.base_models import Network, untrained
-from subnet_utils.compositionality.steps import masks_at_once
+from subnet_utils.core.devices import autocast
+from subnet_utils.core.jobs import cores_a_job, run_jobs, worker_count
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.store import Store
 from subnet_utils.cost.plan import PRETRAINING, RENDERING, Sort
 from subnet_utils.cost.rehearsal import ENOUGH, NOTHING, Shortened, both_clocks, rehearsing
 from subnet_utils.cost.timing import masked_step, plain_step
-from subnet_utils.jobs import cores_a_job, run_jobs, worker_count
-from subnet_utils.lab import Lab
 from subnet_utils.masks.controls import drawn_ahead, random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.pretraining.hidden_words import grammatical, masked_language_model
-from subnet_utils.pretraining.views import simclr
-from subnet_utils.store import Store
-from subnet_utils.tasks import agreement, tokenization
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
-from subnet_utils.tasks.shapes import CHUNK
-from subnet_utils.training import autocast
+from subnet_utils.papers.break_it_down import stimuli
+from subnet_utils.papers.break_it_down.base_models import Network, untrained
+from subnet_utils.papers.break_it_down.pretraining.hidden_words import grammatical, masked_language_model
+from subnet_utils.papers.break_it_down.pretraining.views import simclr
+from subnet_utils.papers.break_it_down.steps import masks_at_once
+from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut
+from subnet_utils.papers.break_it_down.tasks.shapes import CHUNK
 
 FEW_EXAMPLES = 4
 LONG_STEP = 2.0

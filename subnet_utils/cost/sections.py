@@ -3,24 +3,25 @@
 from collections.abc import Callable
 from itertools import product
 
-from subnet_utils import ledger
-from subnet_utils.compositionality import break_it_down, dissection, mask_sizes, random_controls
-from subnet_utils.compositionality.base_models import Network, untrained
-from subnet_utils.heuristics import unit_pruning
-from subnet_utils.heuristics.inference_sets import pair_sets, require_pairs
-from subnet_utils.heuristics.inference_steps import network_spec, shape
-from subnet_utils.heuristics.unit_pruning import Core
-from subnet_utils.induction import shape_bias, subtask_induction
-from subnet_utils.induction.image_sets import data_spec as image_spec
-from subnet_utils.induction.image_sets import is_prepared
-from subnet_utils.induction.image_steps import ImageBase
-from subnet_utils.induction.shape_bias import open_images
-from subnet_utils.lab import Lab
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study
 from subnet_utils.models.classifiers import WeightsError
-from subnet_utils.models.pairs import PretrainedError
-from subnet_utils.study import Study
+from subnet_utils.papers.break_it_down import dissection, ledger, mask_sizes, random_controls
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import Network, untrained
+from subnet_utils.papers.heuristic_core import tables as unit_pruning
+from subnet_utils.papers.heuristic_core.pair_networks import PretrainedError
+from subnet_utils.papers.heuristic_core.pair_sets import pair_sets, require_pairs
+from subnet_utils.papers.heuristic_core.steps import network_spec, shape
+from subnet_utils.papers.heuristic_core.tables import Core
+from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
+from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
+from subnet_utils.papers.subtask_induction import images_tables as shape_bias
+from subnet_utils.papers.subtask_induction.image_sets import data_spec as image_spec
+from subnet_utils.papers.subtask_induction.image_sets import is_prepared
+from subnet_utils.papers.subtask_induction.image_steps import ImageBase
+from subnet_utils.papers.subtask_induction.images_tables import open_images
 from subnet_utils.tasks.images import ImageError
-from subnet_utils.tasks.pair_files import DataError
 
 
 class Lacking(ValueError):

@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from subnet_utils.compositionality.base_models import flipped
+from subnet_utils.core.jobs import keep_freed_memory
 from subnet_utils.cost.rehearsal import both_clocks
-from subnet_utils.jobs import keep_freed_memory
 from subnet_utils.masks.discover import Wanted, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
 from subnet_utils.models.staged import StagedModel
-from subnet_utils.tasks.odd_one_out import similarity_logits
+from subnet_utils.papers.break_it_down.base_models import flipped
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import similarity_logits
 from subnet_utils.training import Recipe, fit
 
 PACE = Callable[[Iterable[Any]], Iterator[Any]]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.seeds import generator_for
 
 
 class NoControl(ValueError):

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import InOne, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
 from subnet_utils.models.staged import StagedModel, evaluating, fingerprint
-from subnet_utils.seeds import generator_for
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 HISTOGRAM_BINS = 50

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from subnet_utils.core.store import StoreError, load_tensors, save_tensors
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.store import StoreError, load_tensors, save_tensors
 
 Network = TypeVar("Network", bound=nn.Module)
 

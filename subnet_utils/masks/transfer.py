@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from subnet_utils.masks.conditions import CONDITIONS
+from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.seeds import generator_for, separate_randomness
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]

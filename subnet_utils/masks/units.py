@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 
+from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.seeds import generator_for, separate_randomness
 from subnet_utils.training import Recipe, fit
 
 Gates = Mapping[str, Tensor]

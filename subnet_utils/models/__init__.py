@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from subnet_utils import torchvision_operators  # noqa: F401 - before the modules here import torchvision
-from subnet_utils.names import nearest
-from subnet_utils.seeds import separate_randomness
-
-from .staged import StagedModel, fingerprint
+from subnet_utils.core.names import nearest
+from subnet_utils.core.seeds import separate_randomness
+from subnet_utils.models.staged import StagedModel, fingerprint
 
 __all__ = ["FAMILIES", "StagedModel", "build", "fingerprint"]
 
@@ -61,7 +60,7 @@ def build(
         torch.manual_seed(seed)
         model = make(**sizes, **from_data)
     if family == "resnet" and resolution is not None:
-        from .vision import require_resolution
+        from subnet_utils.models.vision import require_resolution
 
         require_resolution(resolution, model.stages["stem"].pixels.reduction)
     return model

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .packing import at_least_float32, is_vectorized
+from subnet_utils.models.packing import at_least_float32, is_vectorized
 
 SHORT = 32
 """Scores in a row up to which softmax is written out on a CPU."""

@@ -16,7 +16,7 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2Model
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
-from .staged import StagedModel, require_multiple, require_positive
+from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 
 
 class Embeddings(nn.Module):

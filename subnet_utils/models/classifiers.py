@@ -20,11 +20,18 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.models.vision_transformer import VisionTransformer
 
-from subnet_utils.names import nearest
-
-from .convolution import Convolution
-from .staged import StagedModel, require_multiple, require_positive
-from .vision import BLOCKS, MaxPool, Patches, Stage, TransformerLayer, initialize_convolutions, residual_stage
+from subnet_utils.core.names import nearest
+from subnet_utils.models.convolution import Convolution
+from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
+from subnet_utils.models.vision import (
+    BLOCKS,
+    MaxPool,
+    Patches,
+    Stage,
+    TransformerLayer,
+    initialize_convolutions,
+    residual_stage,
+)
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels: what torchvision's weights expect."""

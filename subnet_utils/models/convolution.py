@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from .packing import is_vectorized
+from subnet_utils.models.packing import is_vectorized
 
 FEW = 2
 """Places to a side of a map of results up to which each of them is a product of its own, on a CPU."""

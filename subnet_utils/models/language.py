@@ -18,9 +18,9 @@ from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
-from .attention import attend, attend_once
-from .packing import Spread, Take, packed
-from .staged import StagedModel, State, require_multiple, require_positive
+from subnet_utils.models.attention import attend, attend_once
+from subnet_utils.models.packing import Spread, Take, packed
+from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
 DEVIATION = 0.02

@@ -18,12 +18,11 @@ from torch.nn import functional
 from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
-from subnet_utils.names import nearest
-
-from .attention import attend, attend_once
-from .convolution import Convolution, with_conv3x3
-from .packing import at_least_float32, is_vectorized
-from .staged import StagedModel, require_multiple, require_positive
+from subnet_utils.core.names import nearest
+from subnet_utils.models.attention import attend, attend_once
+from subnet_utils.models.convolution import Convolution, with_conv3x3
+from subnet_utils.models.packing import at_least_float32, is_vectorized
+from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
 """Pixel statistics that the images are normalized with: white becomes +1, black -9."""

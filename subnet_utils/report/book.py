@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from subnet_utils.provenance import checkout_state, provenance
-from subnet_utils.settings import ROOT
-from subnet_utils.store import save_json
+from subnet_utils.core.provenance import checkout_state, provenance
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.store import save_json
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MANIFEST_SCHEMA = 1

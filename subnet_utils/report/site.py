@@ -15,13 +15,13 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from subnet_utils.names import nearest
+from subnet_utils.core.names import nearest
+from subnet_utils.core.sections import ROOT
 from subnet_utils.report.book import provenance_rows, write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
 from subnet_utils.report.pages import LONG, code_styles, is_done, notebook_body
 from subnet_utils.report.places import PLACES, missing, place_rows
 from subnet_utils.report.templates import NOTEBOOK_STYLE, PAGES, STYLE
-from subnet_utils.settings import ROOT
 
 VERDICT_STYLES = {AGREES: "agrees", DIFFERS: "differs", NOT_COMPARABLE: "not-comparable"}
 

@@ -1,0 +1,139 @@
+"""What is wrong with a study's parameters, in one line a fault that names the key and the remedy.
+
+pydantic finds the faults; its wording is for programmers, and it does not know the nearest valid name. `fault` is for
+checks of our own, `explain` words both kinds for the reader of a YAML file.
+"""
+
+import difflib
+import math
+import reprlib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
+
+from subnet_utils.core.names import nearest
+
+TOLD_BY = ("family", "method")
+WANTED = {
+    "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",
+    "tuple_type": "a list, in square brackets", "too_long": "at most {max_length} entries",
+    "too_short": "at least {min_length} entries", "multiple_of": "a multiple of {multiple_of:g}",
+    "model_type": "a mapping of keys", "model_attributes_type": "a mapping of keys",
+    "greater_than": "more than {gt:g}", "greater_than_equal": "at least {ge:g}", "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}", "finite_number": "a finite number",
+    "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
+}  # fmt: skip
+"""What to give instead, by pydantic's name of the fault."""
+
+
+def fault(key: str, what: str) -> PydanticCustomError:
+    """A fault to raise in a validator: what is wrong with a key of the section, or with the value itself (key '')."""
+    return PydanticCustomError("fault", "{key}: {what}", {"key": key, "what": what})
+
+
+def not_empty(values: tuple) -> tuple:
+    """Validator of a list. pydantic's min_length counts valid entries only and so calls every bad list empty, too."""
+    if not values:
+        raise fault("", "is empty; give at least one")
+    return values
+
+
+def distinct(values: tuple) -> tuple:
+    """Validator of a list whose entries may stand once: a repeated seed would count twice in the statistics."""
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            raise fault("", f"holds {value!r} twice; each may stand once")
+    return values
+
+
+def auto_or_positive(value: Any) -> str | int:
+    """Validator of a count that may be left to the program."""
+    if value == "auto" or (type(value) is int and value > 0):
+        return value
+    raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a whole number above 0")
+
+
+def auto_or_size(value: Any) -> str | float:
+    """Validator of a size that may be left to the program."""
+    if value == "auto" or (type(value) in (int, float) and 0 < value < math.inf):
+        return value
+    raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a number above 0")
+
+
+def explain(root: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    """One line a fault; a required key that is merely misspelt is reported once, as an unknown key."""
+    faults = error.errors()
+    meant = {_meant(root, found["loc"]) for found in faults if found["type"] == "extra_forbidden"}
+    told = [found for found in faults if found["type"] != "missing" or found["loc"] not in meant]
+    return (" ".join(_line(root, found).split()) for found in told)
+
+
+def _meant(root: type[BaseModel], location: tuple) -> tuple:
+    """Where an unknown key would stand if it were spelt as the nearest valid one."""
+    return (*location[:-1], *difflib.get_close_matches(location[-1], _keys_at(root, location[:-1]), n=1, cutoff=0.5))
+
+
+def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
+    kind, given, context = found["type"], found["input"], found.get("ctx", {})
+    parts, sections = _walk(root, found["loc"])
+    where = ".".join(str(part) for part in parts)
+    if kind == "fault":
+        return f"{'.'.join(filter(None, (where, context['key'])))}: {context['what']}"
+    if kind in ("extra_forbidden", "invalid_key"):
+        return f"{where}: unknown key; {nearest(str(found['loc'][-1]), _keys_at(root, found['loc'][:-1]))}"
+    if kind == "missing":
+        return f"{where}: missing; add it"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        families = [tag for section in sections for tag in _tags(section)]
+        what = f"{context['tag']!r} is not valid" if "tag" in context else "missing"
+        return f"{where}.{context['discriminator'].strip(chr(39))}: {what}; {nearest(context.get('tag', ''), families)}"
+    if kind in ("float_type", "int_type") and _plain(given):
+        remedy = "it without quotes" if _plain(given) == given else _plain(given)
+        return f"{where}: YAML reads {given} as text; write {remedy}"
+    wanted = WANTED[kind].format(**context) if kind in WANTED else f"another value ({found['msg']})"
+    return f"{where}: {reprlib.repr(given)} is not valid; give {wanted}"
+
+
+def _plain(given: Any) -> str:
+    """A number that was given as text, without an exponent ('1e-3' -> '0.001'); '' for anything else."""
+    try:
+        number = Decimal(given if isinstance(given, str) else "NaN")
+    except InvalidOperation:
+        return ""
+    return f"{number:f}" if number.is_finite() and abs(number.adjusted()) < 20 else ""
+
+
+def _keys_at(root: type[BaseModel], location: tuple) -> list[str]:
+    """Valid keys of the section at one of pydantic's locations."""
+    return [key for section in _walk(root, location)[1] for key in section.model_fields]
+
+
+def _walk(root: type[BaseModel], location: tuple) -> tuple[list[str | int], list[type[BaseModel]]]:
+    """The keys and positions of a location without the tags of unions, and the sections that may stand there."""
+    where: list[str | int] = []
+    sections = [root]
+    for part in location:
+        tagged = [section for section in sections if part in _tags(section)]
+        if tagged:
+            sections = tagged
+            continue
+        where.append(part)
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        sections = [inner for field in fields for inner in _sections(field.annotation)] or sections
+    return where, sections
+
+
+def _tags(section: type[BaseModel]) -> tuple[str, ...]:
+    """Values of the field that tells a section from others that may stand in its place."""
+    return tuple(tag for name in TOLD_BY if name in section.model_fields
+                 for tag in get_args(section.model_fields[name].annotation))  # fmt: skip
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that an annotation names, such as those of `tuple[Experiment, ...]` or `BaseSearch | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]

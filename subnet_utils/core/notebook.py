@@ -1,0 +1,71 @@
+"""What every notebook does first: check its parameters, open the study, start the record of what it makes."""
+
+import ast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from subnet_utils.core.names import nearest
+from subnet_utils.core.workers import importing, warm_up
+
+if TYPE_CHECKING:
+    from subnet_utils.core.lab import Lab
+    from subnet_utils.report import Book
+
+
+def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Book]":
+    """Open the study of a notebook and the book that records its figures and tables.
+
+    study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
+    parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
+    valid, or has no section of the paper that the notebook is about; ValueError for data or published weights that the
+    study names and that are not there.
+    """
+    warm_up()  # first of all: while this process imports the package, the workers' server does the same
+    with importing():
+        import pandas as pd
+
+        from subnet_utils.core.devices import precision_name
+        from subnet_utils.core.jobs import worker_count
+        from subnet_utils.core.lab import Lab
+        from subnet_utils.core.papers import notebooks
+        from subnet_utils.core.study import StudyError
+        from subnet_utils.plots import style
+        from subnet_utils.report import Book
+
+    if unknown := _unknown(parameters):
+        raise StudyError(unknown)
+    lab = Lab.open(study)
+    if notebook in notebooks():
+        paper, entry = notebooks()[notebook]
+        if paper.section_of(lab.study) is None:
+            what = f"has no '{paper.name}' section, which {notebook} is about"
+            raise StudyError(f"profile '{lab.study.name}' {what}; add it")
+        paper.require(entry, lab)
+    style.style()
+    pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
+    jobs, precision = worker_count(lab.study.compute), precision_name(lab.study.compute, lab.device)
+    print(f"profile {lab.study.name}: {lab.device}, products in {precision}, {jobs} jobs at a time")
+    return lab, Book(lab.study.name, notebook, device=lab.device)
+
+
+def _unknown(parameters: Iterable[str]) -> str | None:
+    """What is wrong with the cell that papermill injected, if there is one: a name that is no parameter."""
+    known = tuple(parameters)
+    for source in _cells():
+        if not source.startswith("# Parameters"):
+            continue
+        for statement in ast.parse(source).body:
+            for target in getattr(statement, "targets", []):
+                if isinstance(target, ast.Name) and target.id not in known:
+                    return f"unknown parameter '{target.id}'; {nearest(target.id, known)}"
+    return None
+
+
+def _cells() -> list[str]:
+    """Sources of the cells run so far, or nothing outside a notebook."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return []
+    shell = get_ipython()
+    return list(shell.user_ns.get("In", [])) if shell is not None else []

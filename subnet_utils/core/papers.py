@@ -1,0 +1,122 @@
+"""The papers of this companion: what each one registers, and where they are found.
+
+A paper is a *room*: a package in `subnet_utils/papers/`, or in a folder that the environment variable SUBNET_PAPERS
+names, whose `__init__` holds `PAPER`. Study, notebooks, Snakefile, report and tests read what is registered; none of
+them names a paper. A room knows the shared floors below it and no other room.
+"""
+
+import os
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subnet_utils.core.names import nearest
+from subnet_utils.core.sections import ROOT, Section
+
+if TYPE_CHECKING:
+    from subnet_utils.core.lab import Lab
+    from subnet_utils.core.step import Step
+
+ROOMS = "subnet_utils.papers"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One notebook of a paper.
+
+    name: its file without the ending. about: the part of the paper's section without which there is nothing to do, such
+    as 'arithmetic'; '' for all of it. requires: `module:function` in the room, called with the lab before anything is
+    made. It raises ValueError for data or published weights that are not there. after: notebooks of the same paper
+    whose artefacts it uses. folder: where the file lies.
+    """
+
+    name: str
+    about: str = ""
+    requires: str = ""
+    after: tuple[str, ...] = ()
+    folder: Path = ROOT / "notebooks"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / f"{self.name}.ipynb"
+
+    def is_about(self, section: Section | None) -> bool:
+        """Whether a study with this section has what the notebook is about."""
+        return section is not None and (not self.about or bool(getattr(section, self.about)))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a room registers.
+
+    name: of its folder and of its section in a study. title, reference: of the paper, as in a bibliography. section:
+    its part of a study. steps: `module:function` in the room, which gives every step that can be named before anything
+    is made, as an iterable, for a lab. places: the paper's figures and tables, such as 'Figure 4', and what each shows;
+    the report names those that are missing. other_places: further labels, such as appendices, that are not missed.
+    """
+
+    name: str
+    title: str
+    reference: str
+    section: type[Section]
+    notebooks: tuple[Notebook, ...]
+    steps: str = ""
+    places: Mapping[str, str] = field(default_factory=dict)
+    other_places: Mapping[str, str] = field(default_factory=dict)
+
+    def section_of(self, study: Any) -> Section | None:
+        """The paper's part of a study, or None."""
+        return getattr(study, self.name)
+
+    def steps_of(self, lab: "Lab") -> "list[Step]":
+        """Every step that can be named before anything is made. None for a study without this paper."""
+        if self.section_of(lab.study) is None or not self.steps:
+            return []
+        return list(dict.fromkeys(self.resolve(self.steps)(lab)))
+
+    def require(self, notebook: Notebook, lab: "Lab") -> None:
+        """Raise ValueError for what a notebook needs and what is not there."""
+        if notebook.requires and notebook.is_about(self.section_of(lab.study)):
+            self.resolve(notebook.requires)(lab)
+
+    def resolve(self, name: str) -> Callable:
+        """A function of the room by `module:function`. Rooms are imported when they are first used."""
+        return pkgutil.resolve_name(f"{ROOMS}.{self.name}.{name}")
+
+
+@cache
+def papers() -> dict[str, Paper]:
+    """All papers by name, in the order of their first notebooks. Raises ValueError for a room that registers none."""
+    rooms = import_module(ROOMS)
+    more = os.environ.get("SUBNET_PAPERS")
+    if more and more not in rooms.__path__:
+        rooms.__path__.append(str((ROOT / Path(more).expanduser()).absolute()))
+    found = [_registered(entry.name) for entry in pkgutil.iter_modules(rooms.__path__) if entry.ispkg]
+    found.sort(key=lambda paper: (min((one.name for one in paper.notebooks), default="~"), paper.name))
+    return {paper.name: paper for paper in found}
+
+
+def _registered(name: str) -> Paper:
+    paper = getattr(import_module(f"{ROOMS}.{name}"), "PAPER", None)
+    if not isinstance(paper, Paper) or paper.name != name:
+        raise ValueError(f"{ROOMS}.{name} must hold PAPER, a Paper with name '{name}'")
+    return paper
+
+
+def notebooks() -> dict[str, tuple[Paper, Notebook]]:
+    """All notebooks of all papers by name, in order, each with its paper."""
+    found = {one.name: (paper, one) for paper in papers().values() for one in paper.notebooks}
+    return dict(sorted(found.items()))
+
+
+def paper_of(notebook: str) -> tuple[Paper, Notebook]:
+    """The paper that a notebook belongs to, and the notebook. Raises ValueError for an unknown name."""
+    known = notebooks()
+    if notebook not in known:
+        raise ValueError(f"no paper has a notebook '{notebook}'; {nearest(notebook, known)}")
+    return known[notebook]

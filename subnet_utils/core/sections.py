@@ -1,0 +1,74 @@
+"""The sections of a study: compute, architectures, data, training, pretraining, pruning, controls.
+
+Frozen, strictly typed, without unknown keys. Names follow the paper's symbols where it has them; units are in the field
+descriptions. `study` puts them together.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+)
+from pydantic.functional_validators import AfterValidator, PlainValidator
+
+from subnet_utils.core.messages import auto_or_positive, auto_or_size, distinct, fault, not_empty
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
+Distinct = Annotated[Several[T], AfterValidator(distinct)]
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seeds = Distinct[Seed]
+
+
+class Section(BaseModel):
+    """A part of a study: frozen, strictly typed, without unknown keys, NaN or infinities."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Compute(Section):
+    """Where and how to compute. Nothing here changes what is computed beyond rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the matrix products in training; auto = bfloat16 on GPUs since Ampere and on CPUs with AVX512-BF16;
+    elsewhere it is float32 whatever is asked for. Evaluation always is: accuracies can ride on tiny logit gaps."""
+    threads: PositiveInt = 1
+    """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
+    workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
+    """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
+    masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
+    """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
+    the GPU's memory holds by a rough count, at most 24. In a halved search always 1: each mask is paused alone."""
+    cache_limit_gb: Annotated[Literal["auto"] | float, PlainValidator(auto_or_size)] = "auto"
+    """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed. auto = a
+    third of the memory, or half of the GPU's, divided among the jobs at a time."""
+
+
+def heads_divide_width(architecture: T) -> T:
+    """Validator of a transformer's sizes."""
+    if architecture.width % architecture.heads:
+        what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
+        raise fault("width", what)
+    return architecture
+
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
+
+
+def _in_checkout(place: str) -> str:
+    """Where something lies in the checkout, or its place or name as it is."""
+    own = ROOT / Path(place).expanduser()
+    return str(own) if own.exists() else place
+
+
+Place = Annotated[str, AfterValidator(_in_checkout)]
+"""A file or folder, or a name on the model hub. Relative paths start at the checkout: notebooks run in folders of their
+own."""

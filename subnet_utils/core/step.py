@@ -1,0 +1,303 @@
+"""A step makes one artefact, once: a trained network, a mask, a table of scores.
+
+A step is a frozen dataclass. Its fields say all that the artefact depends on, and nothing else does. The key of the
+artefact is made from them, so nobody writes a key by hand:
+
+- the class with its `version`,
+- the fields that are not at their default, so that a new setting with a default leaves all old artefacts valid,
+- of a field that is itself a step, a *parent*, the key and the digest of what it made.
+
+A field with `compare=False` is a name for people. It is no part of the key, as it is no part of equality.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel
+
+from subnet_utils.core.devices import precision_name
+from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.store import Artefact, key_of, note, save_json
+
+if TYPE_CHECKING:
+    from subnet_utils.core.lab import Lab
+
+CHECKPOINT = "checkpoint.safetensors"
+"""Where a step keeps the state of a training while it is built. The store drops it when the artefact is finished."""
+
+
+class Fault(RuntimeError):
+    """Why a step ended without what it was to make: its training diverged, or a control cannot be drawn."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artefact of a study. Subclasses add fields and `build`, often also `read`.
+
+    >>> @dataclass(frozen=True)
+    ... class Square(Step):
+    ...     side: float
+    ...
+    ...     def build(self, lab, folder):
+    ...         return {"area": self.side**2}
+    >>> Square(2.0) == Square(2.0), Square.kind()
+    (True, 'step-square')
+    """
+
+    version: ClassVar[int] = 1
+    """To be raised when `build` makes something else of the same fields. Older artefacts are then not found."""
+    records_faults: ClassVar[bool] = False
+    """Whether a `Fault` is a result: it is filed as `fault`, and the study goes on. Otherwise it ends the run."""
+    keeps: ClassVar[int] = 0
+    """How many loaded objects of this class a process keeps. They serve all callers: do not change them."""
+
+    def build(self, lab: "Lab", folder: Path) -> Any:
+        """Make the artefact's files in `folder`. What is returned is filed as `result.json`.
+
+        The folder still holds what an interrupted call left there.
+        """
+        raise TypeError(f"{type(self).__name__} has no build(lab, folder); write one")
+
+    def read(self, lab: "Lab", artefact: Artefact) -> Any:
+        """The object that `load` returns, from the finished artefact. By default this is the artefact itself."""
+        return artefact
+
+    @classmethod
+    def kind(cls) -> str:
+        """Name of the class in the store: its paper, or else its module, and its own name."""
+        path = cls.__module__.split(".")
+        room = path[path.index("papers") + 1] if "papers" in path else path[-1]
+        return f"{room}-{re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', cls.__name__).lower()}"
+
+    @property
+    def name(self) -> str:
+        """A name that is known before anything is made: kind and a digest of all fields, those of parents included."""
+        text = json.dumps(described(self, lambda parent: parent.name), sort_keys=True, allow_nan=False)
+        return f"{self.kind()}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def parents(self) -> tuple["Step", ...]:
+        """The steps among the fields, also those in tuples and in other dataclasses; each once."""
+        return tuple(dict.fromkeys(_steps_in([getattr(self, field.name) for field in _compared(self)])))
+
+    @property
+    def work(self) -> float:
+        """How long the step takes, in any unit that its kind agrees on: longer ones begin first."""
+        return 1.0
+
+    @property
+    def shares(self) -> Any:
+        """What several steps have in common that a worker keeps in memory, such as a network; see `run_jobs`."""
+        return None
+
+    def group(self, lab: "Lab") -> Any:
+        """Steps of one class for which this is the same are made at once, by `make_together`. None: alone."""
+        return None
+
+    def make_together(self, lab: "Lab", steps: Sequence["Step"]) -> None:
+        """Make several steps of one group, this one among them. What is left out is made alone afterwards."""
+
+    def spec(self, lab: "Lab") -> dict[str, Any]:
+        """All that names the artefact, as JSON. Parents are made if need be."""
+        return self._spec(lambda parent: parent.make(lab))
+
+    def key(self, lab: "Lab") -> str:
+        """The key of the artefact in the store. Parents are made if need be."""
+        return key_of(self.kind(), self.spec(lab))
+
+    def find(self, lab: "Lab") -> Artefact | None:
+        """The finished artefact, or None if this step or one of its parents is not done. Nothing is made."""
+
+        def found(parent: Step) -> Artefact:
+            artefact = parent.find(lab)
+            if artefact is None:
+                raise _NotDone
+            return artefact
+
+        try:
+            return lab.store.find(self.kind(), self._spec(found))
+        except _NotDone:
+            return None
+
+    def is_done(self, lab: "Lab") -> bool:
+        """Whether the artefact is there."""
+        return self.find(lab) is not None
+
+    def make(self, lab: "Lab") -> Artefact:
+        """The finished artefact, made if it is not there, with its parents."""
+        return lab.store.make(self.kind(), self.spec(lab), lambda folder: self._build(lab, folder))
+
+    def result(self, lab: "Lab") -> Any:
+        """What `build` returned, made if need be; `{"fault": why}` where a fault was recorded."""
+        return self.make(lab).json("result")
+
+    def fault(self, lab: "Lab") -> str:
+        """Why the step ended without its result, or ''."""
+        return fault_of(self.make(lab))
+
+    def load(self, lab: "Lab") -> Any:
+        """The object that was made (`read`), made if need be. Raises Fault where a fault was recorded."""
+        artefact = self.make(lab)
+        if fault := fault_of(artefact):
+            raise Fault(fault)
+        kept, key = _KEPT.setdefault(type(self), OrderedDict()), (artefact.path, artefact.digest, str(lab.device))
+        if key not in kept:
+            loaded = self.read(lab, artefact)
+            if not self.keeps:
+                return loaded
+            kept[key] = loaded
+            while len(kept) > self.keeps:
+                kept.popitem(last=False)
+        kept.move_to_end(key)
+        return kept[key]
+
+    def but(self, **changes: Any) -> Self:
+        """The same step with other values of some fields."""
+        return dataclasses.replace(self, **changes)
+
+    def _build(self, lab: "Lab", folder: Path) -> None:
+        note(device=lab.device.type, precision=precision_name(lab.study.compute, lab.device))
+        try:
+            result = self.build(lab, folder)
+        except Fault as fault:
+            if not self.records_faults:
+                raise
+            result = {"fault": str(fault)}
+        if result is not None:
+            save_json(folder / "result.json", result)
+
+    def _spec(self, take: Callable[["Step"], Artefact]) -> dict[str, Any]:
+        def parent(step: Step) -> dict[str, str]:
+            artefact = take(step)
+            return {"key": artefact.key, "content": artefact.digest}
+
+        return {"version": self.version, "fields": described(self, parent)[1]}
+
+
+_KEPT: dict[type[Step], OrderedDict[tuple, Any]] = {}
+"""Loaded objects of this process by class, those that were not used for longest first."""
+
+
+class _NotDone(Exception):
+    """A parent is not made."""
+
+
+def fault_of(artefact: Artefact) -> str:
+    """Why an artefact holds no result, or ''."""
+    result = artefact.json("result") if artefact.has("result.json") else {}
+    return result.get("fault", "") if isinstance(result, dict) else ""
+
+
+def make_all(lab: "Lab", steps: Sequence[Step], label: str) -> list[Artefact]:
+    """The artefacts of several steps, made side by side with all parents that are missing, each as soon as it can be.
+
+    Workers are started only for what is missing. Steps of one group are one job; see `Step.group`.
+    """
+    jobs = _jobs(lab, _missing(lab, steps))
+    place = {step: number for number, job in enumerate(jobs) for step in job}
+    after = [{place[parent] for step in job for parent in step.parents if parent in place} for job in jobs]
+    run_jobs(
+        make_group,
+        [(job, lab) for job in jobs],
+        compute=lab.study.compute,
+        label=label,
+        shared=lambda job, lab: job[0].shares,
+        after=after,
+    )
+    return [step.make(lab) for step in steps]
+
+
+def make_group(steps: Sequence[Step], lab: "Lab") -> None:
+    """Make the steps of one job; what a worker runs."""
+    if len(steps) > 1:
+        steps[0].make_together(lab, steps)
+    for step in steps:
+        step.make(lab)
+
+
+def _missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
+    """What is not done of some steps and their parents, parents first, else the longest first."""
+    found: dict[Step, bool] = {}
+
+    def visit(step: Step) -> None:
+        if step not in found:
+            found[step] = not step.is_done(lab)
+            for parent in step.parents if found[step] else ():
+                visit(parent)
+            if found[step]:
+                found[step] = found.pop(step)  # after its parents
+
+    for step in steps:
+        visit(step)
+    missing = [step for step, wanted in found.items() if wanted]
+    longest = sorted(missing, key=lambda step: step.work, reverse=True)
+    return longest if not any(step.parents for step in missing) else missing
+
+
+def _jobs(lab: "Lab", steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    groups: dict[Any, list[Step]] = {}
+    for step in steps:
+        about = step.group(lab)
+        groups.setdefault(step if about is None else (type(step), about), []).append(step)
+    return [tuple(group) for group in groups.values()]
+
+
+def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) -> Any:
+    """A value as JSON that tells it from all others: of dataclasses and sections the class and what is not a default.
+
+    parent: what stands for a step within the value. Raises TypeError for what has no such form.
+    """
+    if isinstance(value, Step) and not top:
+        return parent(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {field.name: getattr(value, field.name) for field in _compared(value)}
+        defaults = {field.name: _default(field) for field in fields(value)}
+        return [type(value).__name__, _described_fields(own, defaults, parent)]
+    if isinstance(value, BaseModel):
+        own = {name: getattr(value, name) for name in type(value).model_fields}
+        defaults = {name: MISSING if field.is_required() else field.get_default(call_default_factory=True)
+                    for name, field in type(value).model_fields.items()}  # fmt: skip
+        return [type(value).__name__, _described_fields(own, defaults, parent)]
+    if isinstance(value, Mapping):
+        return {str(name): described(one, parent, top=False) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(one, parent, top=False) for one in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a step cannot depend on {value!r}; give numbers, text, tuples, sections, dataclasses or steps")
+
+
+def _described_fields(own: Mapping[str, Any], defaults: Mapping[str, Any], parent: Callable) -> dict[str, Any]:
+    changed = {name: value for name, value in own.items() if not _is_default(value, defaults[name])}
+    return {name: described(value, parent, top=False) for name, value in changed.items()}
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return default is not MISSING and type(value) is type(default) and value == default
+
+
+def _default(field: dataclasses.Field) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _compared(value: Any) -> Iterator[dataclasses.Field]:
+    return (field for field in fields(value) if field.compare)
+
+
+def _steps_in(value: Any) -> Iterator[Step]:
+    if isinstance(value, Step):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _steps_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _steps_in(one)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _steps_in([getattr(value, field.name) for field in _compared(value)])

@@ -1,0 +1,111 @@
+"""A study: everything that a run depends on, in one validated and frozen object.
+
+`params/<profile>.yaml` holds one top-level key, `study`, so that `papermill -f params/laptop.yaml` and
+`papermill -p study params/laptop.yaml` mean the same. Under it stand `name`, `compute`, and a section for each paper
+that the study is about, under the paper's name. Unknown keys, wrong types and impossible combinations stop a run here,
+before any work.
+"""
+
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, create_model, model_validator
+
+from subnet_utils.core.messages import explain, fault
+from subnet_utils.core.names import nearest
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import ROOT, Compute, Section
+
+
+class StudyError(ValueError):
+    """A parameter is unknown, of the wrong type, or impossible together with the others."""
+
+
+class _Study(Section):
+    """A whole run: a named profile."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")]
+    """Figures go to figures/<name>/."""
+    compute: Compute = Compute()
+
+    @model_validator(mode="after")
+    def _something_to_do(self):
+        if all(paper.section_of(self) is None for paper in papers().values()):
+            raise fault("", f"no section says what to do; add one: {', '.join(papers())}")
+        return self
+
+    @classmethod
+    def load(cls, source: "str | Path | Mapping[str, Any] | Study") -> Self:
+        """Read a study from a profile's name, a YAML file or a mapping (with or without the top-level key `study`).
+
+        A relative path is looked for in the working directory, then in the checkout. Raises StudyError, one line per
+        fault, naming the key, what is wrong and the nearest valid name.
+
+        >>> Study.load("tiny").name
+        'tiny'
+        """
+        if isinstance(source, _Study):
+            return source
+        values = source if isinstance(source, Mapping) else _read(source)
+        if "study" in values:
+            beside = [str(key) for key in values if key != "study"]
+            if beside:
+                raise StudyError(f"{beside[0]}: unknown key beside 'study'; move it into 'study' or remove it")
+            values = values["study"]
+        if not isinstance(values, Mapping):
+            raise StudyError(f"study: {reprlib.repr(values)} is not valid; give a mapping of keys such as 'name'")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise StudyError("\n".join(explain(cls, error))) from None
+
+
+Study = create_model(
+    "Study",
+    __base__=_Study,
+    __module__=__name__,
+    **{paper.name: (paper.section | None, None) for paper in papers().values()},
+)
+"""The study with the sections of all papers that are there."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as `safe_load` reads it, but a key that stands twice is a fault: of two values the last would count."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """A mapping as it is written, before anything is merged into it."""
+        node = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for i, key in enumerate(keys):
+            if key.value in [before.value for before in keys[:i]]:
+                what = f"key '{key.value}' stands twice in one section; remove one"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+        return node
+
+
+def _read(source: str | Path) -> Mapping[str, Any]:
+    path = _locate(source)
+    try:
+        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        raise StudyError(f"{path.name}, line {error.problem_mark.line + 1}: not valid YAML, {error.problem}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise StudyError(f"{path.name} cannot be read as YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(values, Mapping):
+        raise StudyError(f"{path.name} holds no mapping; it must have one top-level key, 'study'")
+    return values
+
+
+def _locate(source: str | Path) -> Path:
+    """The file of a profile: a bare name means params/<name>.yaml."""
+    if not isinstance(source, str | Path):
+        raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
+    name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"
+    for folder in (Path.cwd(), ROOT):
+        if (folder / name).is_file():
+            return folder / name
+    profiles = sorted(path.stem for path in (ROOT / "params").glob("*.yaml"))
+    raise StudyError(f"no profile '{source}'; {nearest(Path(source).stem, profiles)}")

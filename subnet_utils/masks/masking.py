@@ -1,0 +1,189 @@
+"""The masking section of a study: by which method subnetworks are found, and how that method is set.
+
+A profile names the method: `masking: {method: gumbel_sigmoid, l0: 0.000001}`, or `masking: gumbel_sigmoid` with all
+settings at their defaults. There are two kinds:
+
+- methods that train a logit for every weight (`TrainedMasking`; see `discover`),
+- methods that give every weight a score and keep the highest ones (`ScoredMasking`; see `select.select`).
+
+A new method is one class derived from one of the two. A room in the folder SUBNET_PAPERS may bring it along.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+
+from pydantic import BeforeValidator, Field
+
+from subnet_utils.core.sections import PositiveFloat, Section
+
+# torch is imported where it is used: to read a profile takes a fraction of a second without it
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from subnet_utils.masks.discover import Discovery
+    from subnet_utils.masks.methods import MaskMethod
+    from subnet_utils.models.frozen import FrozenPrefix
+    from subnet_utils.models.staged import StagedModel
+    from subnet_utils.training import Recipe
+
+    Batches = Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
+    Loss = Callable[[Tensor, Tensor], Tensor]
+
+METHODS: dict[str, type["Masking"]] = {}
+"""All methods by the name that a profile gives."""
+
+
+class Masking(Section):
+    """How subnetworks are found. Subclasses have a field `method` whose only value is their name."""
+
+    trains: ClassVar[bool]
+    """Whether the method trains logits, so that a search over learning rates and first values makes sense."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        field = cls.model_fields.get("method")
+        if field is not None:
+            METHODS[field.default] = cls
+
+    def find(
+        self, model: "StagedModel", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *, start: str,
+        recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
+    ) -> "Discovery":  # fmt: skip
+        """The subnetwork of a model for a task. items, batches, loss, start, recipe, options: see `discover`.
+
+        before: gives the model as it was before it was trained, for methods that look at what has changed.
+        """
+        raise TypeError(f"{type(self).__name__} has no find(); write one")
+
+
+class TrainedMasking(Masking):
+    """A logit for every weight is trained: the loss of the task, and a penalty on the size of the mask."""
+
+    trains: ClassVar[bool] = True
+
+    l0: Annotated[float, Field(ge=0)] = 1e-8
+    """lambda, the weight of the penalty in the loss."""
+    start_value: float = 0.05
+    """Of all logits."""
+
+    def build(self, epochs: int, **options: Any) -> "MaskMethod":
+        """The method for a training of so many epochs."""
+        raise TypeError(f"{type(self).__name__} has no build(epochs); write one")
+
+    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+        """See `Masking.find`."""
+        from subnet_utils.masks.discover import discover
+
+        method = self.build(recipe.epochs)
+        return discover(model, items, batches, loss, method=method, start=start, recipe=recipe, **options)
+
+
+class ContinuousSparsification(TrainedMasking):
+    """See `methods.ContinuousSparsification`."""
+
+    method: Literal["continuous_sparsification"] = "continuous_sparsification"
+    beta_max: Annotated[float, Field(ge=1)] = 200.0
+
+    def build(self, epochs: int, *, unannealed: tuple[str, ...] = ()) -> "MaskMethod":
+        """unannealed: prefixes of parameter names whose temperature stays 1."""
+        from subnet_utils.masks import methods
+
+        return methods.ContinuousSparsification(epochs, self.beta_max, self.start_value, self.l0, unannealed)
+
+
+class GumbelSigmoid(TrainedMasking):
+    """See `methods.GumbelSigmoid`; `l0` is its alpha."""
+
+    method: Literal["gumbel_sigmoid"] = "gumbel_sigmoid"
+    l0: Annotated[float, Field(ge=0)] = 1e-6
+    start_value: float = 2.0
+    temperature: PositiveFloat = 1.0
+
+    def build(self, epochs: int, **options: Any) -> "MaskMethod":
+        """The method; it has no schedule, so the number of epochs does not matter."""
+        from subnet_utils.masks import methods
+
+        return methods.GumbelSigmoid(self.l0, self.temperature, self.start_value)
+
+
+class ScoredMasking(Masking):
+    """Every weight gets a score; the highest are kept."""
+
+    trains: ClassVar[bool] = False
+
+    density: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the maskable weights that is kept."""
+
+    def scores(
+        self, model: "StagedModel", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
+    ) -> "dict[str, Tensor]":
+        """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
+        raise TypeError(f"{type(self).__name__} has no scores(); write one")
+
+    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+        """See `Masking.find`. The task is not looked at."""
+        import pandas as pd
+
+        from subnet_utils.masks.discover import Discovery
+        from subnet_utils.masks.select import select
+        from subnet_utils.models.staged import fingerprint
+
+        scores = self.scores(model, model.maskable(start), seed=recipe.seed, before=before)
+        total = sum(score.numel() for score in scores.values())
+        found = select(scores, max(1, round(self.density * total)), network=fingerprint(model))
+        history = pd.DataFrame({"epoch": [0], "density": [found.density]})
+        return Discovery(found, history, history[["epoch"]])
+
+
+class Magnitude(ScoredMasking):
+    """The weights that are furthest from 0, over all layers at once (global magnitude pruning, Han et al. 2015)."""
+
+    method: Literal["magnitude"] = "magnitude"
+
+    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+        """|w|."""
+        weights = dict(model.named_parameters())
+        return {name: weights[name].detach().abs() for name in names}
+
+
+class WeightChange(ScoredMasking):
+    """The weights that training has moved furthest (lottery-ticket sparse fine-tuning, Ansell et al. 2022)."""
+
+    method: Literal["weight_change"] = "weight_change"
+
+    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+        """|w - w before training|."""
+        if before is None:
+            raise ValueError("masking.method 'weight_change' needs the network before training; take another method")
+        weights, first = dict(model.named_parameters()), dict(before().named_parameters())
+        return {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
+
+
+class Random(ScoredMasking):
+    """Weights drawn at random: what a method must beat."""
+
+    method: Literal["random"] = "random"
+
+    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+        """Uniform numbers."""
+        import torch
+
+        from subnet_utils.core.seeds import generator_for
+
+        generator, weights = generator_for("random masking", seed), dict(model.named_parameters())
+        return {name: torch.rand(weights[name].shape, generator=generator) for name in names}
+
+
+def any_masking() -> Any:
+    """The type of a masking field in a section: all methods that are known now, told apart by `method`."""
+    return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(_by_name)]  # noqa: UP007
+
+
+def _by_name(value: Any) -> Any:
+    """Accept the name of a method alone, and settings without a method for continuous sparsification."""
+    if isinstance(value, str):
+        return {"method": value}
+    if isinstance(value, Mapping) and "method" not in value:
+        return {"method": "continuous_sparsification", **value}
+    return value

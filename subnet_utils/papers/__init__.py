@@ -1,0 +1,1 @@
+"""The papers, a room each; see `core.papers`."""

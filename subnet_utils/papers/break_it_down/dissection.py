@@ -1,0 +1,268 @@
+"""A network taken apart: what it and its parts answer to single examples, and how often they are right.
+
+The experimental design of *Break It Down* (Lepori, Serre and Pavlick 2023, Figure 2) on one base model. Its parts are
+the subnetwork of each subroutine and the network without it; any other `Subnetwork` of the base can be put beside them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.store import Artefact, save_table
+from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import StagedModel
+from subnet_utils.models.frozen import full_precision
+from subnet_utils.papers.break_it_down import stimuli
+from subnet_utils.papers.break_it_down.base_models import LEARNED, Network, data_of, load_base, train_base
+from subnet_utils.papers.break_it_down.evaluation import score_from
+from subnet_utils.papers.break_it_down.steps import Mask, find_mask, load_subnetwork, measured_spec, sets_for
+from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
+    CHANCE,
+    LANGUAGE_TASKS,
+    other_subroutine,
+    similarity_logits,
+    subroutines_of,
+)
+
+WHOLE = "whole network"
+DRAWS = 3
+"""Random subnetworks of the size of each subroutine's."""
+TOGETHER, SHARED, NEITHER = "both together", "what both share", "without either"
+ALONE = ("A alone", "B alone", TOGETHER, SHARED, "random like A", "random like B")
+WITHOUT = ("without A", "without B", NEITHER)
+PARTS = (WHOLE, *ALONE, *WITHOUT)
+"""What `assembled` looks at, A and B being the task's subroutines."""
+
+
+@dataclass(frozen=True)
+class MaskPair:
+    """The first mask of each subroutine of a base model, by which it is taken apart."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def base(self) -> Network:
+        """The base model."""
+        return self.masks[0].base
+
+    @property
+    def longest(self) -> Mask:
+        """The mask that starts first: what lies before it is the same in all parts."""
+        return max(self.masks, key=lambda mask: mask.stages)
+
+    @property
+    def title(self) -> str:
+        """Model, task and base model, for captions."""
+        about = identity(self.base)
+        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
+        return " ".join(filter(None, names))
+
+    @property
+    def heads(self) -> int | None:
+        """Attention heads in a layer of the base model, if it has attention."""
+        return getattr(self.base.architecture, "heads", None)
+
+    def keys(self, lab: Lab) -> list[str]:
+        """Those of the masks' artefacts."""
+        return [find_mask(lab, mask).key for mask in self.masks]
+
+    def spec(self, lab: Lab) -> dict[str, Any]:
+        """What the accuracies of the parts depend on."""
+        return {"masks": [measured_spec(lab, mask) for mask in self.masks], "draws": DRAWS}
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """One base model and its parts before one example of each probe set.
+
+    title: of the pair of masks; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
+    odd one last; answers: one row for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and
+    probability, the network's that this item is the odd one; accuracies: those of `accuracies`.
+    """
+
+    title: str
+    items: Mapping[str, list[str] | Tensor]
+    answers: pd.DataFrame
+    accuracies: pd.DataFrame
+
+
+def mask_pairs(lab: Lab) -> list[MaskPair]:
+    """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
+
+    Without base models for which that leaves less than two. Raises ValueError if that is all of them.
+    """
+    found: dict[Network, dict[str, Mask]] = {}
+    for mask in used_masks(lab):
+        found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
+    complete = [MaskPair(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    if not complete:
+        raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
+    return complete
+
+
+def examined(lab: Lab) -> list[MaskPair]:
+    """One base model of each modality: the first that has learned its task, or else the first."""
+    chosen: dict[str, MaskPair] = {}
+    for pair in sorted(mask_pairs(lab), key=lambda pair: not _has_learned(lab, pair.base)):
+        chosen.setdefault(pair.base.experiment.modality, pair)
+    return list(chosen.values())
+
+
+def subnetworks(lab: Lab, pair: MaskPair) -> dict[str, Subnetwork]:
+    """The subnetwork of each subroutine."""
+    return {mask.subroutine: load_subnetwork(lab, mask) for mask in pair.masks}
+
+
+def parts(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
+    """What the paper looks at: each subroutine's subnetwork alone, and the network without it (the ablated model)."""
+    made = {}
+    for name, subnetwork in found.items():
+        made |= {f"{name} alone": subnetwork, f"without {name}": ~subnetwork}
+    return made
+
+
+def combined(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
+    """What the algebra of two subnetworks makes: their union, what they share, and the network without either.
+
+    Nothing if there are not two, or if they mask different weights because they start at different stages.
+    """
+    if len(found) != 2 or len({tuple(sorted(one.masks)) for one in found.values()}) > 1:
+        return {}
+    first, second = found.values()
+    both = first | second
+    return {TOGETHER: both, SHARED: first & second, NEITHER: ~both}
+
+
+def accuracies(lab: Lab, pair: MaskPair, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
+    """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
+    share of masked weights that each part keeps. One row a part, the whole network first.
+
+    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the pair's.
+    """
+    about = {"target": f"Test {pair.longest.subroutine}", "compositional": "whole task"}
+    about["other"] = f"Test {other_subroutine(pair.base.task, pair.longest.subroutine)}"
+    sets, start = sets_for(lab, pair.longest, "test", tuple(about)), pair.longest.point.start
+    rows = {
+        part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
+        | {"weights kept": shown[part].density if part in shown else 1.0}
+        for part, model in _models(lab, pair.base, shown)
+    }
+    columns = [*(f"Test {name}" for name in subroutines_of(pair.base.task)), "whole task", "weights kept"]
+    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis("part")
+
+
+def assembled(lab: Lab) -> pd.DataFrame:
+    """How well parts of every base model solve its whole task and the probe set of each subroutine: a row each.
+
+    Columns: what identifies the base model, base_accuracy, part (of `PARTS`), test accuracies whole_task, test_a and
+    test_b, density (of the masked weights that are left), and key. Those of random subnetworks are means over `DRAWS`.
+    knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
+    one, and guesses elsewhere; of "A alone" and "B alone".
+    """
+    wanted = mask_pairs(lab)
+    made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda pair: pair.base)
+    tables = []
+    for pair, artefact in zip(wanted, made, strict=True):
+        about = about_mask(lab, pair.masks[0], artefact)
+        own = {name: about[name] for name in ("subroutine", "mask_seed", "start")}
+        tables.append(artefact.table("parts").assign(**{name: about[name] for name in about.keys() - own.keys()}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of `assembled` over the base models that learned their task, or over all if none did: a row for each part.
+
+    Columns: model, paper_model, task, number, part, n_bases, whole_task, its least and most, test_a, test_b, density.
+    """
+    learned = table[table["base_accuracy"] >= LEARNED]
+    groups = (table if learned.empty else learned).groupby(
+        ["model", "paper_model", "task", "number", "part"], sort=False
+    )
+    whole = groups["whole_task"].agg(n_bases="size", whole_task="mean", least="min", most="max")
+    return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
+
+
+def take_apart(lab: Lab, pair: MaskPair) -> Artefact:
+    """Test accuracies of a base model's parts: table `parts`."""
+    return lab.store.make("dissection", pair.spec(lab), partial(_build_parts, lab, pair))
+
+
+def _build_parts(lab: Lab, pair: MaskPair, folder: Path) -> None:
+    found = subnetworks(lab, pair)
+    generic = dict(zip("AB", found.values(), strict=True))
+    shown = parts(generic) | combined(generic)
+    drawn = {
+        (f"random like {name}", draw): random_like(own, seed=draw)
+        for name, own in generic.items()
+        for draw in range(DRAWS)
+    }
+    table = accuracies(lab, pair, shown | drawn)
+    table.columns = ["test_a", "test_b", "whole_task", "density"]
+    names = [part if isinstance(part, str) else part[0] for part in table.index]
+    means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
+    means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, pair.base), strict=True)))
+    save_table(folder / "parts.parquet", means)
+
+
+def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+    """What a base model and parts of it answer to one test example of each subroutine's probe set.
+
+    example: its number in the set. Raises IndexError, with the size of the set, for one that is not there, and
+    WrongNetwork for a subnetwork of another network.
+    """
+    network, items, chosen, rows = pair.base, {}, {}, []
+    for subroutine in subroutines_of(network.task):
+        data = data_of(lab, network, f"probe-{subroutine}", "test")
+        if not 0 <= example < len(data):
+            raise IndexError(f"Test {subroutine} has no example {example}; give a number from 0 to {len(data) - 1}")
+        chosen[subroutine] = data.items[data.examples[example]]
+        items[subroutine] = _readable(network, subroutine, example, chosen[subroutine])
+    for part, model in _models(lab, network, shown):
+        for subroutine, four in chosen.items():
+            found = _probabilities(model, four.to(lab.device))
+            rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
+    return Dissection(pair.title, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
+
+
+def _knowing_one(lab: Lab, network: Network) -> list[float]:
+    """Accuracy on the whole task of whoever knows the first subroutine alone, and of whoever knows the second."""
+    data = data_of(lab, network, "base", "test")
+    odd = data.kinds[data.examples[:, 3]]
+    told = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
+    return [float(share + CHANCE * (1 - share)) for share in told]
+
+
+def _has_learned(lab: Lab, network: Network) -> bool:
+    return train_base(lab, network).json("result")["test_accuracy"] >= LEARNED
+
+
+def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iterator[tuple[str, StagedModel]]:
+    """The base model and its parts, one after the other."""
+    base = load_base(lab, network)
+    yield WHOLE, base
+    for part, subnetwork in shown.items():
+        yield part, subnetwork.apply(base)
+
+
+@torch.no_grad()
+def _probabilities(model: StagedModel, four: Tensor) -> list[float]:
+    with full_precision(four.device):
+        logits = similarity_logits(model(four).float()[None])
+    return logits.softmax(dim=-1)[0].tolist()
+
+
+def _readable(network: Network, subroutine: str, example: int, four: Tensor) -> Any:
+    """The items as a reader sees them: sentences in place of their tokens."""
+    if network.task not in LANGUAGE_TASKS:
+        return four
+    sample = stimuli.sentences(network.experiment.data, network.task, f"probe-{subroutine}", "test")
+    return [sample.sentences[row] for row in sample.examples[example].tolist()]

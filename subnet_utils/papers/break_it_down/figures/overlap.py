@@ -1,0 +1,146 @@
+"""Figure 19: how much subnetworks overlap, layer by layer.
+
+In the looks of `figures`; `COMPARISONS` has what the other figures do not show.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.plots import style as figures
+from subnet_utils.plots.style import Condition
+
+COMPARISONS = {
+    "first": Condition("#0a7f5a", "o", ""),
+    "second": Condition("#7a4a9c", "s", ""),
+    "between": Condition("#d98c00", "^", ""),
+}
+"""How each comparison looks; its label is in the table."""
+
+_ONE_BASE = "_base"  # label of lines that a legend names only where they are drawn
+
+
+def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None, *, explain: bool = True) -> Axes:
+    """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
+
+    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
+    `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
+    Layers are in the order of the network, whatever that of the table. Where a column `bases`, the number of base
+    models that a mean is over, changes from one layer to the next, the line is broken: other networks are no step.
+    each: the same for every single base model, with `base_model`, in thin lines. explain: what dashed and thin lines
+    are; panels of one figure need it once (`overlap_legend`). Raises ValueError for more than two
+    comparisons within subroutines or one between them, and for two rows of one layer and comparison.
+    """
+    if table.duplicated(["layer", "comparison"]).any():
+        raise ValueError("table has several rows for one layer and comparison; select one base model")
+    layers = sorted(table["layer"].unique(), key=layer_order)
+    places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
+    comparisons = _comparisons(table["comparison"].unique())
+    for i, (label, condition) in enumerate(comparisons.items()):
+        rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
+        for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
+            x = part["layer"].map(places)
+            look = {"color": condition.color, "label": "_" if number else label}
+            aside = 0.24 * (i - (len(comparisons) - 1) / 2) * part["layer"].eq(OVERALL)  # so that none covers another
+            ax.plot(
+                x + aside,
+                part["iou"],
+                marker=condition.marker,
+                ms=4.5,
+                mec="white",
+                mew=0.4,
+                lw=1,
+                clip_on=False,
+                **look,
+            )
+            _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
+        own = each[each["comparison"] == label] if each is not None else pd.DataFrame({"base_model": []})
+        for _, one in own.groupby("base_model"):
+            heights = one.set_index("layer")["iou"].reindex([layer for layer in layers if layer != OVERALL])
+            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1, label=_ONE_BASE)
+    ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
+    ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
+    handles = [*ax.get_legend_handles_labels()[0], *(_overlap_handles([ax]) if explain else [])]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+              ncols=2 if explain else 3, columnspacing=1.2, handlelength=1.8)  # fmt: skip
+    return ax
+
+
+def overlap_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
+    """What dashed and thin lines in panels of `overlap` are, once for all of them, below the figure."""
+    handles = _overlap_handles(axes)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def _overlap_handles(axes: Sequence[Axes]) -> list[Line2D]:
+    handles = [Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")]
+    if figures.is_drawn(axes, _ONE_BASE):
+        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
+    return handles
+
+
+def _stretches(rows: pd.DataFrame) -> pd.Series:
+    """The number of the line that each layer is on: all layers as one are apart, and so are means over other bases."""
+    breaks = rows["layer"].eq(OVERALL)
+    if "bases" in rows:
+        breaks = breaks | rows["bases"].ne(rows["bases"].shift())
+    return breaks.cumsum()
+
+
+def short_layer(name: str) -> str:
+    """A weight's name as it fits an axis: stage, block and part.
+
+    >>> [short_layer(f"stages.{rest}.weight") for rest in ("stage_4.0.conv1", "layer_2.output.dense", "head.hidden")]
+    ['4.0 conv1', '2 mlp out', 'head hidden']
+    """
+    stage, block, part = _split(name)
+    return f"{re.sub('^(stage|layer)_', '', stage)}{block} {_PARTS.get(part, part)}".strip()
+
+
+_PARTS = {
+    "conv_proj": "", "conv1": "conv1", "conv2": "conv2", "conv3": "conv3", "downsample.0": "downsample",
+    "attention.self.query": "query", "attention.self.key": "key", "attention.self.value": "value",
+    "self_attention.in_proj_weight": "query, key, value",
+    "attention.output.dense": "attention out", "self_attention.out_proj": "attention out",
+    "intermediate.dense": "mlp in", "output.dense": "mlp out", "mlp.0": "mlp in", "mlp.3": "mlp out",
+    "hidden": "hidden", "embedding": "embedding", "dense": "",
+}  # fmt: skip
+"""What the weights of a block are called, in the order in which an item passes them."""
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    """Stage, block ('' or a point and a number) and part of a weight's name."""
+    stage, _, rest = name.removeprefix("stages.").removesuffix(".weight").partition(".")
+    block, part = re.fullmatch(r"(?:(\d+)\.)?(.*)", rest).groups(default="")
+    return stage, f".{block}" if block else "", part
+
+
+def layer_order(layer: str) -> tuple[int, int, int, int]:
+    """Where a layer is in its network: numbered stages are between the first and the last, all layers as one after."""
+    stage, block, part = _split(layer)
+    number = int((re.search(r"\d+$", stage) or ["0"])[0])
+    rank = 1 if number else {"head": 2, "pooler": 2, OVERALL: 3}.get(stage, 0)
+    return rank, number, int(block[1:] or 0), list(_PARTS).index(part) if part in _PARTS else len(_PARTS)
+
+
+def _comparisons(labels: Sequence[str]) -> dict[str, Condition]:
+    """Look of each comparison: those within subroutines in the order of the table, then the one between them."""
+    within, between = ([x for x in labels if x.startswith("between") == wanted] for wanted in (False, True))
+    if len(within) > 2 or len(between) > 1:
+        raise ValueError(f"an overlap has two subroutines and one 'between'; table has {', '.join(labels)}")
+    keys = [*("first", "second")[: len(within)], *["between"] * len(between)]
+    return {label: COMPARISONS[key] for label, key in zip([*within, *between], keys, strict=True)}
+
+
+def _dashed(ax: Axes, x: np.ndarray, y: np.ndarray, color: str) -> None:
+    """A thin dashed line through the points; a point alone is as wide as its column."""
+    if len(x) == 1:
+        x, y = x[0] + np.array([-0.35, 0.35]), np.repeat(y, 2)
+    ax.plot(x, y, color=color, ls=(0, (4, 2)), lw=0.9, zorder=1.5)

@@ -1,0 +1,101 @@
+"""Subnetworks of other sizes: whether what an ablation shows depends on how many weights are taken out.
+
+*Break It Down* trains every mask with one lambda, the weight of the penalty on a mask's size (appendix B, equation 2),
+and so measures an ablation of one size. Another lambda gives subnetworks of the same subroutine that are larger or
+smaller. The paper has no such control.
+"""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.papers.break_it_down import random_controls
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import LEARNED
+from subnet_utils.papers.break_it_down.evaluation import NETWORKS
+from subnet_utils.papers.break_it_down.steps import Mask
+from subnet_utils.statistics import t_interval
+
+OF_A_PANEL = ["model", "paper_model", "task", "number", "subroutine"]
+SOLVED = 0.9
+"""Accuracy from which on a subnetwork is said to solve its own task, as a base model has learned its."""
+
+
+def factors(lab: Lab) -> list[float]:
+    """What lambda is multiplied by: first by 1, as for all other results."""
+    return [1.0, *(float(factor) for factor in lab.study.controls.l0_factors or () if factor != 1)]
+
+
+def find_masks(lab: Lab) -> pd.DataFrame:
+    """Find the masks with controls and their twins of another lambda, as `break_it_down.find_masks` finds the others,
+    with `factor`."""
+    masks = _masks(lab)
+    found = break_it_down.find(lab, list(masks.values()), "masks of other sizes")
+    return found.assign(factor=[factor for factor, _ in masks])
+
+
+def effects_by_size(lab: Lab) -> pd.DataFrame:
+    """Effects of the masks with controls and of masks that differ from them in lambda alone: a row each.
+
+    Columns: those that identify a mask; `factor`, by which its lambda is multiplied, and `l0`, that lambda; `density`;
+    accuracies of the subnetwork on its own task (`own_task`) and of the ablated model on both probe sets (`target`,
+    `other`). A mask whose training diverged has no row. Without `controls.l0_factors` there is the factor 1 alone.
+    """
+    faults = find_masks(lab)["fault"]
+    used = {about: mask for (about, mask), fault in zip(_masks(lab).items(), faults, strict=True) if not fault}
+    effects = break_it_down.effects_of(lab, list(used.values()))
+    pairs, rows = effects.groupby(effects.index // len(NETWORKS)), []  # masks of a lambda of 0 have one key
+    for (factor, _), mask, (_, both) in zip(used, used.values(), pairs, strict=True):
+        subnetwork, ablated = (both[both["network"] == name].iloc[0] for name in ("subnetwork", "ablated"))
+        about = {name: subnetwork[name] for name in (*OF_A_PANEL, "base_model", "mask_seed", "base_accuracy", "key")}
+        size = {"factor": factor, "l0": mask.base.experiment.masks.l0, "density": subnetwork["density"]}
+        accuracies = {"target": ablated["target_accuracy"], "other": ablated["other_accuracy"]}
+        rows.append(about | size | {"own_task": subnetwork["own_task_accuracy"]} | accuracies)
+    return pd.DataFrame(rows)
+
+
+def by_size(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of `effects_by_size` over the base models that learned their task: a row per subroutine and factor.
+
+    Beside the means stands in how many of the base models the subnetwork solves its own task (`solved`), and in how
+    many of these the ablated model solves it, too (`spared`): the subroutine is not computed there, or not only there.
+    """
+    learned = table[table["base_accuracy"] >= LEARNED]
+    solved = learned["own_task"] >= SOLVED
+    counts = {"solved": solved, "spared": solved & (learned["target"] >= SOLVED)}
+    groups = learned.assign(**counts).groupby([*OF_A_PANEL, "factor"], sort=False)
+    means = groups[["density", "own_task", "target", "other"]].mean()
+    return means.assign(**groups[list(counts)].sum(), n_bases=groups["base_model"].nunique()).reset_index()
+
+
+def changes(table: pd.DataFrame) -> pd.DataFrame:
+    """What another lambda changes: a row per factor and accuracy, over the base models of all tasks that learned.
+
+    Columns: `change`, the mean difference from lambda itself, `low` and `high`, its 95% t interval over base models,
+    each of which counts with the mean over its masks; n_bases, n_masks. Masks that lambda itself has no twin of are
+    left out.
+    """
+    masks = [*OF_A_PANEL, "base_model", "mask_seed"]
+    learned = table[table["base_accuracy"] >= LEARNED].set_index(masks)
+    usual, rows = learned[learned["factor"] == 1], []
+    for factor, runs in learned[learned["factor"] != 1].groupby("factor", sort=True):
+        runs = runs[runs.index.isin(usual.index)]
+        bases = runs.reset_index()[["model", "task", "base_model"]].agg(" ".join, axis=1)
+        for accuracy in ("own_task", "target", "other"):
+            change = (runs[accuracy] - usual[accuracy].loc[runs.index]).reset_index(drop=True)
+            numbers = dict(zip(("change", "low", "high"), t_interval(change, bases), strict=True))
+            rows.append({"factor": factor, "accuracy": accuracy, **numbers})
+            rows[-1] |= {"n_bases": bases.nunique(), "n_masks": len(change)}
+    return pd.DataFrame(rows, columns=["factor", "accuracy", "change", "low", "high", "n_bases", "n_masks"])
+
+
+def _masks(lab: Lab) -> dict[tuple[float, Mask], Mask]:
+    own = random_controls.with_controls(lab, break_it_down.used_masks(lab))
+    return {(factor, mask): _with_factor(mask, factor) for factor in factors(lab) for mask in own}
+
+
+def _with_factor(mask: Mask, factor: float) -> Mask:
+    experiment = mask.base.experiment
+    masks = experiment.masks.model_copy(update={"l0": experiment.masks.l0 * factor})
+    return replace(mask, base=replace(mask.base, experiment=experiment.model_copy(update={"masks": masks})))

@@ -1,0 +1,287 @@
+"""The tables of *Break It Down*, the paper's values beside ours, with verdicts that a rule gives."""
+
+import pandas as pd
+import torch
+
+from subnet_utils import statistics
+from subnet_utils.models import build
+from subnet_utils.papers.break_it_down import contrasts, reference
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
+from subnet_utils.report.comparison import BASE_THRESHOLD, CLAIM
+
+RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
+BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
+VISION_STARTS, LANGUAGE_STARTS = ("stem", "stage_3", "stage_4"), ("layer_1", "layer_3", "layer_4")
+PAPER_NETWORKS = {
+    "resnet50": (RESNET50, VISION_STARTS),
+    "resnet50_simclr": (RESNET50, VISION_STARTS),
+    "wide_resnet50": (RESNET50 | {"width_factor": 2}, VISION_STARTS),
+    "bert_small": (BERT_SMALL, LANGUAGE_STARTS),
+    "bert_small_lm": (BERT_SMALL, LANGUAGE_STARTS),
+}
+"""The paper's architectures and the stages at which its search starts to mask (section 5, appendix C)."""
+SIZE_TABLES = {
+    "resnet50": (5,),
+    "resnet50_simclr": (6,),
+    "wide_resnet50": (7,),
+    "bert_small": (8, 9),
+    "bert_small_lm": (10, 11),
+}
+"""Which tables of appendix H list the subnetworks of each model."""
+SIGNIFICANT = 0.05
+BY_TASK = ["model", "task", "number"]
+
+
+def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
+    """Table 2 (or 3, of pretrained ones): test accuracy of the base models, one row per model and task."""
+    ours = _as_paper_model(found).rename(columns={"test_accuracy": "accuracy"})
+    printed = reference.load(f"table{table}")
+    return compare(ours, printed, by=BY_TASK, value="accuracy", profile=profile)
+
+
+def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
+    """Table 4: best validation accuracy of each vision transformer, beside the paper's same setting and its best one.
+
+    A setting agrees if it misses 90% in both or in neither; one whose training diverged has no accuracy, and misses it.
+    Only the profile `paper` has the paper's networks and images; elsewhere the two are not comparable. Without a sweep
+    of ours, the paper's settings alone.
+    """
+    keys = ["task", "layers", "batch_size", "learning_rate"]
+    printed = reference.load("table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
+    best = printed.groupby("task")["paper"].max().rename("paper_best").reset_index()
+    if found.empty:
+        return printed.merge(best, on="task").assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
+    ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
+    table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
+    table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
+    same = table["paper"].lt(BASE_THRESHOLD) == table["ours"].fillna(0.0).lt(BASE_THRESHOLD)
+    verdicts = same.map({True: AGREES, False: DIFFERS}).where(table["paper"].notna(), NOT_COMPARABLE)
+    table["verdict"] = verdicts if profile == "paper" else NOT_COMPARABLE
+    return table
+
+
+def masked_totals() -> pd.DataFrame:
+    """Masked weights of the paper's networks by first masked stage: printed in Tables 5 to 11, and counted in ours.
+
+    The search also starts at BERT's layer 4, but no selected mask did, so that total is not printed.
+    """
+    rows = []
+    for model, (architecture, starts) in PAPER_NETWORKS.items():
+        printed = _printed_sizes(model).groupby("mask_start")["total"].first()
+        with torch.device("meta"):  # shapes without memory
+            network = build(architecture, seed=0, vocabulary=30522 if architecture["family"] == "bert" else None)
+        shapes = {name: parameter.numel() for name, parameter in network.named_parameters()}
+        for start in starts:
+            ours = sum(shapes[name] for name in network.maskable(start))
+            rows.append({"model": model, "start": start, "paper": printed.get(start), "ours": ours})
+    return pd.DataFrame(rows).astype({"paper": "Int64"})
+
+
+def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
+    """Tables 5 to 11: the share of the masked weights that subnetworks keep, per model, task and subroutine."""
+    printed = pd.concat([_printed_sizes(model) for model in SIZE_TABLES], ignore_index=True)
+    printed["density"] = printed["active"] / printed["total"]
+    by = [*BY_TASK, "subroutine"]
+    found = masks.dropna(subset=["density"])  # a mask whose training diverged has none
+    return compare(_as_paper_model(found), printed, by=by, value="density", profile=profile)
+
+
+def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
+    """The values behind Figures 4 to 7: the difference per model, task, subroutine and network.
+
+    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. Beside the verdict of `compare`
+    stands what it would be without masks that fail their own task (below 90%, appendix C), which the authors' runs
+    have as well: `failed`, how many there are of `n_runs`; `ours_without_failed`, `verdict_without_failed`.
+    """
+    by, printed = [*BY_TASK, "subroutine", "network"], printed_effects(condition)
+    ours = _counted(_as_paper_model(found), by)
+    failed = ours["key"].isin(failing(ours))
+    table = compare(ours, printed, by=by, value="difference", profile=profile)
+    table = table.join(failed.groupby([ours[name] for name in by]).sum().rename("failed"), on=by)
+    if failed.all():
+        return table.assign(ours_without_failed=float("nan"), verdict_without_failed=NOT_COMPARABLE)
+    others = compare(ours[~failed], printed, by=by, value="difference", profile=profile).set_index(by)
+    table = table.join(others[["ours", "verdict"]].add_suffix("_without_failed"), on=by)
+    return table.fillna({"verdict_without_failed": NOT_COMPARABLE})
+
+
+def _counted(effects: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """The runs that count: those of base models that learned their task, or all where none did."""
+    learned = effects["base_accuracy"] >= BASE_THRESHOLD
+    return effects[learned | ~learned.groupby([effects[name] for name in by]).transform("any")]
+
+
+def failing(effects: pd.DataFrame) -> pd.Series:
+    """Keys of the masks whose subnetwork fails the task it was trained on: below 90% accuracy (appendix C)."""
+    alone = effects[effects["network"] == "subnetwork"]
+    return alone.loc[alone["own_task_accuracy"] < BASE_THRESHOLD, "key"]
+
+
+def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
+    """Mean differences by what the networks started from, the paper's and ours, where ours has both (section 8).
+
+    One row per task, number, subroutine and network; our bases below 90% are left out (the paper's means have them).
+    """
+    keys = ["family", "task", "number", "subroutine", "network"]
+    paper = _by_family(printed_effects().rename(columns={"difference_mean": "difference"}))
+    learned = [frame[frame["base_accuracy"] >= BASE_THRESHOLD] for frame in (scratch, pretrained)]
+    ours = _by_family(_as_paper_model(pd.concat(learned)))
+    table = None
+    for name, frame in (("paper", paper), ("ours", ours)):
+        means = frame.pivot_table(index=keys, columns="start", values="difference", aggfunc="mean")
+        means = means.reindex(columns=["scratch", "pretrained"]).add_prefix(f"{name}_")
+        table = means if table is None else table.join(means, how="right")
+    return table.dropna(subset=["ours_scratch", "ours_pretrained"]).reset_index()
+
+
+STARTS = {"resnet50_simclr": "resnet50", "bert_small_lm": "bert_small"}
+"""The paper's pretrained models -> the same trained from scratch."""
+
+
+def starts_of(family: str, scratch: pd.DataFrame, pretrained: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Effects by what the networks of a family, the paper's model trained from scratch, started from: `from scratch`
+    and `pretrained`, those that there are; from scratch only tasks that both have."""
+    own = pretrained[pretrained["paper_model"].map(STARTS) == family]
+    tasks = own[["task", "number"]].drop_duplicates()
+    twins = scratch[scratch["paper_model"] == family].merge(tasks, on=["task", "number"])
+    return {name: rows for name, rows in (("from scratch", twins), ("pretrained", own)) if len(rows)}
+
+
+def _by_family(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `family`, the paper's model trained from scratch, and `start`; other models are left out."""
+    family = frame["model"].replace(STARTS)
+    start = frame["model"].isin(STARTS).map({True: "pretrained", False: "scratch"})
+    return frame.assign(family=family, start=start)[family.isin(STARTS.values())]
+
+
+def power(effects: pd.DataFrame) -> pd.DataFrame:
+    """How many base models the paper's effects would need, by the spread of ours: see `contrasts.power_table`."""
+    learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
+    return contrasts.power_table(_as_paper_model(learned), printed_effects())
+
+
+def table_12(effects: pd.DataFrame) -> pd.DataFrame:
+    """Table 12: the two-factor model's statistics for trained against untrained networks, the paper's and ours.
+
+    effects: rows of both conditions. Bases below 90% are left out, with the untrained networks that belong to them.
+    `random_own_task`, `random_density`: mean accuracy of the control's masks on the task they were trained on, and the
+    share of weights that they keep. Verdicts as in `table_1`; none where masks are no better than a guess there (within
+    `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
+    """
+    learned = _as_paper_model(effects[effects["base_accuracy"] >= BASE_THRESHOLD])
+    ours = statistics.random_control_table(learned)
+    printed = reference.load("table12").add_prefix("paper_")
+    keys = ["model", "task", "subroutine"]
+    table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
+    table = table.join(_found_by_control(learned, keys), on=keys)
+    guessing = table["random_own_task"] <= statistics.CHANCE + CLAIM
+    shift = _paper_means("random") - _paper_means("trained")
+    tests = (
+        ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
+        ("chi2", "ablated", ["paper_ablated_stars", "random_p", "random_ablated_difference"]),
+    )
+    for name, network, columns in tests:
+        verdicts = pd.Series(_significance_verdicts(table, columns, shift, network), index=table.index)
+        table[f"{name}_verdict"] = verdicts.mask(guessing, NOT_COMPARABLE)
+    shown = [
+        "n_bases_trained", "n_bases_random", "random_own_task", "paper_random_own_task", "random_density",
+        "paper_random_density", "random_coefficient",
+        "paper_random_z", "random_coefficient_z", "paper_random_stars", "random_coefficient_stars",
+        "random_coefficient_p", "random_coefficient_t_p", "random_coefficient_permutation_p", "coefficient_verdict",
+        "random_ablated_difference", "paper_ablated_chi2", "random_chi2", "paper_ablated_stars", "random_stars",
+        "random_p", "random_t_p", "random_permutation_p", "chi2_verdict",
+    ]  # fmt: skip
+    return table[[*keys, *shown]]
+
+
+def _found_by_control(learned: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """What the masks over untrained networks are, ours and the paper's: accuracy on their own task, and density."""
+    values = ["own_task", "density"]
+    alone = learned[(learned["condition"] == "random") & (learned["network"] == "subnetwork")]
+    ours = alone.rename(columns={"own_task_accuracy": "own_task"}).groupby(keys)[values].mean()
+    printed = printed_effects("random").query("network == 'subnetwork'")
+    printed = printed.rename(columns={"own_task_accuracy_mean": "own_task", "density_mean": "density"})
+    return ours.add_prefix("random_").join(printed.groupby(keys)[values].mean().add_prefix("paper_random_"))
+
+
+def table_1(found: pd.DataFrame) -> pd.DataFrame:
+    """Table 1: the paper's z and chi-square beside ours, and what tests for few base models say.
+
+    Bases below 90% are left out, singular and plural are collapsed (appendix A.1). The verdict compares significance at
+    .05 by the paper's own test, and the direction of what is significant in both; two bases are the least for which
+    there is a test.
+    """
+    learned = _as_paper_model(found[found["base_accuracy"] >= BASE_THRESHOLD])
+    keys = ["model", "task", "subroutine"]
+    ours = statistics.compositionality_table(learned)
+    printed = reference.load("table1").set_index(keys).add_prefix("paper_")
+    table = ours.merge(printed, left_on=keys, right_index=True, how="left")
+    for test, network in (("intercept", "subnetwork"), ("ablated", "ablated")):
+        columns = [f"paper_{test}_stars", f"{test}_p", f"{network}_difference"]
+        table[f"{test}_verdict"] = _significance_verdicts(table, columns, _paper_means("trained"), network)
+    chosen = [
+        *(f"{prefix}intercept_{column}" for prefix, column in _TEST_COLUMNS["z"]), "intercept_verdict",
+        *(f"{prefix}ablated_{column}" for prefix, column in _TEST_COLUMNS["chi2"]), "ablated_verdict",
+    ]  # fmt: skip
+    return table[[*keys, "n_bases", "n_runs", *chosen]]
+
+
+_TEST_COLUMNS = {
+    statistic: [("paper_", statistic), ("", statistic), ("paper_", "stars"), ("", "stars"), ("", "p"), ("", "t_p"),
+                ("", "wild_p")]
+    for statistic in ("z", "chi2")
+}  # fmt: skip
+
+
+def stars(table: pd.DataFrame) -> pd.DataFrame:
+    """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
+    keys = ["model", "task", "subroutine"]
+    parts = [
+        table[keys].assign(
+            network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), statistics.NO_TEST)
+        )
+        for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _significance_verdicts(table: pd.DataFrame, columns: list[str], paper: pd.Series, network: str) -> list[str]:
+    """A verdict for every row of model, task and subroutine.
+
+    columns: those of the paper's stars, our p and our difference; paper: its differences, see `_paper_means`.
+    """
+    keys = zip(table["model"], table["task"], table["subroutine"], strict=True)
+    directions = [paper.get((*key, network), float("nan")) for key in keys]
+    rows = zip(*(table[column] for column in columns), directions, strict=True)
+    return [_significance_verdict(*row) for row in rows]
+
+
+def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float) -> str:
+    """Whether both are significant and point the same way, or neither is; `ours` and `paper` are the differences."""
+    if not isinstance(paper_stars, str) or pd.isna(p):
+        return NOT_COMPARABLE
+    both = "*" in paper_stars and p < SIGNIFICANT
+    if both:
+        return AGREES if ours * paper > 0 else DIFFERS
+    return AGREES if ("*" in paper_stars) == (p < SIGNIFICANT) else DIFFERS
+
+
+def _paper_means(condition: str) -> pd.Series:
+    """The paper's mean differences by model, task, subroutine and network, singular and plural as one."""
+    keys = ["model", "task", "subroutine", "network"]
+    return printed_effects(condition).groupby(keys)["difference_mean"].mean()
+
+
+def printed_effects(condition: str = "trained") -> pd.DataFrame:
+    """The authors' effects of one condition: trained, random or pruned."""
+    table = reference.load("effects")
+    return table[table["condition"] == condition]
+
+
+def _printed_sizes(model: str) -> pd.DataFrame:
+    return pd.concat([reference.load(f"table{number}") for number in SIZE_TABLES[model]])
+
+
+def _as_paper_model(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows under the name of the paper's model that each of ours stands for."""
+    return frame.assign(model=frame["paper_model"])

@@ -1,0 +1,159 @@
+"""Random controls: the tables of notebook 04.
+
+*Break It Down* (appendix I) trains masks over untrained networks, to see whether its results belong to what a network
+has learned or to mask training itself. Beside that stand controls that the paper lacks: random subnetworks of the same
+size, which give every ablation effect a permutation p-value, and ablations by other things than zeros.
+"""
+
+from dataclasses import replace
+from operator import attrgetter
+
+import numpy as np
+import pandas as pd
+
+from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.store import Artefact
+from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.ablations import null_effects, null_spec, other_ablations
+from subnet_utils.papers.break_it_down.base_models import LEARNED, Network, train_base
+from subnet_utils.papers.break_it_down.steps import Mask, measured_spec
+
+RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
+"""Columns that identify one discovered mask."""
+GROUP = ["model", "paper_model", "task", "subroutine"]
+"""Columns of a row of the paper's Table 12, in which singular and plural are one."""
+
+
+def random_masks(lab: Lab) -> list[Mask]:
+    """The masks that count, to be found in untrained networks with the same settings (appendix I).
+
+    Only lambda and the deviation of the weights may be others: `control_l0` and `control_deviation` of `MaskTraining`.
+    """
+    masks = with_controls(lab, break_it_down.final_masks(lab))
+    return [replace(mask, base=_control(mask, as_printed=lab.study.controls.as_printed)) for mask in masks]
+
+
+def find_masks(lab: Lab) -> pd.DataFrame:
+    """Find the masks over untrained networks, as `break_it_down.find_masks` finds the others."""
+    masks = random_masks(lab)
+    # in this process, one by one: they are small, and the jobs that find masks ask for them all at once
+    for mask in masks:
+        train_base(lab, mask.base)
+    return break_it_down.find(lab, masks, "masks over untrained networks")
+
+
+def random_effects(lab: Lab) -> pd.DataFrame:
+    """Effects of masks over untrained networks, as `break_it_down.effects` (Figures 16 and 17).
+
+    `base_accuracy` is that of the trained network that each is a control to: where it did not learn its task, the
+    control has nothing to be compared with. Raises ValueError if no mask could be trained.
+    """
+    found = find_masks(lab)
+    used = [mask for mask, fault in zip(random_masks(lab), found["fault"], strict=True) if not fault]
+    if not used:
+        raise ValueError(f"no mask over an untrained network is left to measure: {break_it_down.attempted(found)}")
+    return break_it_down.effects_of(lab, used)
+
+
+def null_draws(lab: Lab) -> pd.DataFrame:
+    """Ablation effects of random subnetworks, a row for each discovered mask, kind and draw.
+
+    kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
+    """
+    masks = with_controls(lab, break_it_down.used_masks(lab))
+    options = {"shared": attrgetter("base"), "spec": null_spec}
+    made = make_all(lab, "null", null_effects, masks, "random subnetworks", **options)
+    return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
+
+
+def ablations(lab: Lab) -> pd.DataFrame:
+    """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
+    masks = with_controls(lab, break_it_down.used_masks(lab))
+    options = {"shared": attrgetter("base"), "spec": measured_spec}
+    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", **options)
+    return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
+
+
+def mean_ablations(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of `ablations` over the base models that learned their task, of each its masks' mean: a row per ablation.
+
+    Columns: what identifies the subroutine, ablation, n_bases, target_accuracy, other_accuracy, difference. A task
+    that no base model learned has no row.
+    """
+    of = [*GROUP[:3], "number", GROUP[3], "ablation"]
+    values = ["target_accuracy", "other_accuracy", "difference"]
+    learned = table[table["base_accuracy"] >= LEARNED]
+    bases = learned.groupby([*of, "base_model"], sort=False, dropna=False)[values].mean()
+    groups = bases.groupby(level=of, sort=False, dropna=False)
+    means = groups.mean()
+    means.insert(0, "n_bases", groups.size())
+    return means.reset_index()
+
+
+def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+    """How unusual each ablation is among those of random subnetworks of its size: a row per mask and kind.
+
+    effects: from `break_it_down.effects`; draws: from `null_draws`. Columns: observed difference of the ablated model,
+    mean and sd of the draws, n_draws, and p, the share of draws (the observed one among them) with a difference as low
+    or lower: one-sided, since the claim is that ablation hurts the target more than the other subroutine.
+    """
+    observed = effects[effects["network"] == "ablated"].set_index(RUN)["difference"]
+    rows = [
+        dict(zip([*RUN, "kind"], key, strict=True)) | _tail(float(observed[key[:-1]]), group["difference"].to_numpy())
+        for key, group in draws.groupby([*RUN, "kind"], sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+    """The same for the mean over all masks of a model, task and subroutine, with the mean of their draws of one number.
+
+    Masks of bases below 90% are left out, and masks without a control of the kind. Draws of one number fill all masks
+    in the same random order, so those of masks of one shape are nested. Their mean varies more than that of independent
+    draws would, and p is cautious.
+    """
+    learned = effects[(effects["network"] == "ablated") & (effects["base_accuracy"] >= LEARNED)]
+    observed = learned.set_index(RUN)["difference"]
+    rows = []
+    for key, group in draws.groupby([*GROUP, "kind"], sort=False):
+        group = group.set_index(RUN)
+        group = group[group.index.isin(observed.index)]
+        if len(group):
+            means = group.groupby("draw")["difference"].mean().to_numpy()
+            mine = observed[observed.index.isin(group.index)]
+            about = dict(zip([*GROUP, "kind"], key, strict=True))
+            rows.append(about | {"n_masks": len(mine)} | _tail(float(mine.mean()), means))
+    return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
+
+
+def _control(mask: Mask, *, as_printed: bool) -> Network:
+    """The untrained network that a mask's control is found in, with the lambda of its masks."""
+    masks = mask.base.experiment.masks
+    network = mask.base.untrained(mask_seed=mask.seed if as_printed else None, deviation=masks.control_deviation)
+    if masks.control_l0 is None:
+        return network
+    masks = masks.model_copy(update={"l0": masks.control_l0})
+    return replace(network, experiment=network.experiment.model_copy(update={"masks": masks}))
+
+
+def with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:
+    """The masks for which the study wants controls."""
+    seeds = lab.study.controls.seeds
+    return [mask for mask in masks if seeds is None or mask.seed in seeds]
+
+
+def _joined(lab: Lab, masks: list[Mask], made: list[Artefact], tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all masks as one, with columns that say which mask each row is about."""
+    about = [break_it_down.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
+    return pd.concat([table.assign(**one) for table, one in zip(tables, about, strict=True)], ignore_index=True)
+
+
+TAIL = ("observed", "null_mean", "null_sd", "n_draws", "p")
+"""Columns of a permutation test."""
+
+
+def _tail(observed: float, draws: np.ndarray) -> dict[str, float]:
+    low = int(np.sum(draws <= observed + 1e-12))  # ties count, whatever the rounding of a mean
+    spread = float(draws.std(ddof=1)) if len(draws) > 1 else float("nan")
+    p = (1 + low) / (1 + len(draws))
+    return dict(zip(TAIL, (observed, float(draws.mean()), spread, len(draws), p), strict=True))

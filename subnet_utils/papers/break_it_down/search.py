@@ -1,0 +1,73 @@
+"""The search over mask hyperparameters, and the rule that picks a winner (appendix C)."""
+
+import math
+from dataclasses import asdict, dataclass
+from itertools import product
+
+import pandas as pd
+
+from subnet_utils.core.sections import MaskTraining
+from subnet_utils.papers.break_it_down import reference
+from subnet_utils.statistics import clamped_difference
+
+OWN_TASK_THRESHOLD = 0.9
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of the search: Adam's learning rate, the logits' first value, the first masked stage."""
+
+    learning_rate: float
+    mask_init: float
+    start: str
+
+
+def grid(masks: MaskTraining) -> list[Point]:
+    """All settings of a study's search, in the order in which ties are broken."""
+    return [Point(*values) for values in product(masks.learning_rates, masks.inits, masks.starts)]
+
+
+def score(own_task: float, ablated_target: float, ablated_other: float) -> float:
+    """Degree of structural compositionality of one mask, on validation data.
+
+    The ablated model's accuracy on Test Other minus that on Test Target, each clamped to [.25, 1]; 0 if the subnetwork
+    itself is below 90% on the task it was trained on.
+    """
+    return clamped_difference(ablated_other, ablated_target) if own_task >= OWN_TASK_THRESHOLD else 0.0
+
+
+def select(search: pd.DataFrame) -> Point:
+    """The winner of one search: highest score, the first on ties. `search` has Point's columns and `score`."""
+    row = search.iloc[best(search)]
+    return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["start"]))
+
+
+def best(search: pd.DataFrame) -> int:
+    """Position of the winner in one search: the highest score, the first on ties.
+
+    A mask that fails its own task, score 0, beats one whose ablation helps the target: so it was in the authors' run,
+    where appendix C has "must achieve at least 90% accuracy". One whose training diverged, score NaN, comes last.
+    """
+    return int(search["score"].fillna(-math.inf).argmax())
+
+
+def selected_by_authors(
+    paper_model: str, task: str, number: str, subroutine: str, base: int, *, condition: str = "trained"
+) -> Point:
+    """The setting that the authors' search picked for a base model (numbered from 1), 'trained' or 'pruned'.
+
+    Raises ValueError if they have no such base model.
+    """
+    table = reference.load("selected_masks").fillna({"number": ""})
+    wanted = {"condition": condition, "model": paper_model, "task": task, "number": number,
+              "subroutine": subroutine, "base": base}  # fmt: skip
+    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    if len(rows) != 1:
+        raise ValueError(f"the authors selected no mask for {wanted}; use masks.search: grid")
+    row = rows.iloc[0]
+    return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["mask_start"]))
+
+
+def columns(point: Point) -> dict[str, float | str]:
+    """A point as table columns."""
+    return asdict(point)

@@ -1,0 +1,257 @@
+"""The geometry of the vision stimuli: which outlines a cell holds for each rule and kind, and where they lie.
+
+*Break It Down*, section 5 and appendix E. A cell is an image; its kind says which of its task's two subroutines it
+violates (0 neither, 1 the first, 2 the second, 3 both):
+
+inside-contact  Two shapes; the smaller one is inside the larger one or outside, and touches it or does not.
+inside-number   N = 2 or 3 nested pairs. Number violated: N - 1 or N + 1 pairs. Inside violated: N - 1 pairs, a lone
+                large and a lone small shape (as many shapes as in N pairs). Both: N - 1 or N pairs and one lone shape.
+number-contact  N = 2 or 3 copies of one outline in one clump; all four cells of an example show the same outline.
+                Number violated: a clump of N - 1 or N + 1 (at least 2). Contact violated: one copy of the N stands
+                apart. Both: N - 1 or N + 1 copies, one of them apart.
+
+Departures from the authors' stimuli, where likeness would cost a wrong or a leaky label:
+- Labels are exact, in the polygons as in the pixels. Shapes in contact have 8-neighboring pixels, and neither share one
+  nor cross. Other shapes keep 3 px between pixel centers (2 px below a resolution of 64), nested ones also a tenth of
+  the outer size. Shapes that stand apart have bounding boxes apart.
+- In inside-number no two shapes touch, so contact carries no information (the authors' nested pairs touch in 41% of the
+  images).
+- Each large and small shape are drawn as a pair that could have been nested clearly, nested in touch, or in touch from
+  outside, whatever its cell then shows. So the sizes of shapes, and with them the ink, say nothing about the kind.
+
+The paper does not print sizes. Those in inside-contact are the authors'; those under the two number rules are ours,
+chosen so that four pairs, or four copies, fit into a cell at any resolution from 32 on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subnet_utils.papers.break_it_down.tasks.contours import (
+    MAX_ROUNDS,
+    Outlines,
+    Placements,
+    concatenate,
+    on_grid,
+    placements,
+    random_contours,
+)
+
+MOST_SHAPES = {"inside-contact": 2, "inside-number": 8, "number-contact": 4}
+"""Shapes in the fullest cell of each task."""
+TRIES = 64
+"""Random candidates looked at together wherever a free place is sought."""
+COPY_SIZES = (0.15, 0.24)
+"""Range of the size of an outline in number-contact, in cells."""
+LEAST_PIXELS = {"outer": 10, "inner": 3, "copy": 5}
+"""Least sizes; they bind only below a resolution of 64."""
+FINEST = 0.5
+"""Contours are not refined below half a pixel, where a midpoint moves by no more than a tenth of one."""
+
+PAIR_SIZES = {"inside-contact": (0.25, 0.5), "inside-number": (0.2, 0.3)}
+"""Range of the outer size, in cells; the inner one is a fraction of 1 / 4 to 1 / 2.5 of it."""
+OUTER_GAPS = {"inside-contact": 0.07, "inside-number": 0.08}
+INNER_GAP, COPY_GAP = 0.01, 0.007
+"""Finest segments of contours, in units of their size (`random_contours`)."""
+
+Offset = tuple[int, int]
+Group = list[tuple[int, Offset]]
+"""A rigid set of shapes: row among the outlines, and place (x, y) relative to the others, in pixels."""
+Cell = list[Group]
+"""One image: groups that stand apart from each other."""
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The geometry of some cells: outlines on the pixel grid, (x, y) with whole numbers at pixel centers.
+
+    cell: int [m], the cell of each outline, in ascending order; kinds: int8 [cells].
+    """
+
+    outlines: Outlines
+    cell: NDArray
+    kinds: NDArray
+
+    def drawings(self, resolution: int) -> NDArray:
+        """uint8 [cells, r, r]: each outline's pixels hold its number within its cell, counted from 1."""
+        number = np.arange(len(self.cell)) - np.searchsorted(self.cell, self.cell) + 1
+        drawings = np.zeros((len(self.kinds), resolution, resolution), dtype=np.uint8)
+        owner, (x, y) = self.outlines.owner, self.outlines.points.T
+        drawings[self.cell[owner], y, x] = number[owner]
+        return drawings
+
+    def polygons(self) -> list[list[NDArray]]:
+        """Per cell, one float array [k, 2] of (x, y) per outline: a closed polygon, its first point not repeated."""
+        shapes = np.split(self.outlines.points.astype(float), self.outlines.starts[1:-1])
+        first = np.searchsorted(self.cell, np.arange(len(self.kinds) + 1))
+        return [shapes[low:high] for low, high in zip(first[:-1], first[1:], strict=True)]
+
+
+def random_scenes(task: str, kinds: NDArray, *, resolution: int, rng: np.random.Generator) -> Scenes:
+    """Cells of the given kinds, int [n, 4], for n examples of a vision task; N is drawn for each example.
+
+    Raises RuntimeError if the bounded search for a shape or a free place fails; below a resolution of 32 it may.
+    """
+    cells_of = {
+        "inside-contact": _inside_contact,
+        "inside-number": _inside_number,
+        "number-contact": _number_contact,
+    }
+    outlines, cells = cells_of[task](kinds, resolution, rng)
+    rows, cell, corners = _laid_out(cells, outlines.extents, resolution, rng)
+    placed = outlines.take(rows)
+    return Scenes(placed.moved(corners), cell, kinds.reshape(-1).astype(np.int8))
+
+
+def least_gap(resolution: int) -> int:
+    """Pixels between the centers of pixels of shapes that do not touch: 3, so two clear ones; 2 below 64."""
+    return 3 if resolution >= 64 else 2
+
+
+def _inside_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
+    outlines, places = _pairs("inside-contact", kinds.size, resolution, rng)
+    cells = []
+    for i, (kind, place) in enumerate(zip(kinds.flat, places, strict=True)):
+        large, small = 2 * i, 2 * i + 1
+        if kind == 3:
+            cells.append([[(large, (0, 0))], [(small, (0, 0))]])
+        else:
+            offsets = (place.touching_inside, place.touching_outside, place.clear_inside)[kind]
+            cells.append([[(large, (0, 0)), (small, _one_of(offsets, rng))]])
+    return outlines, cells
+
+
+def _inside_number(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
+    n = np.repeat(rng.integers(2, 4, len(kinds)), 4)
+    kinds = kinds.reshape(-1)
+    nested = np.choose(kinds, [n, n - 1, _other_number(n, 1, rng), n - rng.integers(0, 2, len(n))])
+    pairs = nested + kinds % 2  # lone shapes come from a pair too, so that their sizes say nothing
+    outlines, places = _pairs("inside-number", int(pairs.sum()), resolution, rng)
+    cells = []
+    for kind, count, pair in zip(kinds, nested, np.cumsum(pairs) - pairs, strict=True):
+        together = range(pair, pair + count)
+        cell = [[(2 * i, (0, 0)), (2 * i + 1, _one_of(places[i].clear_inside, rng))] for i in together]
+        alone = ([], [0, 1], [], [int(rng.integers(2))])[kind]
+        cells.append(cell + [[(2 * (pair + count) + which, (0, 0))] for which in alone])
+    return outlines, cells
+
+
+def _number_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
+    sizes = np.maximum(rng.uniform(*COPY_SIZES, len(kinds)) * resolution, LEAST_PIXELS["copy"])
+    gap = max(COPY_GAP, FINEST / sizes.max())
+    outlines = on_grid(random_contours(len(kinds), inner_radius=0.05, gap=gap, rng=rng), sizes)
+    itself = placements(outlines, outlines, np.full(len(kinds), least_gap(resolution)))
+    n = np.repeat(rng.integers(2, 4, len(kinds)), 4).reshape(kinds.shape)
+    counts = np.where(kinds % 2, _other_number(n, 2, rng), n)
+    cells = []
+    for (row, column), kind in np.ndenumerate(kinds):
+        apart = int(kind >= 2)
+        clump = _clump(counts[row, column] - apart, itself[row], outlines.extents[row], resolution, rng)
+        cells.append([[(row, offset) for offset in clump]] + apart * [[(row, (0, 0))]])
+    return outlines, cells
+
+
+def _other_number(n: NDArray, least: int, rng: np.random.Generator) -> NDArray:
+    """n - 1 or n + 1 with equal chances, and n + 1 where n - 1 is below the least."""
+    other = n + rng.choice([-1, 1], n.shape)
+    return np.where(other < least, n + 1, other)
+
+
+def _one_of(offsets: NDArray, rng: np.random.Generator) -> Offset:
+    x, y = offsets[rng.integers(len(offsets))]
+    return int(x), int(y)
+
+
+def _pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Placements]]:
+    """n pairs of outlines, the outer one in row 2i and the inner one in row 2i + 1, that can be placed in every way."""
+    found: list[Outlines] = []
+    places: list[Placements] = []
+    for _ in range(MAX_ROUNDS):
+        outers, inners, gaps = _random_pairs(task, n - len(places) + n // 8 + 4, resolution, rng)
+        tried = placements(outers, inners, gaps)
+        good = [i for i, place in enumerate(tried) if place.all_possible][: n - len(places)]
+        order = np.stack([good, np.array(good, dtype=int) + len(outers)], axis=1).reshape(-1).astype(int)
+        found.append(concatenate([outers, inners]).take(order))
+        places += [tried[i] for i in good]
+        if len(places) == n:
+            return concatenate(found), places
+    raise RuntimeError(f"found only {len(places)} of {n} nested pairs for '{task}'; use a higher resolution")
+
+
+def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, Outlines, NDArray]:
+    """n outer and n inner outlines, and the gap [n] in pixels to keep between them where they do not touch."""
+    outer = np.maximum(rng.uniform(*PAIR_SIZES[task], n) * resolution, LEAST_PIXELS["outer"])
+    inner = np.maximum(outer * rng.uniform(1 / 4, 1 / 2.5, n), LEAST_PIXELS["inner"])
+    gaps = np.maximum(least_gap(resolution), np.ceil(0.1 * outer)).astype(int)
+    outers = random_contours(n, inner_radius=0.2, gap=OUTER_GAPS[task], rng=rng)
+    inners = random_contours(n, inner_radius=0.05, gap=max(INNER_GAP, FINEST / inner.max()), rng=rng)
+    return on_grid(outers, outer), on_grid(inners, inner), gaps
+
+
+def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> list[Offset]:
+    """Offsets of `count` copies of an outline, each touching an earlier one; any two touch or keep the gap.
+
+    A clump leaves room for one more copy on each axis, whether its cell needs it or not, so that clumps look the same
+    in cells with a lone copy and without.
+    """
+    beside = itself.touching_outside
+    slack = 0.04 * resolution  # so that a free place for both is soon found
+    room = resolution - 2 - extent - least_gap(resolution) - slack
+    for _ in range(MAX_ROUNDS):
+        clump = np.zeros((1, 2), dtype=int)
+        while len(clump) < count:
+            tried = clump[rng.integers(len(clump), size=TRIES)] + beside[rng.integers(len(beside), size=TRIES)]
+            span = np.maximum(tried, clump.max(axis=0)) - np.minimum(tried, clump.min(axis=0)) + extent
+            fits = np.flatnonzero((span <= room).all(axis=1))
+            free = fits[~itself.forbidden(tried[fits, None] - clump).any(axis=1)]
+            if not len(free):
+                break
+            clump = np.concatenate([clump, tried[free[:1]]])
+        if len(clump) == count:
+            return [(int(x), int(y)) for x, y in clump]
+    raise RuntimeError(f"found no clump of {count} shapes; use a resolution above {resolution}")
+
+
+def _laid_out(
+    cells: list[Cell], extents: NDArray, resolution: int, rng: np.random.Generator
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Rows [m] of all shapes of all cells, their cells [m] and the top left pixels [m, 2] of their bounding boxes."""
+    flat = [(i, j, *shape) for i, cell in enumerate(cells) for j, group in enumerate(cell) for shape in group]
+    cell, part, rows = (np.array(column) for column in list(zip(*flat, strict=True))[:3])
+    offsets = np.array([offset for *_, offset in flat])
+    first = np.flatnonzero(np.diff(cell, prepend=-1) | np.diff(part, prepend=-1))  # of each group
+    low = np.minimum.reduceat(offsets, first)
+    boxes = np.zeros((len(cells), part.max() + 1, 2), dtype=int)
+    boxes[cell[first], part[first]] = np.maximum.reduceat(offsets + extents[rows], first) - low
+    corners = _free_places(boxes, resolution, rng)[cell, part]
+    return rows, cell, corners + offsets - np.repeat(low, np.diff(first, append=len(rows)), axis=0)
+
+
+def _free_places(boxes: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
+    """Top left pixels [m, g, 2] for boxes [m, g, 2] (0 where there is none): uniform, given that boxes keep the gap
+    between each other and that one pixel stays free at the edges of the frame."""
+    places = np.zeros_like(boxes)
+    todo = np.arange(len(boxes))
+    for _ in range(MAX_ROUNDS):
+        size = boxes[todo, None]
+        tried = 1 + np.floor(rng.random((len(todo), TRIES, *boxes.shape[1:])) * (resolution - 1 - size)).astype(int)
+        free = _keep_apart(tried, size, least_gap(resolution))
+        found = free.any(axis=1)
+        places[todo[found]] = tried[found, free.argmax(axis=1)[found]]
+        todo = todo[~found]
+        if not len(todo):
+            return places
+    raise RuntimeError(f"found no free place for {(boxes[todo[0], :, 0] > 0).sum()} groups at resolution {resolution}")
+
+
+def _keep_apart(low: NDArray, size: NDArray, gap: int) -> NDArray:
+    """bool [m, t]: whether no two boxes (corners [m, t, g, 2], sizes [m, 1, g, 2]) are closer than the gap."""
+    free = np.ones(low.shape[:2], dtype=bool)
+    for i in range(low.shape[2]):
+        for j in range(i):
+            after = low[:, :, i] - low[:, :, j] > size[:, :, j] + gap - 2
+            before = low[:, :, j] - low[:, :, i] > size[:, :, i] + gap - 2
+            absent = (size[:, :, i, 0] == 0) | (size[:, :, j, 0] == 0)
+            free &= (after | before).any(axis=2) | absent
+    return free

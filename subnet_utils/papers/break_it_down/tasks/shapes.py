@@ -1,0 +1,147 @@
+"""Vision stimuli of *Break It Down*: data sets of outlines that are nested, in contact, or of a certain number.
+
+Section 5, appendix E and Figures 1, 3 and 13 to 15. A cell is an image of closed outlines, 1 px wide without
+antialiasing, on white; each outline has a random color that says nothing. An example is four cells, three that follow a
+rule and the odd one. What the cells of each rule show, and where that departs from the authors' images, is in
+`scenes`; which kinds of cells make up a set is in `odd_one_out`.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.colors import hsv_to_rgb
+from numpy.typing import NDArray
+
+from subnet_utils.core.names import nearest
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, sets_of
+from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
+
+SPLITS = ("train", "validation", "test")
+MIN_RESOLUTION = 32
+CHUNK = 50
+"""Examples drawn from one random stream; chunks are independent, so that a set may be drawn in parts."""
+
+
+@dataclass(frozen=True)
+class Stimuli:
+    """The 4n cells of n examples, as drawings and palettes; the odd one of example i is cell 4i + 3.
+
+    index: uint8 [4n, r, r], 0 for the background and k for the k-th shape; palette: uint8 [4n, k, 3], white first;
+    kinds: int8 [4n], 0 to 3 (bit 0: first subroutine violated, bit 1: second).
+    """
+
+    index: NDArray
+    palette: NDArray
+    kinds: NDArray
+
+    def odd_one_out(self) -> OddOneOut:
+        """The same as an odd-one-out set with items uint8 [4n, 3, r, r]."""
+        items = torch.from_numpy(rgb(self.index, self.palette))
+        return OddOneOut(items, torch.arange(len(items)).reshape(-1, 4), torch.from_numpy(self.kinds))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a chunk of examples depends on, besides its number. Raises ValueError for names and numbers out of range."""
+
+    task: str
+    set_name: str
+    seed: int
+    split: str
+    resolution: int
+
+    def __post_init__(self) -> None:
+        for what, name, valid in (("vision task", self.task, VISION_TASKS), ("split", self.split, SPLITS)):
+            if name not in valid:
+                raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
+        if self.set_name not in sets_of(self.task):
+            hint = nearest(self.set_name, sets_of(self.task))
+            raise ValueError(f"task '{self.task}' has no set '{self.set_name}'; {hint}")
+        _at_least(0, seed=self.seed)
+        _at_least(MIN_RESOLUTION, resolution=self.resolution)
+
+    def streams(self, chunk: int) -> list[np.random.Generator]:
+        """Independent random streams for the scenes and the colors of a chunk."""
+        name = zlib.crc32(f"{self.task}/{self.set_name}/{self.split}".encode())
+        sequence = np.random.SeedSequence([self.seed, name, self.resolution, chunk])
+        return [np.random.default_rng(child) for child in sequence.spawn(2)]
+
+
+def _at_least(least: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} is {number!r}; it must be a whole number of at least {least}")
+
+
+def generate(
+    task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, first: int = 0
+) -> Stimuli:
+    """n examples of one of the 15 sets of vision stimuli, from the `first` one on.
+
+    A pure function of its arguments; the first k of n examples are the same as asking for k, and those from the k-th on
+    the same as with `first=k`. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an
+    unknown task, set or split (naming the nearest one), a resolution below 32 pixels, a number out of range, or a first
+    example that is no multiple of 50, as many as are drawn together.
+    """
+    _at_least(1, n=n)
+    _at_least(0, first=first)
+    if first % CHUNK:
+        raise ValueError(f"first is {first}; it must be a multiple of {CHUNK}")
+    request = _Request(task, set_name, seed, split, resolution)
+    index = np.zeros((4 * n, resolution, resolution), dtype=np.uint8)
+    palettes, kinds = [], []
+    for number, start in enumerate(range(0, 4 * n, 4 * CHUNK), first // CHUNK):
+        stimuli, part = _stimuli(request, number), index[start : start + 4 * CHUNK]
+        part[:] = stimuli.index[: len(part)]
+        palettes.append(stimuli.palette[: len(part)])
+        kinds.append(stimuli.kinds[: len(part)])
+    return Stimuli(index, np.concatenate(palettes), np.concatenate(kinds))
+
+
+def polygons(task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128) -> list[list[NDArray]]:
+    """The outlines in the 4n cells that `generate` draws for the same arguments: per cell one array per shape.
+
+    Each array is float [k, 2], the (x, y) of a closed polygon in pixels, with pixel centers at whole numbers.
+    Raises ValueError as `generate` does.
+    """
+    _at_least(1, n=n)
+    request = _Request(task, set_name, seed, split, resolution)
+    return [cell for chunk in range(-(-n // CHUNK)) for cell in _scenes(request, chunk).polygons()][: 4 * n]
+
+
+def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor, *, out: NDArray | None = None) -> NDArray:
+    """Colored cells, uint8 array [m, 3, h, w], from drawings uint8 [m, h, w] and palettes uint8 [m, k, 3].
+
+    Both may be arrays or tensors. out: where to color them.
+    """
+    items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8) if out is None else out
+    for item, drawing, colors in zip(items, np.asarray(index), np.asarray(palette), strict=True):
+        np.take(colors.T, drawing, axis=1, out=item, mode="clip")  # "raise" would go through a copy, six times slower
+    return items
+
+
+def _stimuli(request: _Request, chunk: int) -> Stimuli:
+    """One chunk, drawn and colored."""
+    scenes = _scenes(request, chunk)
+    used = np.bincount(scenes.cell, minlength=len(scenes.kinds))
+    palette = _palettes(used, MOST_SHAPES[request.task], request.streams(chunk)[1])
+    return Stimuli(scenes.drawings(request.resolution), palette, scenes.kinds)
+
+
+def _palettes(used: NDArray, most: int, rng: np.random.Generator) -> NDArray:
+    """uint8 [cells, 1 + most, 3]: white, then one color per shape: hue and value in [0, 1], saturation in [.5, 1]."""
+    colors = hsv_to_rgb(rng.uniform([0, 0.5, 0], [1, 1, 1], (len(used), most, 3)))
+    palette = np.full((len(used), 1 + most, 3), 255, dtype=np.uint8)
+    shown = np.arange(most) < used[:, None]
+    palette[:, 1:][shown] = np.rint(255 * colors[shown])
+    return palette
+
+
+def _scenes(request: _Request, chunk: int) -> Scenes:
+    """The geometry of one chunk."""
+    rng = request.streams(chunk)[0]
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    kinds = composition(request.task, request.set_name, CHUNK, both=True, generator=generator).numpy()
+    return random_scenes(request.task, kinds, resolution=request.resolution, rng=rng)

@@ -1,0 +1,318 @@
+"""Figures of *The Heuristic Core*, from its published numbers and from networks of our own.
+
+Functions draw into the Axes that they are given and return it; those that lay out a grid of panels return its Figure.
+Dots and bars of range are shifted sideways a little where several lines share a place, so that all of them are seen.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from subnet_utils.papers.heuristic_core.tables import SHORT
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, is_entailed
+
+LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#111111", "o"),
+         "SO-Swap": ("#0069a8", "s"), "Prep": ("#7ebcf0", "^"), "PP-Subj": ("#2f8a2a", "D"),
+         "Rel-Subj": ("#b0d250", "v"), "Embed-If": ("#d4301a", "P"), "After-If": ("#661732", "X"),
+         "Embed-Verb": ("#f59420", "<"), "Adverb": ("#deae9a", ">"),
+         "PAWS (adv.)": ("#a0379b", "X"), "PAWS (equivalent)": ("#c8c8c8", "p"),
+         "Rel-Clause": ("#c8c8c8", "p"), "Embed-Since": ("#555555", "h"), "entailed": ("#9a9a9a", "d")}  # fmt: skip
+"""Color and marker of every set: black in domain, blue lexical overlap, green subsequence, red constituent, gray
+entailed, purple paraphrases. In lightness, too, they differ enough to be told apart in all common kinds of color
+blindness."""
+UNKNOWN = ("#7a5195", "*")
+IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
+SETS = {short: name for name, short in SHORT.items()}
+SUBCASE = re.compile("(?P<heuristic>lexical_overlap|subsequence|constituent)_[lsc][en]_(?P<kind>.+)")
+"""HANS's name of a subcase, such as `lexical_overlap_ln_preposition`."""
+ANSWERS = {
+    "": "",
+    "entailed": "entailed: the heuristic is right",
+    "not entailed": "not entailed: the heuristic is wrong",
+}
+UNTIL_THOUSANDS = 5000
+"""Steps are counted in thousands from here on."""
+FEW = 5
+"""As many sparsities or steps stand on the axis, each by itself."""
+DODGE = 0.15
+"""All lines of one place stand within this share of the smallest gap between neighboring places."""
+DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
+           "balanced": ("#2f7d32", "D")}  # fmt: skip
+
+
+# -- what the figures share --------------------------------------------------------------------------------------------
+
+
+def legend(figure: Figure) -> Figure:
+    """The legend of all panels, once, below the figure: every label that occurs, as it first occurs."""
+    found = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    columns = len(found) if len(found) <= 6 else -(-len(found) // 2)
+    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, columnspacing=1.4)
+    return figure
+
+
+def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
+    """A panel for the sets of each heuristic and one for entailed ones, the set in domain in all; one legend below.
+
+    draw: `over_sparsity` or `learning`; tables: what it takes, with a column name, one for each network. Titles have
+    the name of the set in domain where there is one (MNLI, QQP).
+    """
+    panels = [panel for table in tables for panel in _panels(table)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(7.2, 2.5), sharey=True, squeeze=False)
+    for ax, (title, rows) in zip(axes.flat, panels, strict=True):
+        draw(ax, rows)
+        ax.set_title(title)
+        ax.label_outer()
+    return legend(figure)
+
+
+def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel of one network."""
+    names = _in_order(table)
+    titles = {name: _panel(name) for name in names if name not in IN_DOMAIN_NAMES}
+    task = "".join(f"{name}: " for name in names if name in IN_DOMAIN_NAMES and name != "in domain")
+    for title in dict.fromkeys(titles.values()):
+        own = [name for name in names if titles.get(name, title) == title]
+        yield task + title, table[table["name"].isin(own)]
+
+
+def _in_order(table: pd.DataFrame) -> list[str]:
+    """Names of the sets: those that have a look of their own, then others."""
+    found = list(dict.fromkeys(table["name"]))
+    return [name for name in LOOKS if name in found] + [name for name in found if name not in LOOKS]
+
+
+def _look(name: str) -> tuple[str, str]:
+    return LOOKS.get(name, UNKNOWN)
+
+
+def _answer(name: str) -> str:
+    """What follows in all pairs of a set: `entailed`, `not entailed`, or nothing that would hold for all of them."""
+    try:
+        return "entailed" if is_entailed(name) == ENTAILED else "not entailed"
+    except ValueError:  # the set in domain has both
+        return ""
+
+
+def _panel(name: str) -> str:
+    """The heuristic that a set defies, or that it is entailed. name: short or HANS's."""
+    own = SETS.get(name, name)
+    if name == "entailed" or _answer(own) == "entailed":
+        return "entailed"
+    found = SUBCASE.fullmatch(own)
+    return _readable(found["heuristic"]) if found else name
+
+
+def _readable(text: str) -> str:
+    return re.sub(r"\bobj\b", "object", text.replace("_", " "))
+
+
+def dodge(places: Iterable[float], count: int) -> np.ndarray:
+    """A shift along the axis for each of `count` lines, over `DODGE` of the smallest gap between neighboring places.
+
+    To both sides, but to the right alone where a point would stand below 0: no sparsity or step is there.
+    """
+    values = np.unique(list(places))
+    width = DODGE * (np.diff(values).min() if len(values) > 1 else 1.0)
+    if count == 1:
+        return np.zeros(1)
+    return np.linspace(0, width, count) - (width / 2 if values[0] >= width / 2 else 0)
+
+
+def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
+    """Where each step of fine-tuning stands; the axis gets its label, and ticks where there are few.
+
+    Up to `FEW` steps have a tick each and stand one beside the other, so that lines side by side have room; the label
+    says so where that is not to scale. More are to scale, in thousands beyond `UNTIL_THOUSANDS`.
+    """
+    found = sorted(set(steps))
+    if len(found) > FEW:
+        unit = 1000 if found[-1] > UNTIL_THOUSANDS else 1
+        ax.set_xlabel(f"{'thousand ' if unit > 1 else ''}steps of fine-tuning")
+        return {step: step / unit for step in found}
+    places = {step: float(i) for i, step in enumerate(found, start=1)}
+    ax.set_xticks(list(places.values()), [str(step) for step in found])
+    scaled = len(set(np.diff(found))) <= 1
+    ax.set(xlabel="steps of fine-tuning" + ("" if scaled else " (not to scale)"), xlim=(0.5, len(found) + 0.5))
+    return places
+
+
+def with_range(ax: Axes, x: pd.Series, table: pd.DataFrame, look: tuple[str, str], label: str) -> None:
+    """Means, joined by a thin line, with bars from the smallest to the largest. table: columns mean, min, max."""
+    color, marker = look
+    ax.vlines(x, table["min"], table["max"], color=color, lw=0.9, alpha=0.7)
+    ax.plot(x, table["mean"], marker=marker, ms=3.6, mew=0, lw=0.7, color=color, label=label)
+
+
+def labelled_bars(ax: Axes, x: np.ndarray, values: pd.Series, width: float, color: str, label: str) -> None:
+    """Bars, with a 0 in the place of those too low to be seen."""
+    ax.bar(x, values, width * 0.92, color=color, lw=0, label=label)
+    for place in x[values.round(2).to_numpy() == 0]:
+        ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
+
+
+# -- networks and sets -------------------------------------------------------------------------------------------------
+
+
+def dots(ax: Axes, table: pd.DataFrame) -> Axes:
+    """A column of dots, one a pruned network, for every evaluation set; the line is the full network (Figure 2).
+
+    table: a row for each network and set with columns name, seed, accuracy, full. Only the first panel of a row has a
+    label at its left; `legend` names dots and lines once.
+    """
+    names = list(dict.fromkeys(table["name"]))
+    for place, name in enumerate(names):
+        rows = table[table["name"] == name].sort_values("seed")
+        shift = np.linspace(-0.2, 0.2, len(rows))
+        ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=_look(name)[0],
+                label="pruned networks")  # fmt: skip
+        full = [rows["full"].iloc[0]] * 2
+        ax.plot([place - 0.36, place + 0.36], full, color="#111111", lw=1.2, label="full network")
+    ax.set_xticks(range(len(names)), names)
+    ax.set(xlim=(-0.6, len(names) - 0.4), ylim=(-0.03, 1.03))
+    place = ax.get_subplotspec()
+    if place is None or place.is_first_col():
+        ax.set_ylabel("accuracy")
+    return ax
+
+
+def every_subcase(table: pd.DataFrame) -> Figure:
+    """All evaluation sets, one a row, a panel for each sparsity (Figure 12). Line: the full network.
+
+    table: as in `dots`, with columns set (HANS's names) and target_sparsity. In domain above, then the entailed sets,
+    then the others, each by heuristic.
+    """
+    rows, sparsities = _subcase_rows(table["set"].unique()), sorted(table["target_sparsity"].unique())
+    figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.9 + 0.16 * len(rows)), sharey=True, squeeze=False)
+    for ax, sparsity in zip(axes.flat, sparsities, strict=True):
+        own = table[table["target_sparsity"] == sparsity]
+        for place, (name, _) in enumerate(rows):
+            found = own[own["set"] == name]
+            if found.empty:  # a heading
+                continue
+            ax.axhline(place, color="0.92", lw=0.6, zorder=0)
+            ax.plot(found["accuracy"], [place] * len(found), "o", ms=3, mew=0, alpha=0.6, color=_shade(name),
+                    label="pruned networks")  # fmt: skip
+            ax.plot(found["full"].iloc[0], place, "|", ms=8.5, mew=1.2, color="#111111", label="full network")
+        ax.set(title=f"{sparsity:.0%} sparsity", xlabel="accuracy", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
+        ax.tick_params(axis="y", length=0)
+    axes[0, 0].set_yticks(range(len(rows)), [label for _, label in rows], fontsize=6.5)
+    for tick, (name, _) in zip(axes[0, 0].get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("normal" if name else "bold")
+    return legend(figure)
+
+
+def _subcase_rows(names: Sequence[str]) -> list[tuple[str, str]]:
+    """(set, label) of each row of `every_subcase` from above; a heading has the label alone."""
+    labels = {name: _subcase_label(name) for name in names}
+    rows = []
+    for answer, heading in ANSWERS.items():
+        own = sorted((name for name in names if _answer(name) == answer), key=lambda name: _by_heuristic(labels[name]))
+        rows += [("", heading)] * bool(own and heading) + [(name, labels[name]) for name in own]
+    return rows
+
+
+def _by_heuristic(label: str) -> tuple[int, str]:
+    """Heuristics in the order of HANS's paper, then by the alphabet."""
+    order = ("lexical overlap", "subsequence", "constituent")
+    return next((i for i, heuristic in enumerate(order) if label.startswith(heuristic)), len(order)), label
+
+
+def _subcase_label(name: str) -> str:
+    """`lexical overlap: subject-object swap (SO-Swap)`."""
+    found = SUBCASE.fullmatch(name)
+    if not found:
+        return SHORT.get(name, name.replace("mnli-", "MNLI "))
+    short = f" ({SHORT[name]})" if name in SHORT else ""
+    return f"{_readable(found['heuristic'])}: {_readable(found['kind'])}{short}"
+
+
+def _shade(name: str) -> str:
+    """The color of a heuristic."""
+    found = SUBCASE.fullmatch(name)
+    like = {"lexical_overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
+    return _look(like[found["heuristic"]] if found else "in domain")[0]
+
+
+def bars(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Accuracies of a few pruned networks, a group of bars each (Figure 3)."""
+    seeds = list(dict.fromkeys(table["seed"]))
+    names = _in_order(table)
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        rows = table[table["name"] == name].set_index("seed")["accuracy"].reindex(seeds)
+        x = np.arange(len(seeds)) + (i - (len(names) - 1) / 2) * width
+        labelled_bars(ax, x, rows, width, _look(name)[0], name)
+    ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
+    ax.set(ylabel="accuracy", ylim=(0, 1.03))
+    columns = len(names) if len(names) < 6 else -(-len(names) // 2)
+    ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
+    return ax
+
+
+# -- sparsity and training ---------------------------------------------------------------------------------------------
+
+
+def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Mean accuracy over sparsity with the range of the seeds (Figure 4). The whole network, at 0%, has no range.
+
+    table: a row for each sparsity and set with columns name, sparsity, mean, min, max. More than five sets are easier
+    to read in panels (`by_heuristic`).
+    """
+    names = _in_order(table)
+    for name, shift in zip(names, dodge(100 * table["sparsity"], len(names)), strict=True):
+        rows = table[table["name"] == name].sort_values("sparsity")
+        with_range(ax, 100 * rows["sparsity"] + shift, rows, _look(name), name)
+    ax.set(xlabel="sparsity (%)", ylabel="accuracy", ylim=(-0.03, 1.03))
+    if table["sparsity"].nunique() <= FEW:
+        ax.set_xticks(100 * table["sparsity"].unique())
+    return ax
+
+
+def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> Sequence[Axes]:
+    """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
+
+    sizes: from `heuristic_core.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has
+    none. Dotted: the smallest size on the grid of sparsities.
+    """
+    domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
+    columns = {
+        "accuracy": ["accuracy"] * 3,
+        "effective size (share of units)": ["effective_size", "size_min", "size_max"],
+    }
+    for ax, (label, triple) in zip(axes, columns.items(), strict=True):
+        places = along_steps(ax, sizes["step"])
+        for domain, shift in zip(domains, dodge(places.values(), len(domains)), strict=True):
+            rows = sizes[sizes["domain"] == domain].sort_values("step")
+            values = pd.DataFrame(dict(zip(("mean", "min", "max"), rows[triple].to_numpy().T, strict=True)))
+            with_range(ax, rows["step"].map(places) + shift, values, DOMAINS[domain], domain)
+        ax.set(ylabel=label, ylim=(-0.03, 1.06), title=title)
+    smallest = sizes["smallest_possible"].min()
+    axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size on the grid")
+    return axes
+
+
+def learning(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Accuracy on every set while the network is fine-tuned (Figure 10). table: columns name, step, accuracy.
+
+    Not smoothed. More than a few sets hide each other and are easier to read in panels (`by_heuristic`). Of lines that
+    coincide all are seen: the lowest is whole and the widest, every further one thinner and broken, so that those below
+    show between its dashes; in domain lies on top, thin and whole.
+    """
+    names = _in_order(table)
+    for name, above in zip(names, (0, *range(len(names) - 1, 0, -1)), strict=True):
+        rows, look = table[table["name"] == name].sort_values("step"), {"lw": 0.9 + 0.45 * above, "zorder": 3 - above}
+        dashes = "-" if above in (0, len(names) - 1) else (4.0 * above, (2.0, 1.2))
+        ax.plot(rows["step"], rows["accuracy"], color=_look(name)[0], ls=dashes, label=name, **look)
+    ax.set(xlabel="steps of fine-tuning", ylabel="accuracy", ylim=(-0.03, 1.03))
+    ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    return ax

@@ -1,0 +1,388 @@
+"""The four findings of *The Heuristic Core*, each as a statistic of tables that `unit_pruning` makes.
+
+Subnetworks that do alike in domain generalize differently; they share a core of heads; a network's effective size grows
+as it generalizes; without heads of the core it generalizes worse than without others. The paper states them without
+tests. Ours take pruning seeds, or heads, as the units of observation; all concern the one network that was pruned.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from scipy.spatial.distance import cdist
+
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
+from subnet_utils.papers.heuristic_core.published import HEADS, onset
+from subnet_utils.papers.heuristic_core.published_cores import OTHERS
+from subnet_utils.papers.heuristic_core.shared_core import core_size, correlation
+from subnet_utils.statistics import t_interval
+from subnet_utils.statistics.clusters import Interval
+
+DRAWS = 9999
+LEVEL = 0.05
+FLAT = 0.1
+"""An effective size that grows by less than a tenth of all units counts as flat."""
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more"}
+BALANCED = "balanced"
+"""With as much weight on entailed pairs. All pairs out of domain are not entailed, and a network that always
+says so is right on every one of them; what it lost shows only on entailed ones."""
+
+
+def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
+    """Accuracies over seeds by sparsity and set: full, min, max, mean, std, and what chance in the pairs explains.
+
+    pairs: number of pairs in each set. `sampling`: the deviation that networks of equal quality would show on as many
+    pairs each; p: of a chi-squared test that there is no more. All are judged on the same pairs, so it errs towards 1.
+    """
+    rows = []
+    for (sparsity, name, of), group in pruned.groupby(["target_sparsity", "name", "set"], sort=False):
+        accuracy, mean = group["accuracy"], group["accuracy"].mean()
+        sampling = math.sqrt(mean * (1 - mean) / pairs[of])
+        p = math.nan
+        if sampling > 0 and len(group) > 1:
+            statistic = ((accuracy - mean) ** 2).sum() / sampling**2
+            p = float(stats.chi2.sf(statistic, len(group) - 1))
+        rows.append({"target_sparsity": sparsity, "name": name, "full": group["full"].iloc[0], "min": accuracy.min(),
+                     "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
+                     "n_runs": len(group)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
+    """The networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
+    accuracies out of domain, then whichever is farthest from all chosen.
+
+    The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
+    """
+    lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
+    lower = lower[[name not in (IN_DOMAIN, "entailed") and not is_friendly(name) for name in lower["set"]]]
+    places = lower.pivot_table(index="seed", columns="name", values="accuracy")
+    far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
+    chosen = list(dict.fromkeys(far.stack().idxmax()))
+    while len(chosen) < min(count, len(far)):
+        chosen.append(far.drop(index=chosen)[chosen].min(axis=1).idxmax())
+    return lower[lower["seed"].isin(chosen)].sort_values("seed", kind="stable")
+
+
+def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Our `spread` with the paper's columns, the lower sparsity beside the lower one, by name of the set.
+
+    paper: of `paper_cores.spread`. A set that the paper lacks has none.
+    """
+    rank = ours["target_sparsity"].rank(method="dense").astype(int) - 1
+    return ours.assign(rank=rank).merge(paper, on=["rank", "name"], how="left").drop(columns="rank")
+
+
+def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFrame:
+    """What each ablation costs: columns ablated, draw, in_core, layer, head, and the accuracy lost in_domain,
+    out_of_domain (mean over its sets), entailed (mean over HANS's entailed subcases), balanced (mean of these two).
+    """
+    lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
+    keys = ["ablated", "draw", "in_core", "layer", "head"]
+    rows = []
+    for about, group in lost.groupby(keys, dropna=False, sort=False):
+        inside = group[group["set"] == IN_DOMAIN]["lost"].mean()
+        outside = group[group["set"].isin(out_of_domain)]["lost"].mean()
+        friendly = group[group["set"].map(is_friendly)]["lost"].mean()
+        losses = {"in_domain": inside, "out_of_domain": outside, "entailed": friendly}
+        rows.append(dict(zip(keys, about, strict=True)) | losses | {"balanced": (outside + friendly) / 2})
+    return pd.DataFrame(rows)
+
+
+def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
+    """Table 3: accuracy lost without each head of the core (and mean), without another head (mean), without the core,
+    without as many others (mean)."""
+    single = _single(lost)
+    losses = ["in_domain", "out_of_domain", "entailed"]
+    rows = [{"ablated": row["ablated"], **row[losses], "networks": 1}
+            for _, row in single[single["in_core"]].iterrows()]  # fmt: skip
+    joint = lost[lost["layer"].isna()]
+    groups = [("one head of the core, mean", single[single["in_core"]]), (OTHERS, single[~single["in_core"]])]
+    groups += [("all heads of the core", joint[joint["ablated"] == "core"]),
+               ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
+    for name, group in groups:
+        if len(group):
+            means = group[losses].mean()
+            rows.append({"ablated": name, **means, "networks": len(group)})
+    return pd.DataFrame(rows)
+
+
+def categories(attention: pd.DataFrame) -> pd.DataFrame:
+    """How many heads of each category are in the core, and how many are not."""
+    table = pd.crosstab(attention["category"], attention["in_core"]).reindex(columns=[True, False], fill_value=0)
+    return table.rename(columns={True: "in the core", False: "others"}).rename_axis(columns=None).reset_index()
+
+
+def side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Mean and deviation of several kinds of networks in one row for each sparsity and set. Each: of `spread`."""
+    together = pd.concat(tables)
+    index = ["target_sparsity", "name"]
+    wide = together.pivot_table(index=index, columns="networks", values=["mean", "std"], sort=False)
+    wide.columns = [f"{kind}: {what}" for what, kind in wide.columns]
+    full = together.groupby(index)["full"].first()
+    return wide.join(full).reset_index()
+
+
+def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
+    """Whether the heads that pruning finds are those whose ablation costs most out of domain.
+
+    shared: of as many heads with the largest costs as the core has, how many are in the core; p: of at least as many by
+    chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads, NaN where all of them are alike.
+    """
+    single = _single(lost).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
+    size, heads = int(single["in_core"].sum()), len(single)
+    top = single.nlargest(size, "out_of_domain", keep="first")
+    shared = int(top["in_core"].sum())
+    ranked = single["out_of_domain"], single["lower"] + single["higher"]
+    told = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
+    rho, rho_p = stats.spearmanr(*ranked) if told else (math.nan, math.nan)
+    p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
+    return pd.DataFrame([{"core": size, "shared": shared, "expected": size * size / heads, "p": p,
+                          "rho": float(rho), "rho_p": float(rho_p)}])  # fmt: skip
+
+
+def findings(
+    domains: pd.DataFrame,
+    kept: dict[float, list],
+    sizes: pd.DataFrame,
+    lost: pd.DataFrame,
+    early: pd.DataFrame,
+    *,
+    paper: Mapping[str, float],
+) -> pd.DataFrame:
+    """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, whether the
+    finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
+
+    domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
+    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; early: of
+    `unit_pruning.checkpoint_heads`; paper: of `paper_cores.findings`.
+    """
+    shared = [*_shared(kept), _alike(kept), *_there_early(early)]
+    rows = pd.DataFrame([*_differently(domains), *shared, *_grows(sizes), *_harms(lost)])
+    rows.insert(2, "paper_value", rows.pop("key").map(paper))
+    return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
+
+
+def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
+    """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
+
+    Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
+    would change nothing: p is the share of swaps with as unequal variances. `least` and `most`: the ratio without one
+    of the seeds, whichever makes it smallest and largest. Out of domain is looked at alone, as the paper does, and
+    balanced.
+    """
+    rows = []
+    for where in (OUT_OF_DOMAIN, BALANCED):
+        for rank, (sparsity, group) in enumerate(domains.groupby("target_sparsity")):
+            wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
+            if where not in wide:
+                continue
+            outside, inside = (wide[name].to_numpy() for name in (where, "in domain"))
+            ratio, p = _paired_spread(outside, inside)
+            state = OPEN if math.isnan(p) or p >= LEVEL else HOLDS if ratio > 1 else FAILS
+            about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
+            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside))
+            rows.append(row | _without_one(outside, inside))
+    return rows
+
+
+def _without_one(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """The smallest and the largest ratio of two deviations that leaving out one value of both gives."""
+    if len(one) < 3:
+        return {}
+    deviations = np.array([[np.delete(values, i).std() for values in (one, other)] for i in range(len(one))])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = deviations[:, 0] / deviations[:, 1]
+    return {"least": float(ratios.min()), "most": float(ratios.max())}
+
+
+def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Ratio of two deviations, infinite if the second is 0, and p of a paired permutation test of their equality."""
+    if len(one) < 3 or max(np.ptp(one), np.ptp(other)) == 0:
+        return math.nan, math.nan
+    both = np.stack([one - one.mean(), other - other.mean()])
+    swapped = _rng("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
+    drawn = np.where(swapped, both[::-1], both)
+    with np.errstate(divide="ignore"):
+        unequal = np.abs(np.diff(np.log(drawn.var(axis=2)), axis=1))[:, 0]
+        ratio, found = one.std() / other.std() if other.std() else math.inf, abs(np.diff(np.log(both.var(axis=1)))[0])
+    return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
+
+
+def _shared(kept: dict[float, list]) -> list[dict[str, Any]]:
+    """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer."""
+    rows = []
+    for within in (False, True):
+        found = core_size(kept, within_layers=within)
+        chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
+        about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance}; the paper: of {HEADS})"
+        rows.append(_row(2, about, found["core"], key="core", n=found["seeds"], interval=(found["low"], found["high"]),
+                         **_two_sided(found["p"], found["p_less"])))  # fmt: skip
+    return rows
+
+
+def _alike(kept: dict[float, list]) -> dict[str, Any]:
+    """2. Whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
+    found = correlation(kept)
+    about = f"Spearman's rho of heads' frequencies at the two sparsities (by chance {found['expected']:.2f})"
+    return _row(2, about, found["rho"], key="rho", interval=(found["low"], found["high"]), n=found["seeds"],
+                **_two_sided(found["p"], found["p_less"]))  # fmt: skip
+
+
+def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
+    """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
+    shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
+    first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
+    if first.empty:  # no head is in all networks, or every head
+        return []
+    difference, interval = first["core"] - first["others"], _interval(first["core"] - first["others"])
+    about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
+    return [_row(2, about, difference.mean(), key="early", interval=interval, state=_beside_zero(interval),
+                 n=len(first))]  # fmt: skip
+
+
+def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
+    """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
+
+    Earlier: in domain the first one, out of domain the one that generalizes least; in the paper they are the same. One
+    that does not generalize has nothing to lose out of domain, so there its size is small by definition. Therefore also
+    the first one that does generalize (`onset`).
+    """
+    outside = sizes[sizes["domain"] == OUT_OF_DOMAIN]
+    if outside.empty:
+        return []
+    accuracies = outside.groupby("step")["accuracy"].first().sort_index()
+    least, first = int(accuracies.idxmin()), onset(accuracies)
+    earliest, last = int(accuracies.index.min()), int(accuracies.index.max())
+    rows = []
+    for domain, start, key, flat in (
+        (OUT_OF_DOMAIN, least, "size out of domain", False), (OUT_OF_DOMAIN, first, "size from onset", False),
+        (BALANCED, least, "size balanced", False), ("in domain", earliest, "size in domain", True),
+    ):  # fmt: skip
+        own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
+        if own.empty or start in (None, last):
+            if start == last and key == "size out of domain":
+                about = f"{domain}: change of effective size (no checkpoint is worse there than the last one)"
+                rows.append(_row(3, about, math.nan, key=key, state=OPEN, n=0))
+            continue
+        change = (own[last] - own[start]).dropna()
+        interval, p = _interval(change), math.nan
+        if flat:
+            at_ceiling = (own[[start, last]] == 1).all(axis=None)  # no subnetwork of the grid is faithful
+            state = OPEN if at_ceiling else _flat(interval)
+        else:
+            tails = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
+            p, state = _two_sided(*tails).values()
+        says = "paper: flat" if flat else "paper: increases"
+        about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
+        rows.append(_row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change)))
+    return rows
+
+
+def _flipped_signs(changes: np.ndarray, side: str) -> float:
+    """p that a mean change is above 0 ("greater") or below ("less") by chance: were there none, each seed's change
+    could as well have the other sign. Holds where all seeds agree, too, and no deviation can be had; with fewer than
+    six seeds twice it cannot be below .05."""
+    if len(changes) < 2:  # no permutation test of one value
+        return 1.0
+    found = stats.permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=DRAWS, alternative=side,
+                                   rng=_rng("signs", 0))  # fmt: skip
+    return float(found.pvalue)
+
+
+def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
+    """4. Accuracy lost without a head of the core, less without another; and without all of them at once.
+
+    Out of domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random.
+    """
+    single, rows = _single(lost), []
+    for column, where in (("out_of_domain", OUT_OF_DOMAIN), ("balanced", BALANCED)):
+        inside, others = (single[single["in_core"] == which][column].to_numpy() for which in (True, False))
+        about = f"accuracy lost {where} without one head: core less others"
+        if not len(inside) or not len(others):
+            why = "no head is in all networks" if not len(inside) else "every head is in all networks"
+            rows.append(_row(4, f"{about} ({why})", math.nan, key=f"lost {where}", state=OPEN, n=len(single)))
+            continue
+        difference = inside.mean() - others.mean()
+        for within, how in ((False, ""), (True, ", by chance within layers")):
+            tails = _tails(_differences(single, column, within_layers=within), difference)
+            rows.append(_row(4, f"{about}{how}", difference, key=f"lost {where}", n=len(single), **_two_sided(*tails)))
+        core = lost[lost["ablated"] == "core"][column].to_numpy()
+        groups = lost[lost["ablated"] == "others"][column].to_numpy()
+        if len(core) and len(groups):
+            about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
+            rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", n=len(groups),
+                             **_two_sided(*_tails(groups, core[0]))))  # fmt: skip
+    return rows
+
+
+def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> np.ndarray:
+    """Mean loss of the core's heads less that of the others [DRAWS], losses exchanged among heads, or within layers."""
+    rng, shuffled = _rng("core against others", 0), np.tile(single[column].to_numpy(), (DRAWS, 1))
+    layers = single["layer"].to_numpy() if within_layers else np.zeros(len(single))
+    for layer in np.unique(layers):
+        here = layers == layer
+        shuffled[:, here] = rng.permuted(shuffled[:, here], axis=1)
+    inside = single["in_core"].to_numpy(dtype=bool)
+    return shuffled[:, inside].mean(axis=1) - shuffled[:, ~inside].mean(axis=1)
+
+
+def _row(
+    finding: int,
+    about: str,
+    value: float,
+    *,
+    key: str,
+    n: int,
+    state: str,
+    interval: tuple[float, float] = (math.nan, math.nan),
+    p: float = math.nan,
+) -> dict[str, Any]:
+    """key: of the paper's value."""
+    return {"finding": f"{finding} {NAMES[finding]}", "statistic": about, "key": key, "our_value": float(value),
+            "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
+
+
+def _tails(drawn: np.ndarray, found: float) -> tuple[float, float]:
+    """p of at least as much, and of at most as much, among draws. With few draws neither can be small."""
+    more, less = (1 + int(side.sum()) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
+    return more / (1 + len(drawn)), less / (1 + len(drawn))
+
+
+def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
+    """p of either direction, twice the smaller one, and what it says of the direction that the paper claims."""
+    p = min(2 * min(p_more, p_less), 1.0)  # NaN where there is neither
+    return {"p": p, "state": OPEN if not p < LEVEL else HOLDS if p_more < p_less else FAILS}
+
+
+def _beside_zero(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+
+
+def _flat(interval: tuple[float, float]) -> str:
+    """Not only that no change is seen, but that there can be little."""
+    low, high = interval
+    return HOLDS if low > -FLAT and high < FLAT else FAILS if low > FLAT or high < -FLAT else OPEN
+
+
+def _interval(values: pd.Series) -> Interval | tuple[float, float]:
+    """95% t interval over seeds; none for a single one, nor where all are equal: sizes come in the grid's steps, so
+    equal ones are not known to be without error."""
+    if len(values) < 2 or np.ptp(values) < 1e-12:
+        return math.nan, math.nan
+    _, low, high = t_interval(values.to_numpy(), np.arange(len(values)))
+    return low, high
+
+
+def _single(lost: pd.DataFrame) -> pd.DataFrame:
+    return lost.dropna(subset=["layer"])
+
+
+def _rng(*about: str | int) -> np.random.Generator:
+    return np.random.default_rng(generator_for(*about).initial_seed())

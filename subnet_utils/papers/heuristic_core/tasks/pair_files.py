@@ -1,0 +1,172 @@
+"""Pairs of sentences from tables (tsv, parquet, arrow) or `datasets`: MNLI, HANS, QQP, PAWS and sets like them."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import torch
+
+from subnet_utils.core.names import nearest
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, Pairs, is_entailed
+
+CLASSES = ("entailment", "neutral", "contradiction")
+"""MNLI's three labels."""
+COLUMNS = ("premise", "hypothesis", "label")
+ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis",
+           "gold_label": "label", "is_duplicate": "label"}  # fmt: skip
+"""What columns are called in QQP and PAWS, and in MNLI's and HANS's own files."""
+HANS_LABELS = ("entailment", "non-entailment")
+HUB = "hub:"
+"""Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
+BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+"""How Python 3 writes what should have been text."""
+MAIN_SUBCASES = (
+    "lexical_overlap_ln_subject-object_swap",
+    "lexical_overlap_ln_preposition",
+    "constituent_cn_embedded_under_if",
+    "constituent_cn_embedded_under_verb",
+)
+"""Those on which the paper's BERT generalizes best (Table 1)."""
+
+
+class DataError(ValueError):
+    """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
+
+
+def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
+    """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
+
+    path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
+    package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
+    where there is no subcase. Raises DataError for a missing file or column, for a row without a text, and for a label
+    that is not among the classes.
+    """
+    table = _fetched(path, named=labels is not None) if str(path).startswith(HUB) else _table(Path(path))
+    own = {name: ours for name, ours in ALIASES.items() if ours not in table}
+    table = table.rename(columns=own)
+    for column in COLUMNS:
+        if column not in table:
+            raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
+    empty = table[list(COLUMNS)].isna().any(axis=1).to_numpy().nonzero()[0]
+    if len(empty):
+        raise DataError(f"{path}, row {empty[0] + 1}: no premise, hypothesis or label; take the row out")
+    names = [str(name) for name in labels] if labels is not None else ["0", "1"]
+    found = table["label"].astype(str)
+    numbers = {str(i): name for i, name in enumerate(names) if str(i) not in names}
+    found = found.map(lambda label: numbers.get(label, label))  # classes by name or by number
+    unknown = found[~found.isin(names)]
+    if len(unknown):
+        row = f"row {unknown.index[0] + 1}"
+        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
+    kinds = _subcases(table) if "subcase" in table else pd.Series(kind, index=table.index)
+    return Pairs(
+        tuple(table["premise"].astype(str)),
+        tuple(table["hypothesis"].astype(str)),
+        torch.tensor([names.index(label) for label in found], dtype=torch.int64),
+        tuple(kinds),
+    )
+
+
+def read_hans(path: Path | str) -> Pairs:
+    """HANS, all subcases, with the labels 0 and 1 or their names.
+
+    Raises DataError for a subcase whose name is unknown or disagrees with the label, or without a subcase.
+    """
+    pairs = read_pairs(path, labels=HANS_LABELS)
+    if not all(pairs.kinds):
+        raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
+    try:
+        known = {kind: is_entailed(kind) for kind in set(pairs.kinds)}
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+    for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
+        if label != known[kind]:
+            raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
+    return pairs
+
+
+def read_paws(path: Path | str) -> Pairs:
+    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT.
+
+    Raises DataError as `read_pairs` does, and for texts such as b'Is it?': the authors' script is for Python 2, and
+    writes them so in Python 3.
+    """
+    pairs = read_pairs(path)
+    texts = zip(pairs.premises, pairs.hypotheses, strict=True)
+    if pairs.premises and all(BYTES.fullmatch(one) and BYTES.fullmatch(other) for one, other in texts):
+        raise DataError(f"{path} has texts such as {pairs.premises[0]}; make it without .encode and .decode")
+    same = pairs.labels == 1
+    labels = torch.where(same, ENTAILED, 1 - ENTAILED)
+    return replace(pairs, labels=labels, kinds=tuple(SAME if yes else DIFFERENT for yes in same.tolist()))
+
+
+def _subcases(table: pd.DataFrame) -> pd.Series:
+    """HANS's subcases under their heuristic's name, as in `lexical_overlap_ln_subject-object_swap`: its own files have
+    `lexical_overlap` and `ln_subject/object_swap` in two columns."""
+    own = table["subcase"].astype(str).str.replace("/", "-")
+    if "heuristic" not in table:
+        return own
+    heuristic = table["heuristic"].astype(str)
+    whole = [case.startswith(name) for case, name in zip(own, heuristic, strict=True)]
+    return own.where(whole, heuristic + "_" + own)
+
+
+def _fetched(place: str, *, named: bool) -> pd.DataFrame:
+    """A split of a data set on the hub, which `datasets` keeps in its own folder.
+
+    named: labels that are numbers of named classes become these names: sets on the hub number them differently.
+    """
+    name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
+    if not name or not split or len(configuration) > 1:
+        raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
+    try:
+        data = _loaded(datasets.load_dataset, name, *configuration, split=split)
+        table = data.to_pandas()
+    except Exception as error:  # datasets and its hub client raise many unrelated types
+        reason = str(error).strip().splitlines()
+        why = reason[0] if reason else type(error).__name__
+        raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
+    for column, feature in getattr(data, "features", {}).items() if named else ():
+        if ALIASES.get(column, column) == "label" and (names := getattr(feature, "names", None)):
+            table[column] = [names[i] if 0 <= i < len(names) else i for i in table[column]]
+    return table
+
+
+def _loaded(load: Callable[..., Any], *names: str, split: str) -> Any:
+    """A split, or that which the hub has converted, where `datasets` no longer runs the script that makes it."""
+    try:
+        return load(*names, split=split)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        return load(*names, split=split, revision="refs/convert/parquet")
+
+
+def _table(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"no file {path}; give a table of premise, hypothesis and label")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        if path.suffix in (".arrow", ".feather"):
+            return _arrow(path)
+        return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
+    except Exception as error:  # whatever a damaged file makes the readers raise
+        raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None
+
+
+def _arrow(path: Path) -> pd.DataFrame:
+    """A file of Arrow's, or a stream, which is what `datasets` writes."""
+    try:
+        return pd.read_feather(path)
+    except pa.ArrowInvalid:
+        with pa.ipc.open_stream(path) as stream:
+            return stream.read_pandas()

@@ -1,0 +1,392 @@
+"""*Instilling Inductive Biases with Subnetworks* (Zhang, Lepori and Pavlick 2024): tables of its arithmetic part.
+
+Each function returns one tidy table of a study and makes what is not there yet: source networks, masks, transfers.
+Seeds are the independent observations: each has a source network, a mask, data, controls and new weights of its own.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.papers.subtask_induction import reference
+from subnet_utils.papers.subtask_induction.arithmetic_section import Arithmetic, Induction
+from subnet_utils.papers.subtask_induction.arithmetic_steps import (
+    FOUND,
+    Source,
+    SubtaskMask,
+    Transfers,
+    ablate_subtask,
+    ablation_spec,
+    chosen_mask,
+    find_subtask,
+    train_source,
+    transfer,
+)
+from subnet_utils.papers.subtask_induction.arithmetic_task import rows_of
+from subnet_utils.papers.subtask_induction.conditions import VARIANTS
+from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.statistics import t_interval
+from subnet_utils.statistics.clusters import Interval
+from subnet_utils.training import TrainingDiverged
+
+LEARNED = 0.999
+"""Accuracy from which on a source network has learned its computation (appendix B.1)."""
+ABOUT = ["source", "subtask", "target", "layers"]
+"""Columns that identify one induction at one depth."""
+PANELS = {
+    8: (("a+ab", "ab", "a^2+ab+b^2"), ("a+ab", "ab", "a^3+ab")),
+    9: (("a^2+b^2", "a^2", "a^2+ab+b^2"), ("a^2+b^2", "a^2", "a^2+ab")),
+    10: (
+        ("a^2+ab", "a+b", "a^2-b^2"),
+        ("a^2+b^2", "a^2", "a^2-b^2"),
+        ("a+ab", "ab", "a^3+ab"),
+        ("a^2+b^2", "a^2", "a^3+ab"),
+    ),
+}
+"""Source, subtask and target of each panel."""
+
+
+def settings_of(lab: Lab) -> Arithmetic:
+    """The arithmetic part of a study. Raises ValueError if there is none."""
+    if lab.study.arithmetic is None:
+        raise ValueError(f"profile '{lab.study.name}' has no 'arithmetic' section; add one")
+    return lab.study.arithmetic
+
+
+def sources(lab: Lab) -> pd.DataFrame:
+    """The source networks: accuracy on held-out rows and epochs, a row each."""
+    settings_of(lab)
+    wanted = list(dict.fromkeys(_source(induction, layers, seed) for induction, layers, seed in _all(lab)))
+    made = make_all(lab, "arithmetic", train_source, wanted, "source networks")
+    names = ["validation_accuracy", "test_accuracy", "epochs"]
+    return pd.DataFrame(
+        {"source": one.computation, "layers": one.layers, "seed": one.seed}
+        | {name: artefact.json("result")[name] for name in names}
+        | {"learned": artefact.json("result")["test_accuracy"] >= LEARNED, "key": artefact.key}
+        for one, artefact in zip(wanted, made, strict=True)
+    )
+
+
+def subtasks(lab: Lab) -> pd.DataFrame:
+    """Every mask that was tried: accuracy on the subtask, density, and which one is taken (Table 3)."""
+    sources(lab)
+    pairs = _pairs(lab)
+    masks = [SubtaskMask(source, subtask, l0) for source, subtask in pairs for l0 in lab.study.arithmetic.masks.l0]
+    made = dict(zip(masks, make_all(lab, "subtask", find_subtask, masks, "subtask masks"), strict=True))
+    rows, chosen = [], _chosen(lab)
+    for mask, artefact in made.items():
+        result = artefact.json("result")
+        about = {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
+        size = {} if "fault" in result else {"density": result["active"] / result["total"], "active": result["active"]}
+        rows.append(
+            about
+            | {"seed": mask.source.seed, "l0": mask.l0, "test_accuracy": result.get("test_accuracy")}
+            | size
+            | {"chosen": mask == chosen.get((mask.source, mask.subtask)), "key": artefact.key}
+        )
+    return pd.DataFrame(rows)
+
+
+def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
+    """Table 3: density of the chosen masks by depth, the paper's beside ours. found: from `subtasks`.
+
+    Verdicts only at the profile `paper`, since a smaller network has larger subnetworks, and where every seed's mask
+    computes the subtask.
+    """
+    chosen = found[found["chosen"]]
+    printed = reference.load("subtask_induction")
+    rows = []
+    for (source, subtask, layers), group in chosen.groupby(["source", "subtask", "layers"], sort=False):
+        named = printed["quantity"] == f"density of {subtask} in {source}"
+        at = printed[named & (printed["layers"] == str(layers))]["paper"]
+        mean, low, high = interval(group["density"])
+        paper = float(at.iloc[0]) if len(at) else math.nan
+        whole = bool((group["test_accuracy"] >= FOUND).all())  # else it is not the size of what computes the subtask
+        comparable = profile == "paper" and whole and not math.isnan(paper + low)
+        verdict = AGREES if low <= paper <= high else DIFFERS
+        rows.append({
+            "source": source, "subtask": subtask, "layers": layers, "paper": paper, "ours": mean, "ours_low": low,
+            "ours_high": high, "n_runs": len(group), "subtask_accuracy": group["test_accuracy"].mean(),
+            "found": f"{(group['test_accuracy'] >= FOUND).sum()} of {len(group)}",
+            "verdict": verdict if comparable else NOT_COMPARABLE,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def ablations(lab: Lab) -> pd.DataFrame:
+    """Accuracies of the source networks whole, as the subnetwork alone, and without it or a random one of its size."""
+    subtasks(lab)
+    masks = list(_chosen(lab).values())
+    missing = [mask for mask in masks
+               if lab.store.find("subtask_ablation", mask.spec(lab) | ablation_spec(lab, mask)) is None]  # fmt: skip
+    run_jobs(ablate_subtask, [(lab, mask) for mask in missing], compute=lab.study.compute, label="ablations")
+    made = [ablate_subtask(lab, mask) for mask in masks]
+    return pd.DataFrame(
+        {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
+        | {"seed": mask.source.seed, "key": artefact.key}
+        | row
+        for mask, artefact in zip(masks, made, strict=True)
+        for row in artefact.json("result")
+    )
+
+
+def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
+    """What ablating a subtask's mask costs on T1, beside random masks of its size. table: from `ablations`.
+
+    p: share of the draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
+    """
+    rows = []
+    for about, group in table.groupby(["source", "subtask", "layers"], sort=False):
+        means = group.groupby(["network", "draw"])["source_accuracy"].mean()
+        random = means["random ablated"]
+        own = {name: float(means[name].iloc[0]) for name in ("whole network", "subnetwork", "ablated")}
+        p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
+        rows.append(
+            dict(zip(["source", "subtask", "layers"], about, strict=True))
+            | {name.replace(" ", "_"): value for name, value in own.items()}
+            | {
+                "random_ablated": random.mean(),
+                "random_lowest": random.min(),
+                "p": p,
+                "n_seeds": group["seed"].nunique(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def transfers(lab: Lab) -> pd.DataFrame:
+    """The table behind Figures 3 and 6 to 10: a row for each induction, depth, seed, number of rows and condition.
+
+    A control that cannot be had, because the complement of a dense mask is too small, is left out, and a line says so;
+    so are the networks that would inherit from a mask whose training diverged.
+    """
+    subtasks(lab)
+    chosen = _chosen(lab)
+    wanted = [wish for wish in _transfers(lab) if (wish.source, wish.induction.subtask) in chosen]
+    made = make_all(lab, "transfers", transfer, wanted, "transfers", work=lambda wish: wish.layers * wish.samples)
+    rows, faults = [], []
+    chances = {wish.induction.target: chance(lab, wish.induction.target) for wish in wanted}
+    for wish, artefact in zip(wanted, made, strict=True):
+        about = wish.induction.model_dump() | {"layers": wish.layers, "seed": wish.seed, "samples": wish.samples}
+        about["chance"] = chances[wish.induction.target]
+        for row in artefact.json("result"):
+            if "fault" in row:
+                faults.append(f"{row['condition']}, {wish.layers} layers, seed {wish.seed}: {row['fault']}")
+            else:
+                rows.append(about | row | {"key": artefact.key})
+    for fault in dict.fromkeys(faults):
+        print(fault, file=sys.stderr)
+    return pd.DataFrame(rows)
+
+
+def curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean test accuracy with a 95% t interval over seeds, for each induction, depth, condition and number of rows."""
+    keys = [*ABOUT, "chance", "condition", "samples"]
+    rows = []
+    for about, group in table.groupby(keys, sort=False):
+        mean, low, high = interval(group["test_accuracy"])
+        rows.append(
+            dict(zip(keys, about, strict=True)) | {"mean": mean, "low": low, "high": high, "n_runs": len(group)}
+        )
+    return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "n_runs"])
+
+
+def over_depths(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with each seed's mean over depths in place of the depths: the left of Figure 3."""
+    keys = ["source", "subtask", "target", "chance", "condition", "samples", "seed"]
+    return table.groupby(keys, sort=False)["test_accuracy"].mean().reset_index().assign(layers="all")
+
+
+def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
+    """Disambiguating rows to a test accuracy, for each induction, depth and condition.
+
+    Of every seed the first number of rows at which the accuracy is reached; a seed that never reaches it is censored at
+    the largest number tried. `median` is that over seeds, infinite if half of them are censored; `low` and `high` are
+    the smallest and largest, infinite where censored.
+    """
+    rows = []
+    for about, group in table.groupby([*ABOUT, "condition"], sort=False):
+        reached = group[group["test_accuracy"] >= level].groupby("seed")["samples"].min()
+        first = reached.reindex(group["seed"].unique()).fillna(math.inf).sort_values().to_numpy()
+        middle = len(first) // 2
+        median = first[middle] if len(first) % 2 else (first[middle - 1] + first[middle]) / 2
+        rows.append(
+            dict(zip([*ABOUT, "condition"], about, strict=True))
+            | {"median": median, "low": first[0], "high": first[-1], "censored": int(np.isinf(first).sum())}
+            | {"n_runs": len(first), "most_tried": int(group["samples"].max())}
+        )
+    return pd.DataFrame(rows)
+
+
+def first(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the study's first induction, which is done at all depths and under all conditions."""
+    about = lab.study.arithmetic.inductions[0].model_dump()
+    return table[(table[list(about)] == pd.Series(about)).all(axis=1)]
+
+
+def gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """What the conclusion is worth under each reading of the method: the subnetwork's advantage over its control.
+
+    Of each seed and depth the difference in test accuracy at the same number of rows, averaged over the numbers tried;
+    then the mean over seeds (each the mean of its depths) with a 95% t interval. Readings that lack a condition in the
+    table are left out. table: of one induction.
+    """
+    rows = []
+    for name, (condition, control) in VARIANTS.items():
+        if {condition, control} <= set(table["condition"]):
+            wide = _side_by_side(table, condition, control)
+            means = {"condition_mean": wide[condition].mean(), "control_mean": wide[control].mean()}
+            about = {"variant": name, "condition": condition, "control": control}
+            rows.append(about | means | _advantage(wide, condition, control))
+    return pd.DataFrame(rows)
+
+
+def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
+    """The subnetwork's advantage over every other condition, at each number of rows and each depth ('all': the mean
+    of the depths): columns of the induction, layers, control, samples, both means, advantage, low, high, n_runs.
+
+    Unlike `gaps` for any inductions. Intervals are over seeds, and single ones: where one of many excludes 0 by little,
+    it may do so by chance.
+    """
+    rows = []
+    for (*about, layers), group in _by_depth(table):
+        for control in group["condition"].unique():
+            if control == "subnetwork" or "subnetwork" not in set(group["condition"]):
+                continue
+            wide = _side_by_side(group, "subnetwork", control)
+            for samples, part in wide.groupby("samples"):
+                means = {"subnetwork_mean": part["subnetwork"].mean(), "control_mean": part[control].mean()}
+                key = dict(zip(ABOUT, [*about, layers], strict=True)) | {"control": control, "samples": samples}
+                rows.append(key | means | _advantage(part, "subnetwork", control))
+    return pd.DataFrame(rows)
+
+
+def _by_depth(table: pd.DataFrame) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    """Every induction with each of its depths, and with all of them where it has several."""
+    for about, group in table.groupby(["source", "subtask", "target"], sort=False):
+        depths = list(group.groupby("layers", sort=True))
+        yield from (((*about, layers), part) for layers, part in depths)
+        if len(depths) > 1:
+            yield (*about, "all"), group
+
+
+def _side_by_side(table: pd.DataFrame, condition: str, control: str) -> pd.DataFrame:
+    """Test accuracies of two conditions, a row for each seed, depth and number of rows that both have."""
+    wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
+    return wide[[condition, control]].dropna()
+
+
+def _advantage(wide: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
+    """Mean over seeds, each the mean of its rows, of the difference, with its 95% t interval."""
+    difference = (wide[condition] - wide[control]).groupby("seed").mean()
+    mean, low, high = interval(difference)
+    return {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
+
+
+def beside_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+    """Our mean accuracies beside those of an independent implementation at the same sizes; empty if there are none.
+
+    `within_05`: whether the two differ by no more than .05, about what three seeds allow.
+    """
+    settings, measured = lab.study.arithmetic, reference.load("induction_measured")
+    measured = measured[(measured["max"] == settings.max) & (measured["width"] == settings.width)]
+    ours = curves(table[(table[["source", "subtask", "target"]] == ["a+ab", "ab", "a^2+ab"]).all(axis=1)])
+    joined = measured.merge(ours, on=["layers", "samples", "condition"])
+    shown = joined[["layers", "samples", "condition", "measured", "seeds", "mean", "low", "high", "n_runs"]]
+    close = (shown["measured"] - shown["mean"]).abs() <= 0.05
+    return shown.rename(columns={"mean": "ours", "low": "ours_low", "high": "ours_high"}).assign(within_05=close)
+
+
+def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
+    """Panels of Figures 8 to 10, (title, curves) each; a figure of which the study has no panel is left out."""
+    found = {}
+    for number, inductions in PANELS.items():
+        shown = []
+        for about in inductions:
+            rows = curves[(curves[["source", "subtask", "target"]] == list(about)).all(axis=1)]
+            rows = rows[rows["layers"] == rows["layers"].max()]
+            if len(rows):
+                shown.append((f"{about[1]} for {about[2]}", rows))
+        if shown:
+            found[number] = shown
+    return found
+
+
+def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
+    """What a figure's panels show: the subnetworks, where they were found, their new tasks, and the depths."""
+    moves = dict.fromkeys((one.subtask, one.source, one.target) for _, rows in panels for one in rows.itertuples())
+    text = "; ".join(f"{subtask}, found in {source}, moved to {target}" for subtask, source, target in moves)
+    depths = sorted({int(layers) for _, rows in panels for layers in rows["layers"]})
+    text += f" ({' and '.join(map(str, depths))} layers)."
+    return text.replace("^2", "²").replace("^3", "³")
+
+
+def chance(lab: Lab, computation: str) -> float:
+    """Share of the most common answer among all pairs."""
+    settings = lab.study.arithmetic
+    numbers = torch.arange(settings.max)
+    answers = rows_of(computation, torch.cartesian_prod(numbers, numbers), maximum=settings.max, p=settings.p).answers
+    return float(answers.bincount().max() / len(answers))
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and 95% t interval of one value a seed; the ends are missing for fewer than two."""
+    return t_interval(values, range(len(values)))
+
+
+def _all(lab: Lab) -> list[tuple[Induction, int, int]]:
+    """Every (induction, depth, seed): the first induction at all depths, the others at the deepest."""
+    settings = lab.study.arithmetic
+    depths = [settings.layers] + [(max(settings.layers),)] * (len(settings.inductions) - 1)
+    return [
+        (induction, layers, seed)
+        for induction, own in zip(settings.inductions, depths, strict=True)
+        for layers in own
+        for seed in settings.seeds
+    ]
+
+
+def _pairs(lab: Lab) -> list[tuple[Source, str]]:
+    """Every source network and subtask that a mask is looked for in it."""
+    return list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
+
+
+def _chosen(lab: Lab) -> dict[tuple[Source, str], SubtaskMask]:
+    """The mask of every source network and subtask, without those whose training diverged, which a line names.
+
+    Raises TrainingDiverged if that is all of them.
+    """
+    found, fault = {}, None
+    for source, subtask in _pairs(lab):
+        try:
+            found[source, subtask] = chosen_mask(lab, source, subtask)
+        except TrainingDiverged as error:
+            fault = error
+            print(
+                f"{source.layers} layers, {subtask} in {source.computation}, seed {source.seed}: {error}",
+                file=sys.stderr,
+            )
+    if not found:
+        raise fault
+    return found
+
+
+def _transfers(lab: Lab) -> list[Transfers]:
+    settings = lab.study.arithmetic.transfer
+    further = settings.further_samples or settings.samples
+    first = lab.study.arithmetic.inductions[0]
+    return [
+        Transfers(layers, i, seed, samples, settings.conditions if i == first else settings.further_conditions)
+        for i, layers, seed in _all(lab)
+        for samples in (settings.samples if i == first else further)
+    ]
+
+
+def _source(induction: Induction, layers: int, seed: int) -> Source:
+    return Source(layers, induction.source, seed)

@@ -1,0 +1,224 @@
+"""Figures of subtask induction with images: what is seen, what is answered, and by which cue.
+
+Networks look and are called as in arithmetic (`induction_figures`) where they are made alike. chance, in all functions:
+one out of the number of classes, which is dotted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+
+from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, CHANCE, FEWEST, LINES, Line, legend_below
+from subnet_utils.papers.subtask_induction.arithmetic_tables import interval
+
+NETWORKS = {
+    "base": Line(BLACK, "-", "base network"),
+    "mask": Line("#12305c", "-", "subnetwork alone"),
+    "subnetwork": LINES["subnetwork"],
+    "random": LINES["random"],
+    "embed_only": LINES["embed_only"]._replace(label="classifier, norms and biases only"),
+    "strict": LINES["strict"],
+    "scratch": LINES["scratch"],
+    "mixture": Line("#7a4a14", "-", "pretrained, with pooled images"),
+    "linear": Line("#cbb06a", "-", "pretrained, new classifier"),
+}
+"""How the networks look and what they are called, top to bottom. There are no embeddings here, but a classifier."""
+UNTRAINED = "#9b72c4"
+CHANCE_IN = ("original", "pooled", "shape_accuracy")
+"""Measures that are accuracies; what guessing would give for the others is no constant."""
+SHARES = {
+    "original": "accuracy",
+    "pooled": "accuracy",
+    "shape_accuracy": "accuracy by shape",
+    "robustness": "share of answers\nnot by texture",
+    "shape_bias": "share by shape, of\nanswers by either cue",
+}
+"""What each measure counts."""
+LEGIBLE = 0.02
+"""Bars below this are too low to be seen."""
+SEEDS_BELOW = 0.3
+"""Of a row: the interval would hide its seeds."""
+CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
+
+
+def pairs(shown: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
+    """Originals above mean-pooled images, a column a class (Figure 4)."""
+    figure, axes = plt.subplots(2, len(shown), figsize=(max(3.4, 0.87 * len(shown)), 2.0), squeeze=False)
+    for column, (name, *images) in zip(axes.T, shown, strict=True):
+        for ax, image in zip(column, images, strict=True):
+            _image(ax, image)
+        column[0].set_title(name, fontsize=7.5, fontweight="normal")
+    for ax, label in zip(axes[:, 0], ("original", "mean-pooled"), strict=True):
+        ax.set_ylabel(label)
+    return figure
+
+
+def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> Figure:
+    """A panel a measure, a row a network: mean and 95% interval (from three seeds on), cut off at 0, 1, and below them
+    one dot a seed.
+
+    table: of one model, columns model, network, seed and the measures; measures: column -> title.
+    """
+    rows = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
+    size = (2.1 + 1.65 * len(measures), 1.3 + 0.24 * len(rows))
+    figure, axes = plt.subplots(1, len(measures), figsize=size, sharey=True, squeeze=False)
+    for ax, (measure, title) in zip(axes.flat, measures.items(), strict=True):
+        for place, (name, line) in enumerate(rows.items()):
+            values = table[table["network"] == name][measure].dropna()
+            ax.plot(values, np.full(len(values), place + SEEDS_BELOW), "o", ms=3, color=line.color, alpha=0.6, mew=0)
+            mean, low, high = interval(values)
+            if len(values) >= FEWEST:
+                ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.2)
+            ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
+        if measure in CHANCE_IN:
+            ax.axvline(chance, **DOTTED)
+        ax.set(title=title, xlabel=SHARES[measure], xlim=(-0.02, 1.02), xticks=(0, 0.5, 1))
+        ax.set_xticklabels(["0", ".5", "1"])
+        ax.grid(axis="x", color="0.9", lw=0.6)
+        ax.set_axisbelow(True)
+    axes[0, 0].set_yticks(range(len(rows)), [line.label for line in rows.values()])
+    axes[0, 0].invert_yaxis()
+    figure.suptitle(table["model"].iloc[0], fontsize=8.5, fontweight="bold")
+    return legend_below(figure, axes)
+
+
+def dynamics(history: pd.DataFrame, *, chance: float) -> Figure:
+    """Validation accuracy while training, on original (left) and pooled images (right), a row a model (Figure 5).
+
+    Thin: seeds; thick: their mean. history: columns model, seed, network, epoch (from 0), validation_accuracy and
+    pooled_accuracy.
+    """
+    models = list(dict.fromkeys(history["model"]))
+    size = (5.6, 2.1 * len(models) + 0.4)
+    figure, axes = plt.subplots(len(models), 2, figsize=size, squeeze=False, sharey=True, sharex="row")
+    columns = {"validation_accuracy": "original images", "pooled_accuracy": "mean-pooled images"}
+    for row, model in zip(axes, models, strict=True):
+        for ax, (column, title) in zip(row, columns.items(), strict=True):
+            own = history[history["model"] == model]
+            shown = {name: line for name, line in NETWORKS.items() if name in set(own["network"])}
+            _curves(ax, own, "network", column, shown)
+            ax.axhline(chance, **DOTTED)
+            ax.set(title=f"{model}: {title}", xlabel="epoch", ylim=(0, 1.03))
+        row[0].set_ylabel("validation accuracy")
+    return legend_below(figure, axes)
+
+
+def discovery(history: pd.DataFrame, *, chance: float) -> Figure:
+    """Accuracy of thresholded masks on pooled images by epoch, in trained and untrained networks (Figure 11).
+
+    history: columns model, seed, condition ("trained" or "random"), epoch (from 0), validation_accuracy, and base, that
+    of the whole network.
+    """
+    models = list(dict.fromkeys(history["model"]))
+    figure, axes = plt.subplots(1, len(models), figsize=(max(3.4, 2.9 * len(models)), 2.6), squeeze=False, sharey=True)
+    looks = {"trained": NETWORKS["mask"]._replace(label="mask in the base network"),
+             "random": Line(UNTRAINED, "-", "mask in an untrained network")}  # fmt: skip
+    for ax, model in zip(axes.flat, models, strict=True):
+        own = history[history["model"] == model]
+        _curves(ax, own, "condition", "validation_accuracy", looks)
+        whole = own.groupby("seed")["base"].first().mean()
+        ax.axhline(whole, color=NETWORKS["base"].color, ls="--", lw=1, label="whole base network")
+        ax.axhline(chance, **DOTTED)
+        ax.set(title=model, xlabel="epoch", ylim=(0, 1.03))
+    axes[0, 0].set_ylabel("accuracy, pooled images")
+    return legend_below(figure, axes)
+
+
+def by_class(table: pd.DataFrame) -> Figure:
+    """Bars of the mean accuracy on pooled images, class by class, a row a model; lines: the range over seeds.
+
+    table: columns model, seed, network, class and accuracy.
+    """
+    models, classes = (list(dict.fromkeys(table[column])) for column in ("model", "class"))
+    networks = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
+    size = (max(4.6, 0.62 * len(classes) + 1), 1.9 * len(models) + 0.5)
+    figure, axes = plt.subplots(len(models), 1, figsize=size, squeeze=False, sharex=True)
+    places, width = np.arange(len(classes)), 0.8 / len(networks)
+    for ax, model in zip(axes.flat, models, strict=True):
+        for i, (network, line) in enumerate(networks.items()):
+            own = table[(table["model"] == model) & (table["network"] == network)]
+            found = own.groupby("class", sort=False)["accuracy"].agg(["mean", "min", "max"]).reindex(classes)
+            x = places + (i - (len(networks) - 1) / 2) * width
+            ax.bar(x, found["mean"], width * 0.94, color=line.color, label=line.label)
+            ax.vlines(x, found["min"], found["max"], color=BLACK, lw=0.8, path_effects=HALO)
+            _name_low(ax, x, found, line.color)
+        ax.axhline(1 / len(classes), **DOTTED | {"zorder": 3})
+        ax.set(title=model, ylabel="accuracy, pooled images", ylim=(0, 1.03))
+        ax.set_xticks(places, classes, rotation=45 if len(classes) > 10 else 0)
+    return legend_below(figure, axes)
+
+
+def ballots(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: int) -> Figure:
+    """Cue-conflict images, and below each the cue that every network's answer goes by.
+
+    shown: from `shape_bias.ballots`, of that seed; table: as in `dots`, of the same model. At the right stands the mean
+    accuracy by shape over seeds, since one seed's answers to a few images may be unlike those of the others.
+    """
+    rows = [name for name in NETWORKS if name in shown[0]["votes"]]
+    size = (2.5 + 0.72 * len(shown), 1.6 + 0.17 * len(rows))
+    figure, axes = plt.subplots(
+        2, len(shown), figsize=size, squeeze=False, height_ratios=(1, 0.2 * len(rows)), layout="constrained"
+    )
+    for column, one in zip(axes.T, shown, strict=True):
+        _image(column[0], one["image"])
+        column[0].set_title(f"{one['shape']},\n{one['texture']}", fontsize=6.5, fontweight="normal")
+        _votes(column[1], [one["votes"][name] for name in rows])
+    axes[1, 0].set_yticks(range(len(rows)), [NETWORKS[name].label for name in rows])
+    axes[1, 0].tick_params(axis="y", length=0)
+    means = table.groupby("network")["shape_accuracy"].mean()
+    right = axes[1, -1].secondary_yaxis("right")
+    right.set_yticks(range(len(rows)), [f"{means[name]:.2f}" for name in rows])
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    right.set_ylabel("accuracy by shape,\nmean of all seeds", fontsize=7)
+    figure.suptitle(f"{table['model'].iloc[0]}, seed {seed}", fontsize=8.5, fontweight="bold")
+    handles = [
+        Patch(color=color, label=f"answers by {cue}" if cue != "neither" else cue) for cue, color in CUES.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _votes(ax: Axes, votes: Sequence[str]) -> None:
+    ax.imshow([[to_rgb(CUES[vote])] for vote in votes], aspect="auto")
+    ax.set(xticks=[], yticks=[])
+    ax.set_yticks(np.arange(0.5, len(votes)), minor=True)
+    ax.grid(which="minor", color="white", lw=1.2)
+    ax.tick_params(which="minor", length=0)
+    ax.spines[:].set_visible(False)
+
+
+DOTTED = {"color": "0.45", "ls": ":", "lw": 0.9, "zorder": 0, "label": CHANCE}
+HALO = [withStroke(linewidth=2, foreground="white")]
+
+
+def _name_low(ax: Axes, x: np.ndarray, found: pd.DataFrame, color: str) -> None:
+    """The mean in figures, above the range over seeds, where the bar would not be seen."""
+    low = (found["mean"] < LEGIBLE).to_numpy()
+    for place, mean, top in zip(x[low], found["mean"][low], found["max"][low], strict=True):
+        number = f"{mean:.2f}".lstrip("0") if mean >= 0.005 else "0"
+        ax.text(place, top + 0.015, number, color=color, ha="center", va="bottom", fontsize=6.5)
+
+
+def _curves(ax: Axes, table: pd.DataFrame, by: str, column: str, looks: Mapping[str, Line]) -> None:
+    for name, (color, _, label) in looks.items():
+        own = table[table[by] == name]
+        for _, run in own.groupby("seed"):
+            ax.plot(run["epoch"] + 1, run[column], color=color, lw=0.6, alpha=0.4)
+        mean = own.groupby("epoch")[column].mean()
+        ax.plot(mean.index + 1, mean, color=color, lw=1.7, label=label)
+    ax.xaxis.set_major_locator(plt.MaxNLocator("auto", integer=True))
+
+
+def _image(ax: Axes, image: np.ndarray) -> None:
+    ax.imshow(image)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set(visible=True, color="#c4c4c4", lw=0.6)
