@@ -17,9 +17,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
 from subnet_utils.papers.break_it_down import reference
+from subnet_utils.papers.break_it_down.statistics import clamped_difference
 from subnet_utils.plots import style as figures
 from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS
-from subnet_utils.statistics import clamped_difference
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 BLUE, RED, GRAY, BLACK = (CONDITIONS[name].color for name in ("subnetwork", "ablated", "below", "paper"))

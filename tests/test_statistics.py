@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from subnet_utils.papers.break_it_down import reference
-from subnet_utils.statistics import (
-    bootstrap_interval,
+from subnet_utils.papers.break_it_down.statistics import (
     clamped_difference,
     compositionality_table,
     random_control_table,
-    stars,
-    t_interval,
 )
+from subnet_utils.statistics import bootstrap_interval, stars, t_interval
 
 NUMBERS = ["intercept_z", "intercept_p", "ablated_chi2", "ablated_p"]
 quick = settings(max_examples=30, deadline=None)

@@ -1,12 +1,13 @@
 """The lab: a study and the store in which its artefacts are. It is all that a step needs."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from subnet_utils.core.devices import resolve_device
+from subnet_utils.core.devices import autocast, resolve_device
 from subnet_utils.core.store import Store
 from subnet_utils.core.study import Study
 
@@ -29,6 +30,10 @@ class Lab:
     def device(self) -> torch.device:
         """Where the networks are trained and run."""
         return resolve_device(self.study.compute)
+
+    def autocast(self) -> AbstractContextManager:
+        """Context in which forward passes of training run, at the study's precision."""
+        return autocast(self.study.compute, self.device)
 
     def section(self, paper: str) -> Any:
         """A paper's part of the study. Raises ValueError if the profile has none."""

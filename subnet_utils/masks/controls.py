@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import Fault
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import StagedModel, fingerprint
 
 
-class NoControl(ValueError):
+class NoControl(Fault):
     """There is no control of the subnetwork's size: its complement has fewer weights than it has."""
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.store import save_table
 from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import InOne, masked_weights
@@ -56,6 +57,12 @@ class Discovery:
     subnetwork: Subnetwork
     history: pd.DataFrame
     annealing: pd.DataFrame
+
+    def save(self, folder: Path) -> None:
+        """File it in the folder of an artefact: `subnetwork`, `history` and `annealing`."""
+        self.subnetwork.save(folder / "subnetwork.safetensors")
+        save_table(folder / "history.parquet", self.history)
+        save_table(folder / "annealing.parquet", self.annealing)
 
 
 def discover(

@@ -1,10 +1,12 @@
-"""From a score for every weight to the subnetwork of the highest ones."""
+"""Which weights are kept, and which of several masks: from scores to a choice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from subnet_utils.core.step import Fault
 from subnet_utils.masks.subnetwork import Subnetwork
 
 
@@ -27,3 +29,17 @@ def select(scores: Mapping[str, Tensor], count: int, *, network: str) -> Subnetw
     kept[flat.sort(descending=True, stable=True).indices[:count]] = True
     parts = kept.split([scores[name].numel() for name in names])
     return Subnetwork({name: part.view(scores[name].shape) for name, part in zip(names, parts, strict=True)}, network)
+
+
+def sparsest(found: Sequence[Mapping[str, Any]], *, learned: float) -> int:
+    """Which of several masks is taken: the fewest weights among those that have learned, else the most accurate.
+
+    found: `validation_accuracy` and `active` of each, or `fault`. Raises Fault if there are only faults.
+    """
+    usable = [i for i, one in enumerate(found) if "fault" not in one]
+    if not usable:
+        raise Fault(f"no mask came to its end: {found[0]['fault']}")
+    able = [i for i in usable if found[i]["validation_accuracy"] >= learned]
+    if able:
+        return min(able, key=lambda i: found[i]["active"])
+    return max(usable, key=lambda i: found[i]["validation_accuracy"])

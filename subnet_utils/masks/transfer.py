@@ -22,7 +22,6 @@ from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
 from subnet_utils.models.staged import StagedModel, fingerprint
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -56,7 +55,8 @@ def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
         return ~random_like(subnetwork, seed=seed)
     if what == "complement":
         return random_in_complement(subnetwork, seed=seed)
-    raise ValueError(f"unknown '{what}'; valid: {', '.join(sorted({c.inherits for c in CONDITIONS.values()}))}")
+    valid = "all, all but random, complement, nothing, random, subnetwork"
+    raise ValueError(f"unknown '{what}'; valid: {valid}")
 
 
 def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:

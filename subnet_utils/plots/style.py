@@ -19,7 +19,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
 
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
-from subnet_utils.statistics import NO_TEST, t_interval
+from subnet_utils.statistics import LEARNED, NO_TEST, t_interval
 
 
 class Condition(NamedTuple):
@@ -47,7 +47,6 @@ RUN_SIZES = {"X": 5.2, "*": 5.6, RIGHT_HALF: 5.0, (4, 1, 45): 6.2, UPPER_HALF: 5
 
 DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
-BASE_THRESHOLD = 0.9
 NETWORKS = ("subnetwork", "ablated")
 PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
@@ -194,7 +193,7 @@ def _draw_runs(
     below all others, which count."""
     places = x + np.linspace(-width, width, len(runs)) if len(runs) > 1 else [x]
     for place, run in zip(places, runs.to_dict("records"), strict=True):
-        learned = run["base_accuracy"] >= BASE_THRESHOLD
+        learned = run["base_accuracy"] >= LEARNED
         color_of_run = color if learned else CONDITIONS["below"].color
         look = (
             {"mfc": color_of_run, "mec": "white", "mew": 0.3}
@@ -214,7 +213,7 @@ def run_look(shape: Shape, *, learned: bool) -> dict[str, object]:
 def _draw_mean(
     ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, *, width: float, limits: tuple[float, float]
 ) -> None:
-    learned = runs[runs["base_accuracy"] >= BASE_THRESHOLD]
+    learned = runs[runs["base_accuracy"] >= LEARNED]
     if learned.empty:
         return
     mean, low, high = t_interval(learned[value], learned["base_model"])

@@ -13,15 +13,13 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from subnet_utils.statistics import t_interval
+from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
 VERDICTS = (AGREES, DIFFERS, NOT_COMPARABLE)
 
 CLAIM = 0.05
 """A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
-BASE_THRESHOLD = 0.9
-"""Base models below this accuracy have not learned the task; the paper leaves them out (section 3)."""
 
 COLUMNS = ("paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
            "criterion", "verdict", "decisive", "reason")  # fmt: skip
@@ -104,7 +102,7 @@ def _summarize_ours(ours: pd.DataFrame, by: list[str], value: str) -> pd.DataFra
 def _summarize_group(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
     """Mean and interval over the base models that learned their task, or over all of them if none did."""
     accuracy = group.get("base_accuracy", pd.Series(1.0, index=group.index))
-    learned = accuracy >= BASE_THRESHOLD
+    learned = accuracy >= LEARNED
     runs = group[learned] if learned.any() else group
     mean, low, high = t_interval(runs[value], runs["base_model"])
     return {

@@ -36,10 +36,9 @@ from subnet_utils.papers.break_it_down import pretraining, stimuli
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.statistics import LEARNED
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
-LEARNED = 0.9
-"""Accuracy from which on a network has learned its task (section 3)."""
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `Score`, below which its masks are trained in float32. A similarity logit lies between -4
 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""

@@ -13,8 +13,8 @@ from scipy import optimize, stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from subnet_utils.statistics import KEYS, checked_effects
-from subnet_utils.statistics.clusters import Runs, by_base, ratio, without_rounding
+from subnet_utils.papers.break_it_down.statistics import KEYS, checked_effects
+from subnet_utils.statistics import Runs, by_base, ratio, without_rounding
 
 _BY = [*KEYS, "network"]
 _COLUMNS = [*_BY, "n_bases", "difference", "base_sd", "paper_difference", "power_now", "detectable", "bases_needed"]

@@ -21,7 +21,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.papers.break_it_down import stimuli
-from subnet_utils.papers.break_it_down.base_models import LEARNED, Network, data_of, load_base, train_base
+from subnet_utils.papers.break_it_down.base_models import Network, data_of, load_base, train_base
 from subnet_utils.papers.break_it_down.evaluation import score_from
 from subnet_utils.papers.break_it_down.steps import Mask, find_mask, load_subnetwork, measured_spec, sets_for
 from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
@@ -32,6 +32,7 @@ from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
     similarity_logits,
     subroutines_of,
 )
+from subnet_utils.statistics import LEARNED
 
 WHOLE = "whole network"
 DRAWS = 3

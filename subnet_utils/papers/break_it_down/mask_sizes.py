@@ -12,14 +12,11 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.papers.break_it_down import random_controls
 from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.base_models import LEARNED
 from subnet_utils.papers.break_it_down.evaluation import NETWORKS
 from subnet_utils.papers.break_it_down.steps import Mask
-from subnet_utils.statistics import t_interval
+from subnet_utils.statistics import LEARNED, t_interval
 
 OF_A_PANEL = ["model", "paper_model", "task", "number", "subroutine"]
-SOLVED = 0.9
-"""Accuracy from which on a subnetwork is said to solve its own task, as a base model has learned its."""
 
 
 def factors(lab: Lab) -> list[float]:
@@ -62,8 +59,8 @@ def by_size(table: pd.DataFrame) -> pd.DataFrame:
     many of these the ablated model solves it, too (`spared`): the subroutine is not computed there, or not only there.
     """
     learned = table[table["base_accuracy"] >= LEARNED]
-    solved = learned["own_task"] >= SOLVED
-    counts = {"solved": solved, "spared": solved & (learned["target"] >= SOLVED)}
+    solved = learned["own_task"] >= LEARNED
+    counts = {"solved": solved, "spared": solved & (learned["target"] >= LEARNED)}
     groups = learned.assign(**counts).groupby([*OF_A_PANEL, "factor"], sort=False)
     means = groups[["density", "own_task", "target", "other"]].mean()
     return means.assign(**groups[list(counts)].sum(), n_bases=groups["base_model"].nunique()).reset_index()

@@ -7,7 +7,8 @@ from subnet_utils import statistics
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
-from subnet_utils.report.comparison import BASE_THRESHOLD, CLAIM
+from subnet_utils.report.comparison import CLAIM
+from subnet_utils.statistics import LEARNED
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -54,7 +55,7 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
     table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
     table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
-    same = table["paper"].lt(BASE_THRESHOLD) == table["ours"].fillna(0.0).lt(BASE_THRESHOLD)
+    same = table["paper"].lt(LEARNED) == table["ours"].fillna(0.0).lt(LEARNED)
     verdicts = same.map({True: AGREES, False: DIFFERS}).where(table["paper"].notna(), NOT_COMPARABLE)
     table["verdict"] = verdicts if profile == "paper" else NOT_COMPARABLE
     return table
@@ -107,14 +108,14 @@ def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") ->
 
 def _counted(effects: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """The runs that count: those of base models that learned their task, or all where none did."""
-    learned = effects["base_accuracy"] >= BASE_THRESHOLD
+    learned = effects["base_accuracy"] >= LEARNED
     return effects[learned | ~learned.groupby([effects[name] for name in by]).transform("any")]
 
 
 def failing(effects: pd.DataFrame) -> pd.Series:
     """Keys of the masks whose subnetwork fails the task it was trained on: below 90% accuracy (appendix C)."""
     alone = effects[effects["network"] == "subnetwork"]
-    return alone.loc[alone["own_task_accuracy"] < BASE_THRESHOLD, "key"]
+    return alone.loc[alone["own_task_accuracy"] < LEARNED, "key"]
 
 
 def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +125,7 @@ def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["family", "task", "number", "subroutine", "network"]
     paper = _by_family(printed_effects().rename(columns={"difference_mean": "difference"}))
-    learned = [frame[frame["base_accuracy"] >= BASE_THRESHOLD] for frame in (scratch, pretrained)]
+    learned = [frame[frame["base_accuracy"] >= LEARNED] for frame in (scratch, pretrained)]
     ours = _by_family(_as_paper_model(pd.concat(learned)))
     table = None
     for name, frame in (("paper", paper), ("ours", ours)):
@@ -156,7 +157,7 @@ def _by_family(frame: pd.DataFrame) -> pd.DataFrame:
 
 def power(effects: pd.DataFrame) -> pd.DataFrame:
     """How many base models the paper's effects would need, by the spread of ours: see `contrasts.power_table`."""
-    learned = effects[effects["base_accuracy"] >= BASE_THRESHOLD]
+    learned = effects[effects["base_accuracy"] >= LEARNED]
     return contrasts.power_table(_as_paper_model(learned), printed_effects())
 
 
@@ -168,7 +169,7 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     share of weights that they keep. Verdicts as in `table_1`; none where masks are no better than a guess there (within
     `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
     """
-    learned = _as_paper_model(effects[effects["base_accuracy"] >= BASE_THRESHOLD])
+    learned = _as_paper_model(effects[effects["base_accuracy"] >= LEARNED])
     ours = statistics.random_control_table(learned)
     printed = reference.load("table12").add_prefix("paper_")
     keys = ["model", "task", "subroutine"]
@@ -211,7 +212,7 @@ def table_1(found: pd.DataFrame) -> pd.DataFrame:
     .05 by the paper's own test, and the direction of what is significant in both; two bases are the least for which
     there is a test.
     """
-    learned = _as_paper_model(found[found["base_accuracy"] >= BASE_THRESHOLD])
+    learned = _as_paper_model(found[found["base_accuracy"] >= LEARNED])
     keys = ["model", "task", "subroutine"]
     ours = statistics.compositionality_table(learned)
     printed = reference.load("table1").set_index(keys).add_prefix("paper_")

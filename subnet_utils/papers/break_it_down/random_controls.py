@@ -15,8 +15,9 @@ from subnet_utils.core.lab import Lab, make_all
 from subnet_utils.core.store import Artefact
 from subnet_utils.papers.break_it_down import tables as break_it_down
 from subnet_utils.papers.break_it_down.ablations import null_effects, null_spec, other_ablations
-from subnet_utils.papers.break_it_down.base_models import LEARNED, Network, train_base
+from subnet_utils.papers.break_it_down.base_models import Network, train_base
 from subnet_utils.papers.break_it_down.steps import Mask, measured_spec
+from subnet_utils.statistics import LEARNED
 
 RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
 """Columns that identify one discovered mask."""

@@ -8,9 +8,8 @@ import pandas as pd
 
 from subnet_utils.core.sections import MaskTraining
 from subnet_utils.papers.break_it_down import reference
-from subnet_utils.statistics import clamped_difference
-
-OWN_TASK_THRESHOLD = 0.9
+from subnet_utils.papers.break_it_down.statistics import clamped_difference
+from subnet_utils.statistics import LEARNED
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ def score(own_task: float, ablated_target: float, ablated_other: float) -> float
     The ablated model's accuracy on Test Other minus that on Test Target, each clamped to [.25, 1]; 0 if the subnetwork
     itself is below 90% on the task it was trained on.
     """
-    return clamped_difference(ablated_other, ablated_target) if own_task >= OWN_TASK_THRESHOLD else 0.0
+    return clamped_difference(ablated_other, ablated_target) if own_task >= LEARNED else 0.0
 
 
 def select(search: pd.DataFrame) -> Point:

@@ -35,13 +35,13 @@ from subnet_utils.papers.break_it_down.base_models import (
     untrained,
 )
 from subnet_utils.papers.break_it_down.evaluation import NETWORKS, Score, score_both
+from subnet_utils.papers.break_it_down.statistics import clamped_difference
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
     OddOneOut,
     batches,
     other_subroutine,
     similarity_logits,
 )
-from subnet_utils.statistics import clamped_difference
 from subnet_utils.training import Recipe, TrainingDiverged
 
 HALF_STATE = "state.safetensors"

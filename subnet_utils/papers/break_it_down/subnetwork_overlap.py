@@ -16,11 +16,11 @@ from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.base_models import LEARNED, Network, train_base
+from subnet_utils.papers.break_it_down.base_models import Network, train_base
 from subnet_utils.papers.break_it_down.steps import find_mask, load_subnetwork
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE
-from subnet_utils.statistics import t_interval
+from subnet_utils.statistics import LEARNED, t_interval
 
 PRINTED = {"inside": 13, "number": 14, "between": 15}
 """Tables of the paper by what they compare, all for one ResNet50 on inside-number."""

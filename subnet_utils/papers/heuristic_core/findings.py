@@ -19,8 +19,7 @@ from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAI
 from subnet_utils.papers.heuristic_core.published import HEADS, onset
 from subnet_utils.papers.heuristic_core.published_cores import OTHERS
 from subnet_utils.papers.heuristic_core.shared_core import core_size, correlation
-from subnet_utils.statistics import t_interval
-from subnet_utils.statistics.clusters import Interval
+from subnet_utils.statistics import Interval, t_interval
 
 DRAWS = 9999
 LEVEL = 0.05

@@ -17,12 +17,12 @@ from subnet_utils.core.lab import CHECKPOINT, Lab
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.core.store import Artefact, save_json, save_table, save_tensors
 from subnet_utils.models.frozen import sent
-from subnet_utils.papers.break_it_down.pretraining.hidden_words import make_gaps
 from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Encoded, body_of, own_network
 from subnet_utils.papers.heuristic_core.pair_sets import encoder_of, judged_pairs, settings_of
 from subnet_utils.papers.heuristic_core.section import FineTuning, PairPretraining
 from subnet_utils.papers.heuristic_core.tasks import inference
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import Pairs
+from subnet_utils.tasks.hidden_words import make_gaps
 from subnet_utils.training import Recipe, fit
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]

@@ -31,8 +31,7 @@ from subnet_utils.papers.subtask_induction.arithmetic_steps import (
 from subnet_utils.papers.subtask_induction.arithmetic_task import rows_of
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
-from subnet_utils.statistics import t_interval
-from subnet_utils.statistics.clusters import Interval
+from subnet_utils.statistics import Interval, t_interval
 from subnet_utils.training import TrainingDiverged
 
 LEARNED = 0.999

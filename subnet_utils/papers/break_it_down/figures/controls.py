@@ -14,18 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.plots.style import (
-    BASE_MARKERS,
-    BASE_THRESHOLD,
-    CONDITIONS,
-    DIFFERENCES,
-    Condition,
-    Shape,
-    cut_handle,
-    cut_marks,
-    mean_handle,
-    run_look,
-)
+from subnet_utils.statistics import LEARNED
+from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS, DIFFERENCES, Condition, Shape, cut_handle, cut_marks, mean_handle, run_look
 from subnet_utils.report.comparison import DIFFERS
 from subnet_utils.statistics import t_interval
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
@@ -257,7 +247,7 @@ def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
 def _learned(runs: pd.DataFrame) -> pd.Series:
     if "base_accuracy" not in runs:
         return pd.Series(True, index=runs.index)
-    return runs["base_accuracy"] >= BASE_THRESHOLD
+    return runs["base_accuracy"] >= LEARNED
 
 
 def _points(ax: Axes, span: np.ndarray, runs: pd.DataFrame, shapes: Mapping[str, Shape], color: str) -> None:

@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from subnet_utils.plots.style import BASE_THRESHOLD, CONDITIONS, cut_handle, cut_marks, is_drawn
+from subnet_utils.statistics import LEARNED
+from subnet_utils.plots.style import CONDITIONS, cut_handle, cut_marks, is_drawn
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 
 MINIMUM_LOSS = float(np.log1p(3 * np.exp(-4)))
@@ -77,7 +78,7 @@ def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, *, run: str = "
         losses.plot(epochs, curve["validation_loss"], **look)
         accuracies.plot(epochs, curve["validation_accuracy"], label=name, **look)
     losses.axhline(MINIMUM_LOSS, color="0.45", ls=":", lw=0.9, zorder=0)
-    for level in (CHANCE, BASE_THRESHOLD):
+    for level in (CHANCE, LEARNED):
         accuracies.axhline(level, color="0.45", ls=":", lw=0.9, zorder=0)
     losses.set(xlabel="epoch", ylabel="loss (nats)", yscale="log")
     losses.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -124,7 +125,7 @@ def search_heatmap(ax: Axes, search: pd.DataFrame, *, explain: bool = True) -> A
     rows, columns = list(points["row"].unique()), list(points["column"].unique())
     scores = points.pivot(index="row", columns="column", values="score").loc[rows, columns]
     own_task = points.pivot(index="row", columns="column", values="own_task_accuracy").loc[rows, columns]
-    failed = own_task < BASE_THRESHOLD  # no accuracy, because training diverged or was stopped, stays blank
+    failed = own_task < LEARNED  # no accuracy, because training diverged or was stopped, stays blank
     labels = scores.map(lambda score: f"{score:.2f}".replace("-", "\N{MINUS SIGN}"))
     sns.heatmap(scores, ax=ax, mask=failed, annot=labels, fmt="", cmap="RdBu", vmin=SCORES.vmin, vmax=SCORES.vmax,
                 linewidths=1, annot_kws={"size": 7.5}, cbar=explain, cbar_kws={"label": "score"})  # fmt: skip

@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from subnet_utils.statistics import LEARNED
 from subnet_utils.papers.break_it_down import paper_tables
-from subnet_utils.papers.break_it_down.base_models import LEARNED
+
 from subnet_utils.papers.break_it_down.tables import split_task
 from subnet_utils.papers.break_it_down.figures import (
     controls as control_figures,

@@ -5,7 +5,6 @@ A stand-in for the published weights that *Break It Down* starts from (section 8
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from torch.nn import functional
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel
-from subnet_utils.models.frozen import CHUNK, full_precision, sent
-from subnet_utils.models.language import PADDING, Layer, trim_padding
+from subnet_utils.models.frozen import CHUNK, full_precision
+from subnet_utils.models.language import Layer, trim_padding
 from subnet_utils.papers.break_it_down.pretraining.views import Precision
 from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
+from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
 from subnet_utils.training import Recipe, fit
 
 MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
@@ -42,52 +42,6 @@ def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int, toke
     found = parts.loc[(parts["split"] == split) & (parts["kind"] == 0), "sentence"].drop_duplicates()
     order = torch.randperm(len(found), generator=generator_for("grammatical", split, seed))[:limit]
     return tokenizer.encode(found.iloc[order.numpy()].tolist())
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Sentences with words to be filled in: inputs [b, L], the booleans [b, L] that say where, the words [k] there."""
-
-    inputs: Tensor
-    where: Tensor
-    words: Tensor
-
-    def to(self, device: torch.device) -> "Gaps":
-        """The same on a device."""
-        return Gaps(sent(self.inputs, device), sent(self.where, device), sent(self.words, device))
-
-
-def make_gaps(
-    tokens: Tensor,
-    *,
-    share: float,
-    mask_id: int,
-    lexicon: Tensor,
-    generator: torch.Generator,
-    words: Tensor | None = None,
-) -> Gaps:
-    """Choose words of sentences [b, L] to be predicted, as BERT does (Devlin et al. 2019, section 3.1).
-
-    A share of each sentence's words, rounded, but at least one; of these 80% are replaced by `mask_id`, 10% by a word
-    of the lexicon, and 10% stay. words: booleans [b, L], which tokens may be chosen; None: all but [CLS], [SEP] and
-    padding of single sentences (`word_places`).
-    """
-    words = word_places(tokens) if words is None else words
-    number = (share * words.sum(dim=1)).round().clamp(min=1)
-    order = torch.rand(tokens.shape, generator=generator).masked_fill(~words, 2.0).argsort(dim=1).argsort(dim=1)
-    where = words & (order < number[:, None])
-    fate = torch.rand(tokens.shape, generator=generator)
-    random = lexicon[torch.randint(len(lexicon), tokens.shape, generator=generator)]
-    inputs = torch.where(where & (fate < 0.8), mask_id, tokens)
-    inputs = torch.where(where & (fate >= 0.9), random, inputs)
-    return Gaps(inputs, where, tokens[where])
-
-
-def word_places(tokens: Tensor) -> Tensor:
-    """Booleans [b, L]: which tokens are words, neither the first, [CLS], nor the last, [SEP], nor padding after it."""
-    places = (tokens != PADDING).roll(-1, dims=1)  # a word is followed by a token, [SEP] is not
-    places[:, [0, -1]] = False
-    return places
 
 
 def every_token(model: StagedModel) -> StagedModel:

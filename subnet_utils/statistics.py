@@ -22,6 +22,12 @@ EXACT_LABELLINGS = 20_000
 """Up to this many ways to divide the bases into two groups the permutation test enumerates them all (8 + 8 bases)."""
 
 _ROUNDING = 1e-12  # relative to the largest value; anything smaller is rounding error and counts as zero
+LEARNED = 0.9
+"""Accuracy from which on a network has learned its task, or a subnetwork its own (*Break It Down*, section 3). Networks
+below it are shown in gray and left out of the statistics."""
+NO_TEST = "n/a"
+"""In place of stars where no test is possible: nothing would read as 'not significant'."""
+_MARKS = {0.001: "***", 0.01: "**", 0.05: "*", 0.1: "."}
 
 
 class Interval(NamedTuple):
@@ -198,3 +204,42 @@ def check_options(*, level: float, draws: int) -> None:
         raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
     if draws < 1:
         raise ValueError(f"draws {draws} is no number of draws; give at least 1, better thousands")
+
+
+def stars(p: float) -> str:
+    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
+
+    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no
+    probability.
+    """
+    if math.isnan(p):
+        return ""
+    if not 0 <= p <= 1:
+        raise ValueError(f"p-value {p:g} is outside [0, 1]; give a probability")
+    return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
+
+
+def bootstrap_interval(
+    values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0, draws: int = 9999
+) -> Interval:
+    """Return the mean of all runs and its percentile interval over base models drawn with replacement.
+
+    values: [runs]; clusters: [runs] the base model of each run. Up to `clusters.EXACT_RESAMPLES` bases every
+    resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
+    just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
+    the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a
+    level outside (0, 1).
+    """
+    check_options(level=level, draws=draws)
+    return bootstrap(by_base(values, clusters), level=level, seed=seed, draws=draws)
+
+
+def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Return the mean of the base models' means and its Student interval.
+
+    It has (bases - 1) degrees of freedom. Bases count equally, however many runs they have. With equally
+    many runs this is the mean of all runs, and the standard error is the cluster-robust one of the paper.
+    One base: the limits are nan. Arguments and errors as for `bootstrap_interval`.
+    """
+    check_options(level=level, draws=1)
+    return student(by_base(values, clusters), level=level)

@@ -25,8 +25,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
-from subnet_utils.statistics.clusters import (
-    Interval,
+from subnet_utils.statistics import (
     Runs,
     bootstrap,
     by_base,
@@ -35,6 +34,7 @@ from subnet_utils.statistics.clusters import (
     permutation_test,
     ratio,
     smallest_permutation_p,
+    stars,
     student,
     wild_bootstrap,
     without_rounding,
@@ -44,10 +44,6 @@ KEYS = ["model", "task", "subroutine"]
 """What each statistic is computed for, one row of a table each."""
 LEVELS = {"network": ("subnetwork", "ablated"), "condition": ("trained", "random")}
 """The factors of the paper's models and their levels."""
-NO_TEST = "n/a"
-"""In place of stars where no test is possible: nothing would read as 'not significant'."""
-
-_MARKS = {0.001: "***", 0.01: "**", 0.05: "*", 0.1: "."}
 _TESTS = (("subnetwork", "intercept", "z"), ("ablated", "ablated", "chi2"))  # network, its test, statistic
 _COLUMNS = [*KEYS, "n_runs", "n_bases"] + [
     column
@@ -90,45 +86,6 @@ def _clamped(name: str, accuracy: ArrayLike) -> ArrayLike:
         raise ValueError(f"{name} accuracy {outside[0]:g} is outside [0, 1]; give it as a fraction")
     clamped = np.maximum(values, CHANCE)
     return pd.Series(clamped, index=accuracy.index) if isinstance(accuracy, pd.Series) else clamped
-
-
-def stars(p: float) -> str:
-    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
-
-    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no
-    probability.
-    """
-    if math.isnan(p):
-        return ""
-    if not 0 <= p <= 1:
-        raise ValueError(f"p-value {p:g} is outside [0, 1]; give a probability")
-    return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
-
-
-def bootstrap_interval(
-    values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0, draws: int = 9999
-) -> Interval:
-    """Return the mean of all runs and its percentile interval over base models drawn with replacement.
-
-    values: [runs]; clusters: [runs] the base model of each run. Up to `clusters.EXACT_RESAMPLES` bases every
-    resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
-    just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
-    the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a
-    level outside (0, 1).
-    """
-    check_options(level=level, draws=draws)
-    return bootstrap(by_base(values, clusters), level=level, seed=seed, draws=draws)
-
-
-def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
-    """Return the mean of the base models' means and its Student interval.
-
-    It has (bases - 1) degrees of freedom. Bases count equally, however many runs they have. With equally
-    many runs this is the mean of all runs, and the standard error is the cluster-robust one of the paper.
-    One base: the limits are nan. Arguments and errors as for `bootstrap_interval`.
-    """
-    check_options(level=level, draws=1)
-    return student(by_base(values, clusters), level=level)
 
 
 def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9999) -> pd.DataFrame:
