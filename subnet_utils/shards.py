@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.study import Study
 

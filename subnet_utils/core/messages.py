@@ -7,14 +7,12 @@ checks of our own, `explain` words both kinds for the reader of a YAML file.
 import difflib
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
-
-from subnet_utils.core.names import nearest
 
 TOLD_BY = ("family", "method")
 WANTED = {
@@ -27,6 +25,18 @@ WANTED = {
     "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
 }  # fmt: skip
 """What to give instead, by pydantic's name of the fault."""
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest valid one if there is one, then all of them.
+
+    >>> nearest("contat", ["contact", "inside"])
+    "did you mean 'contact'? valid: contact, inside"
+    """
+    valid = list(valid)
+    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}valid: {', '.join(valid)}"
 
 
 def fault(key: str, what: str) -> PydanticCustomError:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.workers import importing, warm_up
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.sections import ROOT, Section
 
 if TYPE_CHECKING:

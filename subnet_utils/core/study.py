@@ -14,8 +14,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, fault
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import explain, fault, nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
 
