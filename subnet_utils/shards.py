@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from subnet_utils.check import require
 from subnet_utils.core.papers import Paper, papers
-from subnet_utils.core.sections import Section
+from subnet_utils.core.sections import Section, without
 from subnet_utils.core.study import Study
 
 if TYPE_CHECKING:
@@ -107,23 +107,12 @@ def make(study: Study, names: list[str]) -> None:
 
 
 def _named(lab: "Lab", names: list[str]) -> "list[Step]":
-    known: dict[str, Step] = {}
-
-    def add(step: "Step") -> None:
-        if step.name not in known:
-            known[step.name] = step
-            for parent in step.parents:
-                add(parent)
-
-    for paper in papers().values():
-        for step in paper.steps_of(_with_what_is_there(lab, paper)):
-            add(step)
+    steps = [step for paper in papers().values() for step in paper.steps_of(_with_what_is_there(lab, paper))]
+    known, profile = {step.name: step for step in steps}, lab.study.name
     for name in names:
         if name not in known:
-            profile = lab.study.name
-            raise ValueError(
-                f"no step '{name}' in profile '{profile}'; `python -m subnet_utils.shards {profile}` lists them"
-            )
+            remedy = f"`python -m subnet_utils.shards {profile}` lists them"
+            raise ValueError(f"no step '{name}' in profile '{profile}'; {remedy}")
     return [known[name] for name in names]
 
 
@@ -149,9 +138,7 @@ def _with_what_is_there(lab: "Lab", paper: Paper) -> "Lab":
 def _without(section: Section | None, about: str) -> Section | None:
     """A section as if one of its parts were not given. None: it cannot be without."""
     field = type(section).model_fields.get(about) if section is not None else None
-    if field is None or field.is_required():
-        return None
-    return section.model_copy(update={about: field.get_default(call_default_factory=True)})
+    return None if field is None or field.is_required() else without(section, about)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
     keys, sections = _walk(root, found["loc"])
     where = ".".join(str(key) for key in keys)
     if kind == "fault":
-        return f"{'.'.join(filter(None, (where, context['key'])))}: {context['what']}"
+        return f"{'.'.join(filter(None, (where, context['key']))) or 'study'}: {context['what']}"
     if kind in ("extra_forbidden", "invalid_key"):
         return f"{where}: unknown key; {_instead(root, found['loc'], given)}"
     if kind == "missing":
@@ -109,18 +109,16 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
 
 
 def _instead(root: type[BaseModel], location: tuple, given: Any) -> str:
-    """What to do about an unknown key: where it belongs, what it is called, or what there is."""
-    key, inner = str(location[-1]), _sections_within(root, location[:-1])
+    """What to do about an unknown key: how it is spelt, where it belongs, what it is called, or what there is."""
+    key, valid, inner = str(location[-1]), _keys_at(root, location[:-1]), _sections_within(root, location[:-1])
     homes = [name for name, sections in inner.items() if any(key in section.model_fields for section in sections)]
-    if homes:
+    if homes and not difflib.get_close_matches(key, valid, n=1, cutoff=0.8):
         return f"it belongs in {' or '.join(repr(name) for name in homes)}; move it there"
-    if isinstance(given, Mapping) and len(given) > 1:
-        alike = [
-            name for name, sections in inner.items() if any(given.keys() <= s.model_fields.keys() for s in sections)
-        ]
-        if alike:
-            return f"its keys are those of '{alike[0]}'; call it so"
-    return nearest(key, _keys_at(root, location[:-1]))
+    keys = given.keys() if isinstance(given, Mapping) else ()
+    alike = [name for name, sections in inner.items() if any(keys and keys <= s.model_fields.keys() for s in sections)]
+    if alike and not difflib.get_close_matches(key, valid, n=1, cutoff=0.5):
+        return f"its keys are those of '{alike[0]}'; call it so"
+    return nearest(key, valid)
 
 
 def _sections_within(root: type[BaseModel], location: tuple) -> dict[str, list[type[BaseModel]]]:

@@ -243,22 +243,25 @@ def plan(lab: "Lab", steps: Iterable[Step]) -> list[Job]:
     return [Job(tuple(groups[i]), frozenset(place[before] for before in after[i])) for i in order]
 
 
-def missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
-    """What is not done of some steps and their parents, parents first."""
-    known: dict[str, Artefact | None] = {}
+def with_parents(steps: Iterable[Step]) -> list[Step]:
+    """Some steps and all that they are made of, each once, parents first."""
     found: dict[str, Step] = {}
-    seen: set[str] = set()
 
     def visit(step: Step) -> None:
-        if step.name not in seen and not step.find(lab, known):
+        if step.name not in found:
             for parent in step.parents:
                 visit(parent)
             found[step.name] = step
-        seen.add(step.name)
 
     for step in steps:
         visit(step)
     return list(found.values())
+
+
+def missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
+    """What is not done of some steps and their parents, parents first."""
+    known: dict[str, Artefact | None] = {}
+    return [step for step in with_parents(steps) if step.find(lab, known) is None]
 
 
 def _groups(lab: "Lab", steps: Sequence[Step]) -> list[list[Step]]:
