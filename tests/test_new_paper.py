@@ -144,5 +144,5 @@ def test_a_mask_method_from_a_folder_can_be_named_in_every_section(tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     done = run(tmp_path, "subnet_utils.check", "tiny", rooms=tmp_path / "nowhere")
     assert done.returncode != 0
-    last = done.stderr.splitlines()[-1]
-    assert last == f"ValueError: SUBNET_PAPERS names '{tmp_path / 'nowhere'}', which is no folder; correct it or unset it"
+    said = f"ValueError: SUBNET_PAPERS names '{tmp_path / 'nowhere'}', which is no folder; correct it or unset it"
+    assert done.stderr.splitlines()[-1] == said
