@@ -74,10 +74,12 @@ class Paper:
         return getattr(study, self.name)
 
     def steps_of(self, lab: "Lab") -> "list[Step]":
-        """Every step that can be named before anything is made. None for a study without this paper."""
+        """Every step that can be named before anything is made, parents first. None for a study without this paper."""
+        from subnet_utils.core.step import with_parents  # imports torch
+
         if self.section_of(lab.study) is None or not self.steps:
             return []
-        return list(dict.fromkeys(self.resolve(self.steps)(lab)))
+        return with_parents(self.resolve(self.steps)(lab))
 
     def require(self, notebook: Notebook, lab: "Lab") -> None:
         """Raise ValueError for what a notebook needs and what is not there."""

@@ -222,6 +222,21 @@ def make_group(steps: Sequence[Step], lab: "Lab") -> None:
         step.make(lab)
 
 
+def with_parents(steps: Iterable[Step]) -> list[Step]:
+    """Some steps and all that they are made of, each once, parents first."""
+    found: dict[Step, None] = {}
+
+    def visit(step: Step) -> None:
+        if step not in found:
+            for parent in step.parents:
+                visit(parent)
+            found[step] = None
+
+    for step in steps:
+        visit(step)
+    return list(found)
+
+
 def _missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
     """What is not done of some steps and their parents, parents first, else the longest first."""
     found: dict[Step, bool] = {}
