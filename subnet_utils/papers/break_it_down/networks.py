@@ -293,7 +293,7 @@ def trained(
 
 def fresh_network(architecture: Architecture, *, seed: int, **sizes: int) -> StagedModel:
     """A network of an architecture. sizes: `vocabulary` of a BERT, `resolution` of others."""
-    return build(architecture.model_dump(), seed=seed, **sizes)
+    return build(architecture.model_dump(exclude_none=True), seed=seed, **sizes)
 
 
 def _pretraining(lab: Lab, experiment: Experiment | BaseSearch) -> Pretraining | None:

@@ -40,7 +40,7 @@ class Pretraining(Step):
         """Train, and keep the weights with the lowest validation loss."""
         settings, simple = self.settings, self.settings.method != "simclr"
         sizes = {"vocabulary": tokenization.tokenizer().size} if simple else {"resolution": self.resolution}
-        model = build(self.architecture.model_dump(), seed=settings.seed, **sizes).to(lab.device)
+        model = build(self.architecture.model_dump(exclude_none=True), seed=settings.seed, **sizes).to(lab.device)
         options = settings.model_dump(exclude={"method", "tasks", "sentences"}) | {"precision": lab.autocast}
         options |= {"checkpoint": folder / CHECKPOINT, "label": f"{self.model} {settings.method.replace('_', ' ')}"}
         history = self._from_sentences(model, **options) if simple else self._from_images(lab, model, **options)
