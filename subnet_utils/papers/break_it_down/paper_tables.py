@@ -3,9 +3,9 @@
 import pandas as pd
 import torch
 
-from subnet_utils import statistics
+
 from subnet_utils.models import build
-from subnet_utils.papers.break_it_down import contrasts, reference
+from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import CLAIM
 from subnet_utils.statistics import LEARNED

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from subnet_utils.papers.break_it_down.dissection import MaskPair
+from subnet_utils.papers.break_it_down.dissection import Parts
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS, layer_order, short_layer
 
@@ -63,7 +63,7 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     return figure
 
 
-def described(pair: MaskPair) -> str:
+def described(pair: Parts) -> str:
     """What the caption of a map says: which weights are drawn, what lines are, and how the weights lie."""
     latest = min(pair.masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
     starts = {mask.point.start for mask in pair.masks}
