@@ -161,9 +161,9 @@ class Mask(AnyMask):
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
     def group(self, lab: Lab) -> Any:
-        """On a GPU the masks of one base, start and learning rate are trained at once."""
+        """On a GPU the masks of one base with the same settings, start and learning rate are trained at once."""
         many = masks_at_once(lab, self) > 1
-        return (self.base, self.point.start, self.point.learning_rate) if many else None
+        return (self.base, self.point.start, self.point.learning_rate, self.settings) if many else None
 
     def make_together(self, lab: Lab, steps: Sequence[Step]) -> None:
         """Train several of a group at once, as many as the study says."""
