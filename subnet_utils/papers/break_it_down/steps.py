@@ -25,7 +25,7 @@ def every_step(lab: Lab) -> Iterator[Step]:
     yield from (Effect.of(mask) for mask in random_controls.random_masks(lab))
     yield from random_controls.null_effects(lab, masks)
     yield from random_controls.other_ablations(masks)
-    yield from (Effect.of(with_factor(mask, factor)) for factor in factors(lab) for mask in masks)
+    yield from (Effect.of(with_factor(mask, factor)) for factor in factors(lab)[1:] for mask in masks)
     yield from (Parts.of(pair) for pair in _first_of_each(tables.final_masks(lab)))
 
 
