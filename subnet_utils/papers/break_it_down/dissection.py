@@ -47,6 +47,8 @@ PARTS = (WHOLE, *ALONE, *WITHOUT)
 class Parts(Step):
     """Test accuracies of a base model's parts, made of the first mask of each subroutine: table `parts`."""
 
+    records_faults = True
+
     masks: tuple[FinalMask, ...]
     test: Roles
     draws: int = DRAWS

@@ -5,7 +5,7 @@ study's own networks: that is what the difference is worth. Facts about the auth
 material; numbers that are theirs have a column of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 
@@ -16,7 +16,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks import overlap
 from subnet_utils.papers.break_it_down import reference, tables
-from subnet_utils.papers.break_it_down.masks import FinalMask, Mask
+from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.papers.break_it_down.measurements import Effect
 from subnet_utils.papers.break_it_down.networks import Trained, bases
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
@@ -60,21 +60,19 @@ def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:
 
 def _head_temperature(lab: Lab) -> tuple[float, float]:
     """Share of the head's weights kept by the first vision base's masks, its temperature fixed and annealed."""
-    vision = [mask for mask in tables.used_masks(lab) if mask.base.modality == "vision"]
-    if not vision:
-        return nan, nan
-    first = [mask for mask in vision if mask.base == vision[0].base and mask.seed == vision[0].seed]
-    ways = [[_with_head(lab, mask, as_printed=fixed) for mask in first] for fixed in (True, False)]
+    ways = both_temperatures(tables.used_masks(lab))
     make_all(lab, [mask for masks in ways for mask in masks], "masks with and without the head's temperature")
     return tuple(_mean(_head_share(lab, mask) for mask in masks) for masks in ways)
 
 
-def _with_head(lab: Lab, mask: FinalMask, *, as_printed: bool) -> Mask:
-    own = mask.mask(lab)
-    return own.but(settings=replace(own.settings, as_printed=as_printed))
+def both_temperatures(masks: Sequence[FinalMask]) -> list[list[FinalMask]]:
+    """Of some masks those of the first vision base and seed, with the head's temperature fixed and annealed."""
+    vision = [mask for mask in masks if mask.base.modality == "vision"]
+    first = [mask for mask in vision if (mask.base, mask.seed) == (vision[0].base, vision[0].seed)]
+    return [[mask.but(settings=replace(mask.settings, as_printed=fixed)) for mask in first] for fixed in (True, False)]
 
 
-def _head_share(lab: Lab, mask: Mask) -> float:
+def _head_share(lab: Lab, mask: FinalMask) -> float:
     if mask.fault(lab):
         return nan
     kept = mask.load(lab).masks

@@ -161,19 +161,18 @@ class Mask(AnyMask):
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
     def group(self, lab: Lab) -> Any:
-        """On a GPU the masks of one base, start and learning rate are trained at once."""
+        """On a GPU the masks of one base with the same settings, start and learning rate are trained at once."""
         many = masks_at_once(lab, self) > 1
-        return (self.base, self.point.start, self.point.learning_rate) if many else None
+        return (self.base, self.point.start, self.point.learning_rate, self.settings) if many else None
 
     def make_together(self, lab: Lab, steps: Sequence[Step]) -> None:
-        """Train several of a group at once, as many as the study says."""
+        """Train several of a group at once, as many as the study says. One that is left over is made alone."""
         size = masks_at_once(lab, self)
-        for i in range(0, len(steps), size):
+        for i in range(0, len(steps) - 1, size):
             chunk = steps[i : i + size]
             group = Group(self.base, tuple(tuple(_fields(one).values())[1:] for one in chunk)).make(lab)
             for number, mask in enumerate(chunk):
-                take = partial(shutil.copytree, group.path / f"{number:02d}", dirs_exist_ok=True)
-                lab.store.make(mask.kind(), mask.spec(lab), take)
+                lab.store.make(mask.kind(), mask.spec(lab), partial(_copy, group, f"{number:02d}"))
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,9 @@ def discover(
         about = {"autocast": autocast, "checkpoint": checkpoint, "label": f"{base.label} {subroutines} {seeds}"}
         about |= {"start": point.start, "recipe": Recipe(point.learning_rate, settings.epochs, masks[0].seed)}
         if not settings.masking.trains:
-            return [_by_scores(lab, mask, tables[mask.train], **about) for mask in masks]
+            (mask,) = masks
+            about |= {"before": partial(base.first, lab)}
+            return [settings.masking.find(base.load(lab), tables[mask.train], _passes(lab, mask), loss, **about)]
         wanted = [Wanted(tables[mask.train], _passes(lab, mask), mask.method, mask.seed) for mask in masks]
         train = partial(discover_many, base.load(lab), wanted, loss, stop_after=stop_after, **about)
         try:
@@ -329,12 +330,6 @@ def discover(
 def loss(embeddings: torch.Tensor, odd: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of the odd one's place, nats."""
     return cross_entropy(similarity_logits(embeddings), odd)
-
-
-def _by_scores(lab: Lab, mask: Mask, items: Any, **options: Any) -> Discovery:
-    recipe = Recipe(mask.point.learning_rate, mask.settings.epochs, mask.seed)
-    options |= {"recipe": recipe, "before": mask.base.trained.fresh}
-    return mask.settings.masking.find(mask.base.load(lab), items, _passes(lab, mask), loss, **options)
 
 
 def _passes(lab: Lab, mask: Mask) -> Any:
@@ -415,6 +410,13 @@ def _filed(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Pa
     rows = scores(lab, mask, found.subnetwork, mask.validation, VALIDATED)
     counts = {"active": found.subnetwork.active, "total": found.subnetwork.total}
     return {"validation": rows, "score": _search_score(rows), **counts}
+
+
+def _copy(group: Artefact, number: str, folder: Path) -> None:
+    """Copy what a mask's artefact holds from its group, with the notes on how they were trained."""
+    about = group.json("provenance")
+    note(**{name: about[name] for name in about.keys() & {"device", "precision", "near_collapse", "training_seconds"}})
+    shutil.copytree(group.path / number, folder, dirs_exist_ok=True)
 
 
 def _search_score(rows: list[dict[str, Any]]) -> float:

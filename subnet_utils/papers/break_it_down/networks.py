@@ -7,6 +7,7 @@ control (appendix I, `Untrained`); or trained and then pruned (appendix J, `Prun
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -92,6 +93,10 @@ class Network(Step):
             return fresh_network(architecture, seed=self.seed, vocabulary=tokenization.tokenizer(place).size)
         return fresh_network(self.architecture, seed=self.seed, resolution=self.validation.parts[0].resolution)
 
+    def first(self, lab: Lab) -> StagedModel:
+        """The network that training on its task began with."""
+        return self.fresh()
+
     def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
         """See the class."""
         model = self.fresh()
@@ -120,14 +125,18 @@ class Trained(Network):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train all weights; the best ones by validation loss count."""
-        model = self.fresh()
-        if self.pretraining is not None:
-            start_from(model, self.pretraining.make(lab), self.pretraining.settings)
-        model.to(lab.device)
+        model = self.first(lab).to(lab.device)
         history = _fit(self, lab, model, folder)
         save_table(folder / "history.parquet", history)
         best_epoch = int(history["validation_loss"].idxmin())
         return self.file(lab, folder, model, epochs=len(history), best_epoch=best_epoch)
+
+    def first(self, lab: Lab) -> StagedModel:
+        """See `Network`."""
+        model = self.fresh()
+        if self.pretraining is not None:
+            start_from(model, self.pretraining.make(lab), self.pretraining.settings)
+        return model
 
     def untrained(self, *, mask_seed: int | None = None, deviation: float | None = None) -> "Untrained":
         """The control to this network: the same architecture with weights as they are drawn, before any training.
@@ -206,7 +215,7 @@ class Pruning(Step):
                 lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
                 start=base.architecture.stages[0],
                 recipe=Recipe(self.learning_rate, self.epochs, base.seed),
-                before=base.fresh,
+                before=partial(base.first, lab),
                 autocast=autocast,
                 limit_gb=cache_limit(lab.study.compute),
                 checkpoint=folder / CHECKPOINT,
@@ -235,6 +244,10 @@ class Pruned(Network):
     def trained(self) -> Trained:
         """See `Network`."""
         return self.candidates[0].base
+
+    def first(self, lab: Lab) -> StagedModel:
+        """See `Network`."""
+        return self.trained.first(lab)
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Choose a pruning and apply it."""

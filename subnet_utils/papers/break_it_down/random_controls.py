@@ -145,10 +145,10 @@ def with_controls(lab: Lab, masks: Sequence[AnyMask]) -> list[AnyMask]:
     return [mask for mask in masks if seeds is None or mask.seed in seeds]
 
 
-def _joined(lab: Lab, masks: Sequence[AnyMask], made: list[Artefact], tables: list[pd.DataFrame]) -> pd.DataFrame:
+def _joined(lab: Lab, masks: Sequence[AnyMask], made: list[Artefact], found: list[pd.DataFrame]) -> pd.DataFrame:
     """The tables of all masks as one, with columns that say which mask each row is about."""
     about = [tables.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
-    return pd.concat([table.assign(**one) for table, one in zip(tables, about, strict=True)], ignore_index=True)
+    return pd.concat([table.assign(**one) for table, one in zip(found, about, strict=True)], ignore_index=True)
 
 
 TAIL = ("observed", "null_mean", "null_sd", "n_draws", "p")

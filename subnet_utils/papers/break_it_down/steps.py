@@ -6,6 +6,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.papers.break_it_down import networks, random_controls, tables
 from subnet_utils.papers.break_it_down.dissection import Parts
+from subnet_utils.papers.break_it_down.ledger import both_temperatures
 from subnet_utils.papers.break_it_down.mask_sizes import factors, with_factor
 from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.papers.break_it_down.measurements import Effect
@@ -25,8 +26,10 @@ def every_step(lab: Lab) -> Iterator[Step]:
     yield from (Effect.of(mask) for mask in random_controls.random_masks(lab))
     yield from random_controls.null_effects(lab, masks)
     yield from random_controls.other_ablations(masks)
-    yield from (Effect.of(with_factor(mask, factor)) for factor in factors(lab) for mask in masks)
+    yield from (Effect.of(with_factor(mask, factor)) for factor in factors(lab)[1:] for mask in masks)
     yield from (Parts.of(pair) for pair in _first_of_each(tables.final_masks(lab)))
+    for masks in both_temperatures(tables.final_masks(lab)):
+        yield from masks
 
 
 def _effects(lab: Lab, bases: list[Network]) -> Iterator[Step]:
