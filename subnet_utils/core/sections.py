@@ -1,7 +1,7 @@
-"""The sections of a study: compute, architectures, data, training, pretraining, pruning, controls.
+"""What all sections of a study are made of, and the section `compute`.
 
-Frozen, strictly typed, without unknown keys. Names follow the paper's symbols where it has them; units are in the field
-descriptions. `study` puts them together.
+Sections are frozen, strictly typed, and without unknown keys. Names follow the paper's symbols where it has them; units
+are in the field descriptions. Each paper has a section in its room; `study` puts them together.
 """
 
 from pathlib import Path
