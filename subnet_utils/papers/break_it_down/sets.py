@@ -30,11 +30,14 @@ PART = 500
 
 @dataclass(frozen=True)
 class Published:
-    """Published weights and their tokenizer. What they hold counts, and not where they lie."""
+    """Published weights and their tokenizer.
+
+    digest: of a local folder's content, which counts, and not where it lies; of a name on the hub that name: the hub is
+    not asked before something is made. place: folder or name.
+    """
 
     digest: str
     place: str = field(compare=False)
-    """Folder or hub name."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,11 @@ def example_set(data: Data, task: str, set_name: str, split: str, vocabulary: Pu
 
 
 def published(experiment: Experiment | BaseSearch) -> Published | None:
-    """The published weights that an experiment starts from, or None. Raises ValueError if they cannot be had."""
+    """The published weights that an experiment starts from, or None. Raises ValueError for a folder without them."""
     place = getattr(experiment.architecture, "pretrained", None)
-    return None if place is None else Published(_digest(experiment.architecture), place)
+    if place is None:
+        return None
+    return Published(_digest(experiment.architecture) if Path(place).is_dir() else place, place)
 
 
 @lru_cache(maxsize=16)
@@ -136,7 +141,8 @@ def require_pretrained(lab: Lab) -> None:
     """The same for the pretrained experiments; also for published weights that cannot be had."""
     pretrained = lab.study.break_it_down.pretrained
     for experiment in pretrained:
-        published(experiment)
+        if published(experiment) is not None:
+            _digest(experiment.architecture)
     _require_sentences(pretrained)
 
 
