@@ -72,3 +72,8 @@ def _in_checkout(place: str) -> str:
 Place = Annotated[str, AfterValidator(_in_checkout)]
 """A file or folder, or a name on the model hub. Relative paths start at the checkout: notebooks run in folders of their
 own."""
+
+
+def without(section: Section, *names: str) -> Section:
+    """The section with some fields at their defaults: those that a step does not depend on, such as lists of seeds."""
+    return section.model_copy(update={name: type(section).model_fields[name].get_default() for name in names})
