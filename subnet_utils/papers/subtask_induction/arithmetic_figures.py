@@ -1,7 +1,8 @@
 """Figures of subtask induction: test accuracy against the number of disambiguating rows, one line a condition.
 
 Functions draw into the Axes that they are given, or make a whole figure of panels. One map gives every condition its
-color, line and label, here and in `images_figures`. Red is the ablated model and green a random subnetwork, as in all figures of the companion; blue is what inherits the subnetwork, black the whole network.
+color, line and label, here and in `images_figures`. Red is the ablated model and green a random subnetwork,
+as in all figures of the companion; blue is what inherits the subnetwork, black the whole network.
 """
 
 import math

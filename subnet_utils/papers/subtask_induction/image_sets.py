@@ -36,7 +36,7 @@ POOLED = {"pooled_mask": "mask", "pooled_validation": "validation", "pooled_test
 """Mean-pooled set -> the set that it is made of."""
 SETS = ("train", "validation", "test", "conflicts", "mask", *POOLED)
 MISSING = "missing"
-"""In place of a digest of what is not there."""
+"""In place of the digest of folders that are not there."""
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,18 @@ def image_sets(images: Images) -> ImageSets:
     data, about = images.data, {"data": images.data}
     if isinstance(data, Folders):
         without_paths = data.model_copy(update={"train": "", "test": "", "conflicts": ""})
-        about = {"data": without_paths, "files": known(listing, data), "folders": data}
+        about = {"data": without_paths, "files": _digest(data), "folders": data}
     made: dict[str, SetOfImages] = {}
     for title in SETS:
         made[title] = SetOfImages(title, unpooled=made.get(POOLED.get(title)), **about)
     return ImageSets(tuple(data.classes), data.resolution, tuple(made.values()))
 
 
-def known(digest: Callable[..., str], *what: object) -> str:
-    """The digest of something outside the study, or `MISSING`: its steps have names, but cannot be made."""
+def _digest(data: Folders) -> str:
     try:
-        return digest(*what)
-    except ValueError:
-        return MISSING
+        return listing(data)
+    except ImageError:
+        return MISSING  # steps have names then, but cannot be made
 
 
 def _rendered(data: Rendered, title: str) -> ImageSet:

@@ -28,7 +28,7 @@ from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
-from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, known, listing, settings_of
+from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
 from subnet_utils.papers.subtask_induction.images_section import (
     Folders,
     ImageMasks,
@@ -49,8 +49,8 @@ VALIDATION = ("validation", "pooled_validation")
 class Network:
     """A network to be. architecture: without its published weights.
 
-    resolution: pixels a side, of a ViT, whose positions depend on it; weights: digest of published weights, '' without;
-    place: file or folder where these lie.
+    resolution: pixels a side, of a ViT, whose positions depend on it; weights: digest of published weights in a local
+    file or folder, or their name on the hub; place: where they are had.
     """
 
     architecture: ResNetClassifier | ViTClassifier
@@ -234,7 +234,9 @@ def models(lab: Lab) -> list[ModelSteps]:
     data, made = image_sets(images), []
     for model in images.models:
         first = _network(model, data)
-        weights = "" if first.place is None else known(published_weights, first)
+        # what a local file holds counts, and not where it lies; the hub is not asked before something is made
+        local = first.place is not None and Path(first.place).exists()
+        weights = published_weights(first) if local else first.place or ""
         for seed in model.seeds:
             base = TrainedBase(replace(first, seed=seed, weights=weights), data, model.base, precision)
             made.append(ModelSteps(model, base, data, precision))

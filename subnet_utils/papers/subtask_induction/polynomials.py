@@ -42,9 +42,7 @@ def parse(expression: str) -> Computation:
         if isinstance(node, ast.Tuple):
             raise WrongExpression(f"'{expression}' has empty brackets; {ALLOWED}")
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_small(node.right):
-            raise WrongExpression(
-                f"'{expression}' has a power that is no whole number up to {HIGHEST_POWER}; {ALLOWED}"
-            )
+            raise WrongExpression(f"'{expression}' has a power that is no whole number up to {HIGHEST_POWER}")
     return lambda a, b, p: _value(tree, {"a": a, "b": b}, p)
 
 
