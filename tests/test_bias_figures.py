@@ -70,8 +70,8 @@ def test_votes_are_those_of_a_typical_seed_and_stand_beside_all_seeds():
     assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two
     assert shape_bias.typical_seed(table[table["network"] == "base"]) == 1
     shown = {"image": np.zeros((8, 8, 3)), "shape": "star", "texture": "dots",
-             "votes": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
-    figure = bias_figures.ballots([shown] * 2, table, seed=2)
+             "cues": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
+    figure = bias_figures.answers([shown] * 2, table, seed=2)
     assert figure.get_suptitle() == "cnn, seed 2"
     (right,) = figure.axes[-1].child_axes
     assert [tick.get_text() for tick in right.get_yticklabels()] == ["0.15", "0.33"]

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.papers import papers
+from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks import discover
 from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
 from subnet_utils.papers.subtask_induction import arithmetic_steps
 from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
-from subnet_utils.papers.subtask_induction.arithmetic_section import Induction
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
 from subnet_utils.training import TrainingDiverged
-from tests import micro
 from tests.test_figures import assert_readable
 
 ARITHMETIC = {
@@ -30,7 +31,14 @@ ARITHMETIC = {
 
 
 def study(**changes) -> dict:
-    return micro.study() | {"arithmetic": ARITHMETIC | changes}
+    section = {"arithmetic": ARITHMETIC | changes}
+    return {"name": "micro", "compute": {"workers": 1}, "subtask_induction": section}
+
+
+def steps(lab: Lab, kind: type, **about) -> list:
+    """Steps of a kind, those whose mask or source network is about this."""
+    found = [step for step in papers()["subtask_induction"].steps_of(lab) if type(step) is kind]
+    return [step for step in found if about.items() <= step.first.about.items()]
 
 
 @pytest.fixture(scope="module")
@@ -68,35 +76,47 @@ def test_every_condition_is_trained_on_every_number_of_rows(lab, table):
     assert len(without) == asked / len(CONDITIONS) * (len(CONDITIONS) - 1) and len(first) <= asked
     further = table[table["target"] == "a^3+ab"]
     assert set(further["layers"]) == {2} and set(further["samples"]) == {20}
-    assert set(further["condition"]) == set(lab.study.arithmetic.transfer.further_conditions)
+    assert set(further["condition"]) == set(arithmetic_steps.settings_of(lab).transfer.further_conditions)
     assert table["test_accuracy"].between(0, 1).all()
     again = subtask_induction.transfers(lab)
     pd.testing.assert_frame_equal(table, again)
 
 
 def test_the_source_network_is_loaded_as_it_was_saved(lab):
-    source = arithmetic_steps.Source(2, "a+ab", 0)
-    model, artefact = arithmetic_steps.load_source(lab, source), arithmetic_steps.train_source(lab, source)
-    weights = artefact.tensors("weights")
+    mask = arithmetic_steps.chosen_masks(lab)[0]
+    model, weights = mask.first.source.load(lab), mask.first.source.make(lab).tensors("weights")
     assert all(torch.equal(parameter, weights[name]) for name, parameter in model.named_parameters())
-    mask = arithmetic_steps.chosen_mask(lab, source, "ab")
-    assert arithmetic_steps.load_subtask(lab, mask).network == artefact.json("result")["network"]
+    assert mask.load(lab).network == mask.first.source.result(lab)["network"]
 
 
 def test_changing_a_parameter_makes_what_depends_on_it_anew(lab):
-    wish = arithmetic_steps.Transfers(2, Induction(), 0, 20, ("subnetwork", "scratch"))
-    source, masks = wish.source.spec(lab), wish.spec(lab)
-
-    def specs(**changes):
+    def names(**changes):
         other = Lab.open(study(**changes), lab.store.root)
-        return wish.source.spec(other), wish.spec(other)
+        groups = (arithmetic_steps.sources, arithmetic_steps.chosen_masks, arithmetic_steps.transfers)
+        return [{step.name for step in group(other)} for group in groups]
 
-    assert specs() == (source, masks)
-    same, changed = specs(transfer=ARITHMETIC["transfer"] | {"epochs": 2})
-    assert same == source and changed != masks
-    same, unchanged = specs(transfer=ARITHMETIC["transfer"] | {"samples": [0, 10, 20]})
-    assert (same, unchanged) == (source, masks)
-    assert specs(p=5)[0] != source
+    sources, masks, transfers = names()
+    transfer, search = ARITHMETIC["transfer"], ARITHMETIC["masks"]
+    changed = names(transfer=transfer | {"epochs": 2})
+    assert changed[:2] == [sources, masks] and not changed[2] & transfers
+    more = names(transfer=transfer | {"samples": [0, 10, 20]}, seeds=[0, 1, 2], draws=9)
+    assert sources < more[0] and masks < more[1] and transfers < more[2]
+    changed = names(masks=search | {"epochs": 2})
+    assert changed[0] == sources and not changed[1] & masks and not changed[2] & transfers
+    assert not names(p=5)[0] & sources
+
+
+@pytest.mark.parametrize("method", ["gumbel_sigmoid", "magnitude", "weight_change"])
+def test_masks_are_found_by_the_method_that_a_profile_names(lab, tmp_path, method):
+    search = ARITHMETIC["masks"] | {"masking": {"method": method}}
+    other = Lab.open(study(masks=search, seeds=[0], layers=[1], inductions=[{}]), tmp_path)
+    found = subtask_induction.subtasks(other)
+    assert len(found) == (2 if method == "gumbel_sigmoid" else 1) and found["chosen"].sum() == 1
+    assert set(found["l0"].dropna()) == ({0.0001, 0.0} if method == "gumbel_sigmoid" else set())
+    assert found["density"].between(0, 1).all() and not set(found["key"]) & set(subtask_induction.subtasks(lab)["key"])
+    if method != "gumbel_sigmoid":
+        assert found["density"].tolist() == pytest.approx([0.2], abs=1e-3)
+    assert len(subtask_induction.ablations(other)) == 3 + 3
 
 
 def test_ablations_are_tested_against_random_ones(lab):
@@ -286,7 +306,7 @@ def test_each_line_has_its_intervals_to_itself_and_what_is_not_frozen_is_open():
     (ax,) = figure.axes
     lines, bars = ax.lines[:3], np.array([one.get_segments() for one in ax.collections])
     shifts = np.array([line.get_xdata() for line in lines]) - np.log10([50, 100, 200, 400])
-    assert shifts[:, 0] == pytest.approx(induction_figures.APART * np.log10(2) * np.array([-1, 0, 1]))
+    assert shifts[:, 0] == pytest.approx(induction_figures.STEP * np.log10(2) * np.array([-1, 0, 1]))
     assert np.allclose(bars[:, :, 0, 0], [line.get_xdata() for line in lines])
     assert np.allclose(bars[:, :, :, 1], [0.6, 1.0])  # cut off
     assert [line.get_markerfacecolor() == "white" for line in lines] == [False, True, False]
@@ -368,19 +388,20 @@ def test_beside_the_reference_stand_the_same_sizes_only(tmp_path):
     large = Lab.open(study(max=100, width=64, heads=4, base=ARITHMETIC["base"] | {"rows": 200},
                            masks=ARITHMETIC["masks"] | {"rows": 200}), tmp_path)  # fmt: skip
     ours = made_up().assign(samples=lambda frame: frame["samples"].replace({10: 200, 100: 400}))
-    table = subtask_induction.beside_reference(large, ours)
+    table = subtask_induction.with_reference(large, ours)
     assert set(zip(table["condition"], table["samples"], strict=True)) == {
         ("subnetwork", 200), ("subnetwork", 400), ("random", 200), ("random", 400),
     }  # fmt: skip
     row = table[(table["condition"] == "subnetwork") & (table["samples"] == 400)].iloc[0]
     assert (row["measured"], row["ours"]) == (0.925, pytest.approx(0.845)) and not row["within_05"]
-    elsewhere = subtask_induction.beside_reference(large, ours.assign(subtask="a"))
+    elsewhere = subtask_induction.with_reference(large, ours.assign(subtask="a"))
     assert elsewhere.empty
 
 
-def test_a_diverged_condition_costs_no_other(lab, monkeypatch):
-    wish = arithmetic_steps.Transfers(1, Induction(), 0, 15, ("subnetwork", "random", "scratch"))
-    whole = {row["condition"]: row for row in arithmetic_steps.transfer(lab, wish).json("result")}
+def test_a_diverged_condition_costs_no_other(lab, monkeypatch, tmp_path):
+    first, *_ = steps(lab, arithmetic_steps.Transfers, layers=1, seed=0)
+    wish = first.but(conditions=("subnetwork", "random", "scratch"))
+    whole = {row["condition"]: row for row in wish.result(lab)}
     errors = arithmetic_steps._errors
 
     def broken(model, weights, rows):
@@ -388,25 +409,21 @@ def test_a_diverged_condition_costs_no_other(lab, monkeypatch):
         return [found[0], float("nan"), found[2]] if len(found) == 3 else found
 
     monkeypatch.setattr(arithmetic_steps, "_errors", broken)
-    fresh = Lab.open(study(), lab.store.root.parent / "diverged")
-    rows = {row["condition"]: row for row in arithmetic_steps.transfer(fresh, wish).json("result")}
+    rows = {row["condition"]: row for row in wish.result(Lab.open(study(), tmp_path))}
     assert "run 2 of 3: the validation loss in epoch 0 is not finite" in rows.pop("random")["fault"]
     assert rows == {name: whole[name] for name in ("subnetwork", "scratch")}
 
 
-def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch):
+def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch, tmp_path):
     seen = {}
 
-    def rows_of(lab, computation, pairs, original=arithmetic_steps._rows):
+    def rows_of(computation, pairs, original=arithmetic_steps.rows_of, **options):
         seen.setdefault(computation, []).append({tuple(pair) for pair in pairs.tolist()})
-        return original(lab, computation, pairs)
+        return original(computation, pairs, **options)
 
-    monkeypatch.setattr(arithmetic_steps, "_rows", rows_of)
-    fresh = Lab.open(study(), lab.store.root.parent / "another")
-    wish = arithmetic_steps.Transfers(1, Induction(), 0, 20, ("subnetwork", "random"))
-    arithmetic_steps.transfer(fresh, wish)
-    source_train, _, _ = seen["a+ab"]
-    mask_train = seen["ab"][0]
+    monkeypatch.setattr(arithmetic_steps, "rows_of", rows_of)
+    steps(lab, arithmetic_steps.Transfers, layers=1)[1].make(Lab.open(study(), tmp_path))
+    source_train, mask_train = seen["a+ab"][0], seen["ab"][0]
     train, validation, test, diagonal = seen["a^2+ab"]
     assert len(train) == 32 and diagonal < train
     for held in (validation, test):
@@ -414,25 +431,20 @@ def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monke
     assert not validation & test
 
 
-def test_a_study_without_arithmetic_says_so(tmp_path):
-    with pytest.raises(ValueError, match="profile 'micro' has no 'arithmetic' section; add one"):
-        subtask_induction.sources(Lab.open(micro.study(), tmp_path))
-
-
 def test_a_seed_whose_mask_diverges_costs_no_other(tmp_path, monkeypatch, capsys):
-    real = arithmetic_steps.discover
+    real = discover.discover
 
-    def discover(*arguments, recipe, **options):
+    def diverging(*arguments, recipe, **options):
         if recipe.seed == 1:
             raise TrainingDiverged("the loss is not finite")
         return real(*arguments, recipe=recipe, **options)
 
-    monkeypatch.setattr(arithmetic_steps, "discover", discover)
-    settings = study()
-    settings["arithmetic"]["seeds"] = [0, 1]
-    own = Lab.open(settings, tmp_path)
+    monkeypatch.setattr(discover, "discover", diverging)
+    own = Lab.open(study(layers=[1], inductions=[{}]), tmp_path)
     found = subtask_induction.subtasks(own)
     assert found[found["seed"] == 1]["test_accuracy"].isna().all() and not found[found["seed"] == 1]["chosen"].any()
     assert found[found["seed"] == 0]["chosen"].any()
     assert set(subtask_induction.ablations(own)["seed"]) == set(subtask_induction.transfers(own)["seed"]) == {0}
     assert "seed 1: no mask came to its end: the loss is not finite" in capsys.readouterr().err
+    with pytest.raises(Fault, match="seed 1: no mask came to its end"):
+        subtask_induction.subtasks(Lab.open(study(seeds=[1], layers=[1], inductions=[{}]), tmp_path))

@@ -253,9 +253,14 @@ def require_images(lab: Lab) -> None:
             published_weights(_network(model, image_sets(images)))
 
 
-@lru_cache(maxsize=4)
 def published_weights(network: Network) -> str:
     """Digest of published weights: what a file holds counts, and not where it lies. Raises WeightsError."""
+    return _fingerprint(network, network.place)
+
+
+@lru_cache(maxsize=4)
+def _fingerprint(network: Network, place: str | None) -> str:
+    """place: networks are equal that differ in nothing else."""
     return fingerprint(network.fresh(published=True))
 
 
