@@ -5,12 +5,13 @@ put into a new network, which is trained on T2, say a^2 + ab. Few of its rows te
 a = b.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -21,25 +22,14 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.controls import NoControl, random_like
-from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.papers.subtask_induction.arithmetic_section import (
-    Arithmetic,
-    ArithmeticMasks,
-    ArithmeticTraining,
-    ArithmeticTransfer,
-)
-from subnet_utils.papers.subtask_induction.arithmetic_task import (
-    Pairs,
-    Rows,
-    diagonal_pairs,
-    disambiguation_pairs,
-    off_diagonal,
-    rows_of,
-    task_pairs,
-)
+from subnet_utils.papers.subtask_induction import arithmetic_section as section
+from subnet_utils.papers.subtask_induction import arithmetic_task as task
+from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
+from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
@@ -56,11 +46,11 @@ class Source(Step):
 
     keeps: ClassVar[int] = 8
 
-    problem: Arithmetic
+    problem: section.Arithmetic
     layers: int
     computation: str
     seed: int
-    training: ArithmeticTraining
+    training: section.ArithmeticTraining
 
     def fresh(self, about: str = "source") -> StagedModel:
         """A network before training: this one, or about='target' the one that inherits from it."""
@@ -72,7 +62,7 @@ class Source(Step):
     def pairs(self, train: int) -> Pairs:
         """So many pairs for training; those that are held out do not depend on how many."""
         held = self.problem.model_dump(include={"validation", "test"})
-        return task_pairs(self.problem.max, train=train, **held, seed=self.seed)
+        return task.task_pairs(self.problem.max, train=train, **held, seed=self.seed)
 
     def rows(self, pairs: Tensor, computation: str | None = None) -> Rows:
         """The rows of its computation, or of another one, for given pairs."""
@@ -82,12 +72,13 @@ class Source(Step):
         """Train it; the epoch with the smallest validation loss is kept."""
         model, pairs = self.fresh().to(lab.device), self.pairs(self.training.rows)
         train, *held = (self.rows(part) for part in (pairs.train, pairs.validation, pairs.test))
+        losses = partial(cross_entropy, reduction="none")
         weights, history = train_on(
             model,
             [untransferred(model)],
             lambda epoch: _batches(train, self.training.batch_size, (self.seed, epoch)),
             loss_of(self.problem),
-            lambda now: {"validation_loss": _losses(model, now, held[0])},
+            lambda now: {"validation_loss": means(losses, model, held[0].tokens, held[0].answers, now)},
             recipe=self.training.recipe(self.seed),
             checkpoint=folder / CHECKPOINT,
             label=f"{self.layers} layers, {self.computation}, seed {self.seed}",
@@ -95,7 +86,7 @@ class Source(Step):
         _set(model, {name: weight[0] for name, weight in weights.items()})
         # not the state dict: the output is tied to the embeddings, and a file holds no weight twice
         save_tensors(folder / "weights.safetensors", dict(model.named_parameters()))
-        save_table(folder / "history.parquet", _flat(history, 0))
+        save_table(folder / "history.parquet", history_of(history))
         return _accuracies(model, *held) | {"epochs": len(history), "network": fingerprint(model)}
 
     def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
@@ -109,7 +100,7 @@ class Source(Step):
 class SubtaskMask(Mask):
     """A mask in a source network that computes the subtask."""
 
-    search: ArithmeticMasks
+    search: section.ArithmeticMasks
     source: Source
     subtask: str
 
@@ -132,7 +123,7 @@ class SubtaskMask(Mask):
         found = search.masking.find(
             model,
             train.tokens,
-            lambda generator: _shuffled(train, search.batch_size, generator),
+            lambda generator: shuffled(train.targets, search.batch_size, generator),
             loss_of(source.problem),
             start=START,
             recipe=search.recipe(source.seed),
@@ -197,7 +188,7 @@ class Transfers(OfSubtask):
     target: str
     samples: int
     conditions: tuple[str, ...]
-    training: ArithmeticTransfer
+    training: section.ArithmeticTransfer
 
     @property
     def work(self) -> float:
@@ -217,16 +208,18 @@ class Transfers(OfSubtask):
             list(starts.values()),
             lambda epoch: _batches(train, self.training.batch_size, (seed, epoch), count=len(starts)),
             loss_of(self.source.problem),
-            lambda now: {"validation_error": _errors(fresh, now, sets["validation"])},
+            lambda now: {"validation_error": _errors(fresh, sets["validation"], now)},
             recipe=self.training.recipe(seed, judged_by="validation_error"),
             checkpoint=folder / CHECKPOINT,
             faults=faults,
             label=f"{self.source.layers} layers, {self.target}, {self.samples} rows, seed {seed}",
         )
-        errors = {name: _errors(fresh, weights, of) for name, of in sets.items()}
+        errors = {f"{name}_accuracy": _errors(fresh, of, weights) for name, of in sets.items()}
         for i, name in enumerate(starts):
-            own = {"fault": faults[i]} if i in faults else _measured(errors, history, i)
-            rows.append({"condition": name} | own)
+            own = history_of(history, i)["validation_error"]
+            found = {part: 1 - values[i] for part, values in errors.items()}
+            found |= {"best_epoch": int(own.fillna(math.inf).idxmin()), "epochs": len(own)}
+            rows.append({"condition": name} | ({"fault": faults[i]} if i in faults else found))
         return rows
 
     def _starts(self, lab: Lab, fresh: StagedModel) -> tuple[dict[str, Transfer], list[dict[str, Any]]]:
@@ -248,16 +241,16 @@ class Transfers(OfSubtask):
         maximum = self.source.problem.max
         held = self.source.pairs(maximum)
         out = torch.cat([held.validation, held.test])
-        more = disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
-        sets = {"validation": off_diagonal(held.validation), "test": off_diagonal(held.test),
-                "diagonal": diagonal_pairs(maximum)}  # fmt: skip
+        more = task.disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
+        sets = {"validation": task.off_diagonal(held.validation), "test": task.off_diagonal(held.test),
+                "diagonal": task.diagonal_pairs(maximum)}  # fmt: skip
         train = torch.cat([sets["diagonal"], more])
         return self.source.rows(train, self.target), {
             name: self.source.rows(pairs, self.target) for name, pairs in sets.items()
         }
 
 
-def settings_of(lab: Lab) -> Arithmetic:
+def settings_of(lab: Lab) -> section.Arithmetic:
     """The arithmetic part of a study."""
     return lab.section("subtask_induction").arithmetic
 
@@ -292,13 +285,13 @@ def transfers(lab: Lab) -> list[Transfers]:
     return made
 
 
-def _mask(settings: Arithmetic, induction: Any, layers: int, seed: int) -> ChosenMask:
+def _mask(settings: section.Arithmetic, induction: Any, layers: int, seed: int) -> ChosenMask:
     source = Source(settings.problem, layers, induction.source, seed, settings.base)
     masks = [SubtaskMask(search, source, induction.subtask) for search in settings.masks.candidates()]
     return ChosenMask(tuple(masks), learned=FOUND)
 
 
-def loss_of(problem: Arithmetic) -> Callable[[Tensor, Tensor], Tensor]:
+def loss_of(problem: section.Arithmetic) -> Callable[[Tensor, Tensor], Tensor]:
     """Mean cross-entropy, nats, of all three next symbols or of the answer: (logits [m, 3, v], targets [m, 3])."""
     if problem.loss == "all":
         return lambda logits, targets: cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -307,41 +300,15 @@ def loss_of(problem: Arithmetic) -> Callable[[Tensor, Tensor], Tensor]:
 
 def accuracy(model: StagedModel, rows: Rows) -> float:
     """Share of right answers of a network."""
-    return 1 - _errors(model, _stacked(model), rows)[0]
+    return 1 - _errors(model, rows)[0]
 
 
 def _accuracies(model: StagedModel, validation: Rows, test: Rows) -> dict[str, float]:
     return {"validation_accuracy": accuracy(model, validation), "test_accuracy": accuracy(model, test)}
 
 
-def _measured(errors: dict[str, list[float]], history: pd.DataFrame, run: int) -> dict[str, Any]:
-    """Accuracies of one of the stacked runs, and which of its epochs was kept."""
-    own = _flat(history, run)["validation_error"]
-    accuracies = {f"{part}_accuracy": 1 - values[run] for part, values in errors.items()}
-    return accuracies | {"best_epoch": int(own.idxmin()), "epochs": len(own)}
-
-
-def _errors(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
-    """Share of wrong answers of each of several networks."""
-
-    def wrong(logits: Tensor, answers: Tensor) -> Tensor:
-        return logits[:, -1].argmax(dim=-1) != answers
-
-    return measure_all(model, weights, rows.tokens, rows.answers, wrong).double().mean(dim=1).tolist()
-
-
-def _losses(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
-    """Mean cross-entropy of the answers, nats, of each of several networks."""
-
-    def loss(logits: Tensor, answers: Tensor) -> Tensor:
-        return cross_entropy(logits[:, -1], answers, reduction="none")
-
-    return measure_all(model, weights, rows.tokens, rows.answers, loss).double().mean(dim=1).tolist()
-
-
-def _stacked(model: StagedModel) -> dict[str, Tensor]:
-    """The weights of one network as those of a stack of one."""
-    return {name: weight.detach()[None] for name, weight in model.named_parameters()}
+def _errors(model: StagedModel, rows: Rows, weights: Weights | None = None) -> list[float]:
+    return means(wrong, model, rows.tokens, rows.answers, weights)
 
 
 @torch.no_grad()
@@ -350,18 +317,7 @@ def _set(model: StagedModel, weights: Weights) -> None:
         parameter.copy_(weights[name])
 
 
-def _shuffled(rows: Rows, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass: numbers of rows [B] and their targets [B, 3]; what is left of a batch at the end is a batch, too."""
-    for batch in torch.randperm(len(rows), generator=generator).split(size):
-        yield batch, rows.targets[batch]
-
-
 def _batches(rows: Rows, size: int, about: tuple, *, count: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
     """One pass for networks that all see the same: tokens and targets [count, B, 3]."""
-    for batch, targets in _shuffled(rows, size, generator_for("arithmetic batches", *about)):
+    for batch, targets in shuffled(rows.targets, size, generator_for("arithmetic batches", *about)):
         yield rows.tokens[batch].expand(count, -1, -1), targets.expand(count, -1, -1)
-
-
-def _flat(history: pd.DataFrame, run: int) -> pd.DataFrame:
-    """The history of one of the stacked runs."""
-    return history.map(lambda value: value[run] if isinstance(value, list) else value)

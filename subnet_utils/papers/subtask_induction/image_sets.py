@@ -18,19 +18,9 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_tensors
 from subnet_utils.papers.subtask_induction.images_section import Folders, Images, Rendered
+from subnet_utils.tasks import images as tasks
 from subnet_utils.tasks import textures
-from subnet_utils.tasks.images import (
-    ImageError,
-    ImageSet,
-    Split,
-    classical_segments,
-    files_of,
-    pooled,
-    read,
-    read_conflicts,
-    segment_anything,
-    split_folder,
-)
+from subnet_utils.tasks.images import ImageError, ImageSet
 
 POOLED = {"pooled_mask": "mask", "pooled_validation": "validation", "pooled_test": "test"}
 """Mean-pooled set -> the set that it is made of."""
@@ -58,7 +48,7 @@ class SetOfImages(Step):
     def build(self, lab: Lab, folder: Path) -> None:
         """Draw, read or pool the images. Raises ImageError for a folder that lacks classes or images."""
         if self.unpooled is not None:
-            made = pooled(self.unpooled.load(lab), self._segments(lab))
+            made = tasks.pooled(self.unpooled.load(lab), self._segments(lab))
         elif self.folders is None:
             made = _rendered(self.data, self.title)
         else:
@@ -75,8 +65,8 @@ class SetOfImages(Step):
     def _segments(self, lab: Lab) -> Callable[[NDArray], NDArray]:
         source = getattr(self.data, "segment_anything", None)
         if source is not None:
-            return segment_anything(source, lab.device)
-        return partial(classical_segments, scale=self.data.segment_scale)
+            return tasks.segment_anything(source, lab.device)
+        return partial(tasks.classical_segments, scale=self.data.segment_scale)
 
 
 @dataclass(frozen=True)
@@ -149,19 +139,21 @@ def _place(folder: str) -> Path:
 
 def _read(data: Folders, title: str) -> ImageSet:
     if title == "conflicts":
-        return read_conflicts(_place(data.conflicts), data.classes, resolution=data.resolution)
+        return tasks.read_conflicts(_place(data.conflicts), data.classes, resolution=data.resolution)
     if title == "test":
         files = [
-            (path, i) for i, one in enumerate(data.classes) for path in files_of(_place(data.test), one, data.classes)
+            (path, i)
+            for i, one in enumerate(data.classes)
+            for path in tasks.files_of(_place(data.test), one, data.classes)
         ]
-        return read(files, data.resolution)
-    return read(getattr(_split(data), title), data.resolution)
+        return tasks.read(files, data.resolution)
+    return tasks.read(getattr(_split(data), title), data.resolution)
 
 
 @lru_cache(maxsize=1)
-def _split(data: Folders) -> Split:
+def _split(data: Folders) -> tasks.Split:
     sizes = {"mask": data.mask_per_class, "validation": data.validation_per_class}
-    return split_folder(_place(data.train), data.classes, **sizes)
+    return tasks.split_folder(_place(data.train), data.classes, **sizes)
 
 
 @lru_cache(maxsize=1)
@@ -171,6 +163,6 @@ def listing(data: Folders) -> str:
     names = []
     for folder in (data.train, data.test, data.conflicts):
         for one in data.classes:
-            for path in files_of(_place(folder), one, data.classes):
+            for path in tasks.files_of(_place(folder), one, data.classes):
                 names.append(f"{one}/{path.name} {path.stat().st_size}")
     return f"{generator_for(*names).initial_seed():016x}"

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -22,27 +21,21 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, inherited, measure_all, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.models.frozen import CHUNK, full_precision
+from subnet_utils.papers.subtask_induction import images_section as section
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
-from subnet_utils.papers.subtask_induction.images_section import (
-    Folders,
-    ImageMasks,
-    ImageModel,
-    ImageTraining,
-    ResNetClassifier,
-    ViTClassifier,
-)
+from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
 from subnet_utils.tasks.images import ImageSet
 
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""
-VALIDATION = ("validation", "pooled_validation")
-"""Sets on which networks are judged while they are trained."""
+VALIDATION = {"validation": "validation", "pooled": "pooled_validation"}
+"""Sets on which networks are judged while they are trained, by their names in the history."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Network:
     file or folder, or their name on the hub; place: where they are had.
     """
 
-    architecture: ResNetClassifier | ViTClassifier
+    architecture: section.ResNetClassifier | section.ViTClassifier
     classes: int
     seed: int
     resolution: int | None = None
@@ -102,7 +95,7 @@ class TrainedBase(UntrainedBase):
     published: ClassVar[bool] = True
 
     data: ImageSets
-    training: ImageTraining
+    training: section.ImageTraining
     precision: str = "auto"
 
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
@@ -110,8 +103,7 @@ class TrainedBase(UntrainedBase):
         pretrained = self.network.place is not None
         model = self.network.fresh(published=True).to(lab.device)
         start = _only_classifier(model, model) if pretrained else untransferred(model)
-        run = _Run(lab, self.data, self.training, self.network.seed, folder)
-        run.train(model, start, updating=not pretrained, label="base")
+        _train(self, lab, folder, model, start, updating=not pretrained, label="base")
         votes(lab, self.data, model.eval(), folder)
         return _filed(model, folder)
 
@@ -120,31 +112,32 @@ class TrainedBase(UntrainedBase):
 class ShapeMask(Mask):
     """A mask in a base network that classifies mean-pooled images. The subnetwork alone votes."""
 
-    search: ImageMasks
+    search: section.ImageMasks
     base: UntrainedBase
     data: ImageSets
     precision: str = "auto"
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it; its accuracy on pooled validation images is measured after every epoch."""
-        model, train, held = self.base.load(lab), self.data.load(lab, "pooled_mask"), self.data.load(lab, VALIDATION[1])
+        model, network = self.base.load(lab), self.base.network
+        train, held = (self.data.load(lab, title) for title in ("pooled_mask", VALIDATION["pooled"]))
 
         def accuracy(kept: Subnetwork) -> dict[str, float]:
-            return {"validation_accuracy": 1 - _errors(kept.apply(model), held)}
+            return {"validation_accuracy": 1 - _errors(kept.apply(model), held)[0]}
 
         found = self.search.masking.find(
             model,
             train.pixels,
-            lambda generator: _shuffled(train.shapes, self.search.batch_size, generator),
+            lambda generator: shuffled(train.shapes, self.search.batch_size, generator),
             cross_entropy,
             start=self.search.start,
-            recipe=self.search.recipe(self.base.network.seed),
-            before=lambda: self.base.network.fresh(published=self.base.published),
+            recipe=self.search.recipe(network.seed),
+            before=lambda: network.fresh(published=self.base.published),
             autocast=lab.autocast,
             watch=accuracy,
             limit_gb=cache_limit(lab.study.compute),
             checkpoint=folder / CHECKPOINT,
-            label=f"shape mask, seed {self.base.network.seed}",
+            label=f"shape mask, seed {network.seed}",
         )
         found.save(folder)
         kept = found.subnetwork
@@ -164,7 +157,7 @@ class Induced(Step):
     network: Network
     condition: str
     data: ImageSets
-    training: ImageTraining
+    training: section.ImageTraining
     base: TrainedBase | None = None
     mask: ChosenMask | None = None
     precision: str = "auto"
@@ -172,10 +165,9 @@ class Induced(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
         """Train it. Raises Fault if there is no mask or no control, or if training diverges."""
         fresh = self.network.fresh("target").to(lab.device)
-        run = _Run(lab, self.data, self.training, self.network.seed, folder)
         more = ("pooled_mask",) if self.condition == "mixture" else ()
-        start, updating = self._start(lab, fresh), self.condition != "linear"
-        run.train(fresh, start, more=more, updating=updating, label=self.condition)
+        options = {"more": more, "updating": self.condition != "linear", "label": self.condition}
+        _train(self, lab, folder, fresh, self._start(lab, fresh), **options)
         votes(lab, self.data, fresh.eval(), folder)
         return {"network": fingerprint(fresh)}
 
@@ -194,7 +186,7 @@ class Induced(Step):
 class ModelSteps:
     """The steps of one model of a study with one seed."""
 
-    model: ImageModel
+    model: section.ImageModel
     base: TrainedBase
     data: ImageSets
     precision: str
@@ -246,7 +238,7 @@ def models(lab: Lab) -> list[ModelSteps]:
 def require_images(lab: Lab) -> None:
     """Raise ImageError for a folder that lacks classes or images, WeightsError for weights that cannot be had."""
     images = settings_of(lab)
-    if isinstance(images.data, Folders):  # first: weights may have to be fetched
+    if isinstance(images.data, section.Folders):  # first: weights may have to be fetched
         listing(images.data)
     for model in images.models:
         if model.architecture.pretrained is not None:
@@ -264,7 +256,7 @@ def _fingerprint(network: Network, place: str | None) -> str:
     return fingerprint(network.fresh(published=True))
 
 
-def _network(model: ImageModel, data: ImageSets) -> Network:
+def _network(model: section.ImageModel, data: ImageSets) -> Network:
     """The network of a model with seed 0."""
     architecture = model.architecture
     resolution = data.resolution if architecture.family == "vit_classifier" else None
@@ -298,68 +290,48 @@ def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A training on ordinary images, and its folder."""
+def _train(
+    step: TrainedBase | Induced, lab: Lab, folder: Path, model: StagedModel, start: Transfer, *,
+    more: Sequence[str] = (), updating: bool, label: str,
+) -> None:  # fmt: skip
+    """Train a network on ordinary images and on further sets; the best epoch's weights are left in it.
 
-    lab: Lab
-    data: ImageSets
-    training: ImageTraining
-    seed: int
-    folder: Path
-
-    def train(
-        self, model: StagedModel, start: Transfer, *, more: Sequence[str] = (), updating: bool, label: str
-    ) -> None:
-        """Train a network, also on further sets; the best epoch's weights are left in it.
-
-        The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
-        """
-        sets = [self.data.load(self.lab, name) for name in ("train", *more)]
-        labels = torch.cat([one.shapes for one in sets])
-        weights = _class_weights(labels, len(self.data.classes)).to(self.lab.device)
-        held = [self.data.load(self.lab, name) for name in VALIDATION]
-
-        def validate(found: dict[str, Tensor]) -> dict[str, list[float]]:
-            original, flat = ([_errors(model, one, found)] for one in held)
-            return {"validation_error": original, "pooled_error": flat}
-
-        found, history = train_on(
-            model,
-            [start],
-            lambda epoch: self._batches(sets, labels, epoch),
-            lambda logits, targets: cross_entropy(logits, targets, weight=weights),
-            validate,
-            recipe=self.training.recipe(self.seed, judged_by="validation_error"),
-            autocast=self.lab.autocast,
-            updating=updating,
-            checkpoint=self.folder / CHECKPOINT,
-            label=f"{label}, seed {self.seed}",
-        )
-        model.load_state_dict({name: tensor[0] for name, tensor in found.items()}, strict=False)
-        save_table(self.folder / "history.parquet", _accuracies(history))
-
-    def _batches(self, sets: Sequence[ImageSet], labels: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        generator = generator_for("image batches", self.seed, epoch)
-        for rows, targets in _shuffled(labels, self.training.batch_size, generator):
-            pixels = rows_of(sets, rows)
-            if self.training.flips:
-                mirrored = torch.rand(len(rows), generator=generator) < 0.5
-                pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
-            yield pixels[None], targets[None]
+    The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
+    """
+    sets = [step.data.load(lab, title) for title in ("train", *more)]
+    labels = torch.cat([one.shapes for one in sets])
+    counts = labels.bincount(minlength=len(step.data.classes))
+    # all classes count alike, as in the paper
+    weights = (len(labels) / (len(counts) * counts.clamp(min=1))).float().to(lab.device)
+    held = {f"{name}_error": step.data.load(lab, title) for name, title in VALIDATION.items()}
+    found, history = train_on(
+        model,
+        [start],
+        lambda epoch: _batches(step, sets, labels, epoch),
+        lambda logits, targets: cross_entropy(logits, targets, weight=weights),
+        lambda now: {name: _errors(model, one, now) for name, one in held.items()},
+        recipe=step.training.recipe(step.network.seed, judged_by="validation_error"),
+        autocast=lab.autocast,
+        updating=updating,
+        checkpoint=folder / CHECKPOINT,
+        label=f"{label}, seed {step.network.seed}",
+    )
+    model.load_state_dict({name: tensor[0] for name, tensor in found.items()}, strict=False)
+    flat = history_of(history)
+    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in VALIDATION}
+    save_table(folder / "history.parquet", flat[["epoch", "train_loss"]].assign(**accuracies))
 
 
-def _class_weights(labels: Tensor, classes: int) -> Tensor:
-    """Weights of the loss that make all classes count alike, as in the paper; float32 [classes]."""
-    counts = labels.bincount(minlength=classes)
-    return (len(labels) / (len(counts) * counts.clamp(min=1))).float()
-
-
-def _accuracies(history: pd.DataFrame) -> pd.DataFrame:
-    """The history of the one network, with accuracies in place of errors."""
-    flat = history.map(lambda value: value[0] if isinstance(value, list) else value)
-    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in ("validation", "pooled")}
-    return pd.DataFrame({"epoch": flat["epoch"], "train_loss": flat["train_loss"], **accuracies})
+def _batches(
+    step: TrainedBase | Induced, sets: Sequence[ImageSet], labels: Tensor, epoch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = generator_for("image batches", step.network.seed, epoch)
+    for rows, targets in shuffled(labels, step.training.batch_size, generator):
+        pixels = rows_of(sets, rows)
+        if step.training.flips:
+            mirrored = torch.rand(len(rows), generator=generator) < 0.5
+            pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
+        yield pixels[None], targets[None]
 
 
 def rows_of(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
@@ -373,17 +345,5 @@ def rows_of(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
     return found
 
 
-def _errors(model: StagedModel, images: ImageSet, weights: dict[str, Tensor] | None = None) -> float:
-    """Share of wrong answers, of a network or of the same with other weights [1, ...]."""
-    own = weights or {name: tensor.detach()[None] for name, tensor in model.named_parameters()}
-    with full_precision(next(model.parameters()).device):
-        wrong = measure_all(
-            model, own, images.pixels, images.shapes, lambda logits, shapes: logits.argmax(dim=1) != shapes
-        )
-    return float(wrong.double().mean())
-
-
-def _shuffled(labels: Tensor, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass: numbers of images [B] and their classes [B]."""
-    for rows in torch.randperm(len(labels), generator=generator).split(size):
-        yield rows, labels[rows]
+def _errors(model: StagedModel, images: ImageSet, weights: Weights | None = None) -> list[float]:
+    return means(wrong, model, images.pixels, images.shapes, weights)
