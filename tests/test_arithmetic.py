@@ -10,26 +10,17 @@ from hypothesis import strategies as st
 from subnet_utils.papers.subtask_induction import arithmetic_task as arithmetic
 from subnet_utils.papers.subtask_induction.polynomials import WrongExpression, parse
 
-BY_HAND = {
-    "ab": lambda a, b: a * b,
-    "a+ab": lambda a, b: a + a * b,
-    "a^2": lambda a, b: a * a,
-    "a^2+b^2": lambda a, b: a * a + b * b,
-    "a^2+ab": lambda a, b: a * a + a * b,
-    "a^2+ab+b^2": lambda a, b: a * a + a * b + b * b,
-    "a^3+ab": lambda a, b: a * a * a + a * b,
-    "a+b": lambda a, b: a + b,
-    "a-b": lambda a, b: a - b,
-    "a^2-b^2": lambda a, b: a * a - b * b,
-}
+COMPUTATIONS = ("ab", "a+ab", "a^2", "a^2+b^2", "a^2+ab", "a^2+ab+b^2", "a^3+ab", "a+b", "a-b", "a^2-b^2")
+"""All that the paper computes (sections 4.2 and B.4)."""
 GRID = torch.tensor(list(itertools.product(range(12), repeat=2)))
 
 
-@pytest.mark.parametrize("expression", arithmetic.COMPUTATIONS)
+@pytest.mark.parametrize("expression", COMPUTATIONS)
 @pytest.mark.parametrize("p", [2, 7, 11])
 def test_every_computation_of_the_paper(expression, p):
     answers = parse(expression)(*GRID.unbind(dim=1), p)
-    assert answers.tolist() == [BY_HAND[expression](a, b) % p for a, b in GRID.tolist()]
+    python = expression.replace("ab", "a*b").replace("^", "**")  # our own text, from above
+    assert answers.tolist() == [eval(python, {"a": a, "b": b}) % p for a, b in GRID.tolist()]
 
 
 def expressions() -> st.SearchStrategy[str]:

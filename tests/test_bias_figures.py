@@ -13,7 +13,7 @@ from subnet_utils.papers.subtask_induction import images_tables as shape_bias
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
 from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS, VARIANTS
 from subnet_utils.papers.subtask_induction.images_figures import NETWORKS, UNTRAINED
-from tests.test_figures import MACHADO, _lab, _linear, assert_readable
+from tests.test_figures import MACHADO, _lab, _linear
 from tests.test_shape_bias import levels
 
 
@@ -40,16 +40,6 @@ def measures() -> pd.DataFrame:
             for network, values in (("base", (0.0, 0.1, 0.2, 0.3)), ("subnetwork", (0.1, 0.5, 0.3, 0.4)))
             for seed, by_shape in enumerate(values)]  # fmt: skip
     return pd.DataFrame(rows)
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_measures_name_their_model_and_what_they_count():
-    titles = {"pooled": "mean-pooled", "robustness": "robustness", "shape_bias": "shape bias"}
-    figure = bias_figures.dots(measures(), titles, chance=1 / 3)
-    assert figure.get_suptitle() == "cnn"
-    assert [ax.get_xlabel() for ax in figure.axes] == [bias_figures.SHARES[name] for name in titles]
-    assert set(bias_figures.SHARES) == set(shape_bias.MEASURES)
-    assert_readable(figure)
 
 
 @pytest.mark.usefixtures("paper_style")

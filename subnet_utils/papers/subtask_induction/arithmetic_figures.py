@@ -65,6 +65,7 @@ for few lines that nearly coincide: no point hides another."""
 COMMON, CHANCE = "most common answer", "chance"
 """What the levels are called that accuracies are compared with."""
 BETWEEN = "0.83"
+DOTTED = {"color": "0.45", "ls": ":", "lw": 0.9, "zorder": 0}
 LABELS = {"text": "random as in the text", "as_released": "random as released", "strict": "all else drawn anew",
           "embed_only": "embeddings as control"}  # fmt: skip
 
@@ -86,7 +87,7 @@ def accuracy_lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str]) ->
     is dotted; conditions that it lacks are left out. Up to `FEW_NUMBERS` numbers have points in place of lines.
     """
     _lines(ax, curves, conditions, bounds=(0, 1))
-    ax.axhline(curves["chance"].iloc[0], color="0.45", ls=":", lw=0.9, zorder=0, label=COMMON)
+    ax.axhline(curves["chance"].iloc[0], label=COMMON, **DOTTED)
     ax.set(ylabel="test accuracy", ylim=(0, 1.03))
     return ax
 
@@ -105,7 +106,7 @@ def _lines(
     for name, shift in _shifts(curves, conditions, step).items():
         rows = curves[curves["condition"] == name].sort_values("samples")
         x = rows["samples"].map(positions) + shift
-        (_points if few else _curve)(ax, x, rows, LINES[name])
+        _draw(ax, x, rows["mean"], LINES[name], few=few)
         if (rows["n_runs"] >= FEWEST).all():
             ends = rows["low"].clip(*bounds), rows["high"].clip(*bounds)
             ax.vlines(x, *ends, color=LINES[name].color, lw=1.2 if few else 0.9)
@@ -129,30 +130,21 @@ def interval_note(*curves: pd.DataFrame, cut: str = ", cut off at 0 and 1") -> s
 
 def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str] = MAIN, *, across: int = 3) -> Figure:
     """A panel for each (title, curves), with one legend below."""
-    columns = min(len(frames), across)
-    rows = math.ceil(len(frames) / columns)
-    size = (max(4.6, 2.6 * columns), 2.3 * rows + 0.6)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
-    for ax in axes.flat[len(frames) :]:
-        ax.set_axis_off()
-    for i, (ax, (title, curves)) in enumerate(zip(axes.flat, frames, strict=False)):
+    figure, axes = _grid(len(frames), across, width=2.6)
+    for ax, (title, curves) in zip(axes.flat, frames, strict=False):
         accuracy_lines(ax, curves, conditions)
         ax.set_title(with_formulas(title))
-        if i % columns:
-            ax.set_ylabel("")
     return legend_below(figure, axes)
 
 
 def variants(curves: pd.DataFrame) -> Figure:
     """Each reading of the method and its control, side by side, gray between the two. curves: of one depth."""
     shown = [name for name, pair in VARIANTS.items() if set(pair) <= set(curves["condition"])]
-    figure, axes = plt.subplots(1, len(shown), figsize=(max(4.6, 1.95 * len(shown)), 2.9), squeeze=False, sharey=True)
-    for i, (ax, name) in enumerate(zip(axes.flat, shown, strict=True)):
+    figure, axes = _grid(len(shown), len(shown))
+    for ax, name in zip(axes.flat, shown, strict=True):
         accuracy_lines(ax, curves, VARIANTS[name])
         _between(ax, curves, *VARIANTS[name])
         ax.set_title(LABELS[name])
-        if i:
-            ax.set_ylabel("")
     return legend_below(figure, axes)
 
 
@@ -160,27 +152,28 @@ def advantages(gaps: pd.DataFrame, controls: Sequence[str] = ("scratch", "embed_
     """By how much the subnetwork is ahead of each control at each number of rows, a panel for each induction.
 
     Means over seeds of differences within seeds, with their intervals from `FEWEST` seeds on; 0 is dotted. gaps: from
-    `subtask_induction.gaps_by_samples`; where an induction was done at several depths, their mean is drawn.
+    `arithmetic_tables.gaps_by_samples`; where an induction was done at several depths, their mean is drawn.
     """
     curves = gaps.rename(columns={"control": "condition", "advantage": "mean"})
-    shown = [(about, _all_depths(rows)) for about, rows in curves.groupby(["subtask", "target"], sort=False)]
-    columns = min(len(shown), 4)
-    rows = math.ceil(len(shown) / columns)
-    size = (max(4.6, 1.95 * columns), 2.3 * rows + 0.75)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
-    for ax in axes.flat[len(shown) :]:
-        ax.set_axis_off()
-    for i, (ax, ((subtask, target), one)) in enumerate(zip(axes.flat, shown, strict=False)):
-        _lines(ax, one, controls, bounds=(-1, 1), step=WIDE_STEP)
-        ax.axhline(0, color="0.45", ls=":", lw=0.9, zorder=0)
-        ax.set_title(with_formulas(f"{subtask} for {target}"))
-        ax.set_ylabel("" if i % columns else "advantage in accuracy")
+    shown = list(curves.groupby(["subtask", "target"], sort=False))
+    figure, axes = _grid(len(shown), 4, below=0.75)
+    for ax, ((subtask, target), rows) in zip(axes.flat, shown, strict=False):
+        over_depths = rows[rows["layers"].eq("all")]
+        _lines(ax, rows if over_depths.empty else over_depths, controls, bounds=(-1, 1), step=WIDE_STEP)
+        ax.axhline(0, **DOTTED)
+        ax.set(title=with_formulas(f"{subtask} for {target}"), ylabel="advantage in accuracy")
     return legend_below(figure, axes, title="the subnetwork's advantage over")
 
 
-def _all_depths(curves: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the mean over depths, or of the only depth."""
-    return curves[curves["layers"].eq("all")] if curves["layers"].eq("all").any() else curves
+def _grid(count: int, across: int, *, width: float = 1.95, below: float = 0.6) -> tuple[Figure, np.ndarray]:
+    """Axes [rows, columns] for so many panels. width: inches of a panel; below: for the legend."""
+    columns = min(count, across)
+    rows = math.ceil(count / columns)
+    size = (max(4.6, width * columns), 2.3 * rows + below)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return figure, axes
 
 
 def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
@@ -212,13 +205,14 @@ def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
 
 
 def legend_below(figure: Figure, axes: np.ndarray, *, title: str | None = None) -> Figure:
-    """One legend for all panels, below the figure: every label once, levels to compare with last."""
+    """One legend for all panels, below the figure: every label once, levels to compare with last. The y-axis is named
+    at the left only."""
+    for ax in axes[:, 1:].flat:
+        ax.set_ylabel("")
     found = {}
     for ax in axes.flat:
-        found.update(dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)))
-    for level in (COMMON, CHANCE):
-        if level in found:
-            found[level] = found.pop(level)
+        found |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    found |= {level: found.pop(level) for level in (COMMON, CHANCE) if level in found}
     columns = max(2, int(figure.get_figwidth() / 1.9))
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, title=title)
     return figure
@@ -235,17 +229,11 @@ def _bar(ax: Axes, x: float, seeds: pd.Series, color: str, label: str) -> None:
     ax.text(x, seeds.max() + 0.025, f"{seeds.mean():.2f}", ha="center", va="bottom", fontsize=6.5)
 
 
-def _curve(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
-    ax.plot(x, rows["mean"], ls=line.style, color=line.color, label=line.label, ms=3.6, lw=1.1, **_marker(line))
-
-
-def _points(ax: Axes, x: pd.Series, rows: pd.DataFrame, line: Line) -> None:
-    ax.plot(x, rows["mean"], ls="none", color=line.color, label=line.label, ms=4, **_marker(line))
-
-
-def _marker(line: Line) -> dict[str, object]:
+def _draw(ax: Axes, x: pd.Series, means: pd.Series, line: Line, *, few: bool) -> None:
+    """Points, joined by a line unless there are few."""
     look = {"mfc": "white", "mew": 0.8} if line.style == OPEN else {"mec": "white", "mew": 0.4}
-    return {"marker": MARKERS[line.style], "zorder": 3} | look
+    look |= {"ls": "none", "ms": 4} if few else {"ls": line.style, "ms": 3.6, "lw": 1.1}
+    ax.plot(x, means, color=line.color, label=line.label, marker=MARKERS[line.style], zorder=3, **look)
 
 
 def _between(ax: Axes, curves: pd.DataFrame, condition: str, control: str) -> None:

@@ -166,10 +166,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     keys = [*ABOUT, "chance", "condition", "samples"]
     rows = []
     for about, group in table.groupby(keys, sort=False):
-        mean, low, high = interval(group["test_accuracy"])
-        rows.append(
-            dict(zip(keys, about, strict=True)) | {"mean": mean, "low": low, "high": high, "n_runs": len(group)}
-        )
+        rows.append((*about, *interval(group["test_accuracy"]), len(group)))
     return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "n_runs"])
 
 
@@ -214,12 +211,11 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     table are left out. table: of one induction.
     """
     rows = []
-    for name, (condition, control) in VARIANTS.items():
-        if {condition, control} <= set(table["condition"]):
-            wide = _side_by_side(table, condition, control)
-            means = {"condition_mean": wide[condition].mean(), "control_mean": wide[control].mean()}
-            about = {"variant": name, "condition": condition, "control": control}
-            rows.append(about | means | _advantage(wide, condition, control))
+    for name, pair in VARIANTS.items():
+        if set(pair) <= set(table["condition"]):
+            found = _advantage(table, *pair)
+            about = {"variant": name, **dict(zip(("condition", "control"), pair, strict=True))}
+            rows.append(about | {"condition_mean": found.pop("mean"), "control_mean": found.pop("of_control")} | found)
     return pd.DataFrame(rows)
 
 
@@ -231,15 +227,13 @@ def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
     it may do so by chance.
     """
     rows = []
-    for (*about, layers), group in _by_depth(table):
-        for control in group["condition"].unique():
-            if control == "subnetwork" or "subnetwork" not in set(group["condition"]):
-                continue
-            wide = _side_by_side(group, "subnetwork", control)
-            for samples, part in wide.groupby("samples"):
-                means = {"subnetwork_mean": part["subnetwork"].mean(), "control_mean": part[control].mean()}
-                key = dict(zip(ABOUT, [*about, layers], strict=True)) | {"control": control, "samples": samples}
-                rows.append(key | means | _advantage(part, "subnetwork", control))
+    for about, group in _by_depth(table):
+        for control in [name for name in group["condition"].unique() if name != "subnetwork"]:
+            for samples, part in group.groupby("samples"):
+                found = _advantage(part, "subnetwork", control)
+                key = dict(zip(ABOUT, about, strict=True)) | {"control": control, "samples": samples}
+                means = {"subnetwork_mean": found.pop("mean"), "control_mean": found.pop("of_control")}
+                rows += [key | means | found] if found["n_runs"] else []
     return pd.DataFrame(rows)
 
 
@@ -252,17 +246,17 @@ def _by_depth(table: pd.DataFrame) -> Iterator[tuple[tuple, pd.DataFrame]]:
             yield (*about, "all"), group
 
 
-def _side_by_side(table: pd.DataFrame, condition: str, control: str) -> pd.DataFrame:
-    """Test accuracies of two conditions, a row for each seed, depth and number of rows that both have."""
+def _advantage(table: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
+    """By how much one condition is ahead of another with the same seed, depth and number of rows.
+
+    The mean over seeds, each the mean of its rows, with its 95% t interval; and the means of both.
+    """
     wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
-    return wide[[condition, control]].dropna()
-
-
-def _advantage(wide: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
-    """Mean over seeds, each the mean of its rows, of the difference, with its 95% t interval."""
+    wide = wide.reindex(columns=[condition, control]).dropna()
     difference = (wide[condition] - wide[control]).groupby("seed").mean()
     mean, low, high = interval(difference)
-    return {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
+    means = {"mean": wide[condition].mean(), "of_control": wide[control].mean()}
+    return means | {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
 
 
 def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
