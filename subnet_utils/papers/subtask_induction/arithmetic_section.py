@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import fault
 from subnet_utils.core.sections import (
     Distinct,
     PositiveFloat,
@@ -14,7 +14,7 @@ from subnet_utils.core.sections import (
     heads_divide_width,
     without,
 )
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
 from subnet_utils.training import Training
@@ -67,12 +67,7 @@ class ArithmeticTransfer(Training):
     @model_validator(mode="after")
     def _known_conditions(self):
         for field in ("conditions", "further_conditions"):
-            for name in getattr(self, field):
-                if name not in CONDITIONS:
-                    raise fault(field, f"'{name}' is unknown; {nearest(name, CONDITIONS)}")
-            for name in ("subnetwork", "random"):
-                if name not in getattr(self, field):
-                    raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
+            require_conditions(self, field, CONDITIONS)
         return self
 
 
@@ -141,15 +136,14 @@ class Arithmetic(Section):
             raise fault("p" if self.p < 2 else "max", str(error)) from None
         heads_divide_width(self)
         held, pairs = self.validation + self.test, self.max**2
-        for name, rows, there in (
-            ("base.rows", self.base.rows, pairs),
-            ("masks.rows", self.masks.rows, pairs),
-            ("transfer.samples", max(self.transfer.samples), pairs - self.max),
-            ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max),
+        for name, rows, there, least in (
+            ("base.rows", self.base.rows, pairs, self.max),
+            ("masks.rows", self.masks.rows, pairs, self.max),
+            ("transfer.samples", max(self.transfer.samples), pairs - self.max, 0),
+            ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max, 0),
         ):
             if rows + held > there:
                 raise fault(name, f"{rows:,} and {held:,} held out are more than the {there:,} pairs; lower it")
-        for name, rows in (("base.rows", self.base.rows), ("masks.rows", self.masks.rows)):
-            if rows < self.max:
-                raise fault(name, f"{rows:,} rows do not hold each of {self.max:,} numbers; give at least as many")
+            if rows < least:
+                raise fault(name, f"{rows:,} rows do not hold each of {least:,} numbers; give at least as many")
         return self

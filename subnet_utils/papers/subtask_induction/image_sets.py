@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.sections import ROOT
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_tensors
@@ -132,19 +131,14 @@ def _rendered(data: Rendered, title: str) -> ImageSet:
     return ImageSet(torch.from_numpy(images.images), shapes, chosen)
 
 
-def _place(folder: str) -> Path:
-    """A path from the checkout, or from the home that it names."""
-    return ROOT / Path(folder).expanduser()
-
-
 def _read(data: Folders, title: str) -> ImageSet:
     if title == "conflicts":
-        return tasks.read_conflicts(_place(data.conflicts), data.classes, resolution=data.resolution)
+        return tasks.read_conflicts(Path(data.conflicts), data.classes, resolution=data.resolution)
     if title == "test":
         files = [
             (path, i)
             for i, one in enumerate(data.classes)
-            for path in tasks.files_of(_place(data.test), one, data.classes)
+            for path in tasks.files_of(Path(data.test), one, data.classes)
         ]
         return tasks.read(files, data.resolution)
     return tasks.read(getattr(_split(data), title), data.resolution)
@@ -153,7 +147,7 @@ def _read(data: Folders, title: str) -> ImageSet:
 @lru_cache(maxsize=1)
 def _split(data: Folders) -> tasks.Split:
     sizes = {"mask": data.mask_per_class, "validation": data.validation_per_class}
-    return tasks.split_folder(_place(data.train), data.classes, **sizes)
+    return tasks.split_folder(Path(data.train), data.classes, **sizes)
 
 
 @lru_cache(maxsize=1)
@@ -163,6 +157,6 @@ def listing(data: Folders) -> str:
     names = []
     for folder in (data.train, data.test, data.conflicts):
         for one in data.classes:
-            for path in tasks.files_of(_place(folder), one, data.classes):
+            for path in tasks.files_of(Path(folder), one, data.classes):
                 names.append(f"{one}/{path.name} {path.stat().st_size}")
     return f"{generator_for(*names).initial_seed():016x}"

@@ -16,7 +16,7 @@ from subnet_utils.core.sections import (
     Several,
     heads_divide_width,
 )
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, IMAGE_CONDITIONS
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, IMAGE_CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.tasks.textures import require_known
 from subnet_utils.training import Training
@@ -114,14 +114,11 @@ class Rendered(Section):
 
 
 class Folders(Section):
-    """Images from folders, one folder a class: 16-class ImageNet and the cue-conflict images.
+    """Images from folders, one folder a class: 16-class ImageNet and the cue-conflict images."""
 
-    Relative paths start at the checkout.
-    """
-
-    train: str
-    test: str
-    conflicts: str
+    train: Place
+    test: Place
+    conflicts: Place
     """Files such as `cat/cat3-elephant1.png`: shape, then texture."""
     classes: Distinct[str] = (
         "airplane", "bear", "bicycle", "bird", "boat", "bottle", "car", "cat",
@@ -179,12 +176,7 @@ class ImageModel(Section):
         stages = self.architecture.stages
         if self.masks.start not in stages:
             raise fault("masks.start", f"'{self.masks.start}' is not a stage; {nearest(self.masks.start, stages)}")
-        for name in self.conditions:
-            if name not in IMAGE_CONDITIONS and name not in CONDITIONS:
-                raise fault("conditions", f"'{name}' is unknown; {nearest(name, (*IMAGE_CONDITIONS, *CONDITIONS))}")
-        for name in ("subnetwork", "random"):
-            if name not in self.conditions:
-                raise fault("conditions", f"'{name}' is missing; a subnetwork and its control belong together")
+        require_conditions(self, "conditions", (*IMAGE_CONDITIONS, *CONDITIONS))
         return self
 
 
