@@ -104,6 +104,7 @@ class Sentences:
 ExampleSet = Images | Sentences
 
 
+@lru_cache(maxsize=4096)  # one object each, so that its parts are named once
 def example_set(data: Data, task: str, set_name: str, split: str, vocabulary: Published | None = None) -> ExampleSet:
     """One split of one of a task's five sets, at the size that `data` gives it."""
     n = getattr(getattr(data, set_name.split("-")[0]), split)  # base, mask and probe sets have sizes of their own
