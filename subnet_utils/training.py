@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.core.devices import progress_bar
 from subnet_utils.core.messages import nearest
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import note
 
@@ -82,6 +84,30 @@ class Recipe:
             )
         height = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
+
+
+class Training(Section):
+    """The section on how a network is trained. The weights of its best epoch are kept."""
+
+    learning_rate: PositiveFloat = 0.001
+    batch_size: PositiveInt = 32
+    epochs: PositiveInt = 100
+    patience: PositiveInt | None = None
+    """Epochs without a better one before training stops. None: all epochs are run."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """With Adam it is decoupled, as in AdamW."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    final_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of the learning rate, to which it falls by a cosine. 1: it is constant."""
+
+    def recipe(self, seed: int, **more: Any) -> Recipe:
+        """The recipe of a training with this seed. more: other fields of `Recipe`, such as `judged_by`.
+
+        >>> Training(epochs=7).recipe(0).patience
+        7
+        """
+        own = {name: getattr(self, name) for name in Training.model_fields.keys() - {"batch_size"}}
+        return Recipe(**own | {"patience": self.patience or self.epochs, "seed": seed} | more)
 
 
 @dataclass

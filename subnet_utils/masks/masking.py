@@ -153,11 +153,16 @@ class WeightChange(ScoredMasking):
     method: Literal["weight_change"] = "weight_change"
 
     def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
-        """|w - w before training|."""
+        """|w - w before training|. Raises Fault for a network in which no weight was trained."""
+        from subnet_utils.core.step import Fault
+
         if before is None:
             raise ValueError("masking.method 'weight_change' needs the network before training; take another method")
         weights, first = dict(model.named_parameters()), dict(before().named_parameters())
-        return {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
+        found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
+        if not any(score.any() for score in found.values()):
+            raise Fault("no weight has changed; masks by 'weight_change' need a trained network")
+        return found
 
 
 class Random(ScoredMasking):

@@ -5,7 +5,7 @@ study's own networks: that is what the difference is worth. Facts about the auth
 material; numbers that are theirs have a column of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 
@@ -13,11 +13,13 @@ import pandas as pd
 from scipy import stats
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import make_all
 from subnet_utils.masks import overlap
-from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.steps import Mask, find_mask, load_subnetwork, measure_effect
-from subnet_utils.papers.break_it_down.tasks import agreement
+from subnet_utils.papers.break_it_down import reference, tables
+from subnet_utils.papers.break_it_down.masks import FinalMask
+from subnet_utils.papers.break_it_down.measurements import Effect
+from subnet_utils.papers.break_it_down.networks import Trained, bases
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 
 COLLAPSED = 0.1
 """Median logit margin below which a right answer rides on little; the largest possible one is 4."""
@@ -58,32 +60,29 @@ def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:
 
 def _head_temperature(lab: Lab) -> tuple[float, float]:
     """Share of the head's weights kept by the first vision base's masks, its temperature fixed and annealed."""
-    vision = [mask for mask in break_it_down.used_masks(lab) if mask.base.experiment.modality == "vision"]
-    if not vision:
-        return nan, nan
-    first = [mask for mask in vision if mask.base == vision[0].base and mask.seed == vision[0].seed]
-    ways = [[_with_head(mask, as_printed=fixed) for mask in first] for fixed in (True, False)]
-    break_it_down.find(lab, [mask for masks in ways for mask in masks], "masks with and without the head's temperature")
+    ways = both_temperatures(tables.used_masks(lab))
+    make_all(lab, [mask for masks in ways for mask in masks], "masks with and without the head's temperature")
     return tuple(_mean(_head_share(lab, mask) for mask in masks) for masks in ways)
 
 
-def _with_head(mask: Mask, *, as_printed: bool) -> Mask:
-    settings = mask.base.experiment.masks.model_copy(update={"as_printed": as_printed})
-    experiment = mask.base.experiment.model_copy(update={"masks": settings})
-    return replace(mask, base=replace(mask.base, experiment=experiment))
+def both_temperatures(masks: Sequence[FinalMask]) -> list[list[FinalMask]]:
+    """Of some masks those of the first vision base and seed, with the head's temperature fixed and annealed."""
+    vision = [mask for mask in masks if mask.base.modality == "vision"]
+    first = [mask for mask in vision if (mask.base, mask.seed) == (vision[0].base, vision[0].seed)]
+    return [[mask.but(settings=replace(mask.settings, as_printed=fixed)) for mask in first] for fixed in (True, False)]
 
 
-def _head_share(lab: Lab, mask: Mask) -> float:
-    if find_mask(lab, mask).json("result").get("fault"):
+def _head_share(lab: Lab, mask: FinalMask) -> float:
+    if mask.fault(lab):
         return nan
-    kept = load_subnetwork(lab, mask).masks
+    kept = mask.load(lab).masks
     return _mean(float(entries.float().mean()) for name, entries in kept.items() if ".head." in name)
 
 
 def _pooler(lab: Lab) -> tuple[float, float]:
     """Share of the masked weights kept by language masks, with the unused pooler counted and without it."""
-    masks = [mask for mask in break_it_down.used_masks(lab) if mask.base.experiment.modality == "language"]
-    kept = [load_subnetwork(lab, mask) for mask in masks]
+    masks = [mask for mask in tables.used_masks(lab) if mask.base.modality == "language"]
+    kept = [mask.load(lab) for mask in masks]
     without = [{name: m for name, m in one.masks.items() if ".pooler." not in name} for one in kept]
     shares = [sum(int(m.sum()) for m in ms.values()) / sum(m.numel() for m in ms.values()) for ms in without if ms]
     return _mean(one.density for one in kept), _mean(shares)
@@ -92,8 +91,8 @@ def _pooler(lab: Lab) -> tuple[float, float]:
 def _iou(lab: Lab) -> tuple[float, float]:
     """Mean over bases of the overlap of one subroutine's masks, as in Tables 13 and 14 and as their heading says."""
     groups: dict[tuple, list] = {}
-    for mask in break_it_down.used_masks(lab):
-        groups.setdefault((mask.base, mask.subroutine), []).append(load_subnetwork(lab, mask))
+    for mask in tables.used_masks(lab):
+        groups.setdefault((mask.base, mask.subroutine), []).append(mask.load(lab))
     several = [group for group in groups.values() if len(group) > 1]
     ways = (overlap.as_printed, overlap.iou)
     return tuple(_mean(measure(group)[overlap.OVERALL] for group in several) for measure in ways)
@@ -103,9 +102,9 @@ def _collapse(lab: Lab) -> tuple[float, float]:
     """Share of our ResNet subnetworks that are right with hardly a margin."""
     rows = [
         row
-        for mask in break_it_down.used_masks(lab)
+        for mask in tables.used_masks(lab)
         if mask.base.experiment.paper_model == "resnet50"
-        for row in measure_effect(lab, mask).json("result")
+        for row in Effect.of(mask).result(lab)
         if row["network"] == "subnetwork" and row["own_task_accuracy"] > 0.9
     ]
     return nan, _mean(float(row["own_task_margin"] < COLLAPSED) for row in rows)
@@ -113,21 +112,19 @@ def _collapse(lab: Lab) -> tuple[float, float]:
 
 def _leak(lab: Lab) -> tuple[float, float]:
     """Share of the test sentences of mask and probe sets that the base was trained on, by either way of sampling."""
-    pairs = [(experiment, task) for experiment, task in lab.study.pairs() if experiment.modality == "language"]
-    if not pairs:
+    language = [base for base in bases(lab) if base.modality == "language"]
+    if not language:
         return nan, nan
-    experiment, task = pairs[0]
-    return tuple(_shared(experiment.data, task, as_printed) for as_printed in (True, False))
+    return tuple(_shared(language[0], as_printed) for as_printed in (True, False))
 
 
-def _shared(data, task: str, as_printed: bool) -> float:
-    options = {"seed": data.seed, "as_printed": as_printed}
-    subroutine = "subject" if task.startswith("sv") else "antecedent"
-    base = set(agreement.generate(task, "base", data.base.train, split="train", **options).sentences)
-    tests = ((f"mask-{subroutine}", data.mask.test), (f"probe-{subroutine}", data.probe.test))
-    drawn = [agreement.generate(task, name, n, split="test", **options).sentences for name, n in tests]
-    others = set().union(*drawn)
-    return len(others & base) / len(others)
+def _shared(base: Trained, as_printed: bool) -> float:
+    def sentences(set_name: str, split: str) -> set[str]:
+        return set(replace(base.data(set_name, split), as_printed=as_printed).readable().sentences)
+
+    subroutine = subroutines_of(base.task)[0]
+    others = sentences(f"mask-{subroutine}", "test") | sentences(f"probe-{subroutine}", "test")
+    return len(others & sentences("base", "train")) / len(others)
 
 
 def _few_clusters(lab: Lab) -> tuple[float, float]:
@@ -140,8 +137,8 @@ def _few_clusters(lab: Lab) -> tuple[float, float]:
 
 def _untrained(lab: Lab) -> tuple[float, float]:
     """Distinct untrained networks behind the random control of one model and task."""
-    experiment, _ = lab.study.pairs()[0]
-    return nan, 3 if lab.study.controls.as_printed else len(experiment.base.seeds)
+    section = lab.study.break_it_down
+    return nan, 3 if section.controls.as_printed else len(section.experiments[0].base.seeds)
 
 
 def _mean(values) -> float:
