@@ -3,12 +3,13 @@
 import pandas as pd
 import torch
 
-from subnet_utils import statistics
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference
+from subnet_utils.papers.break_it_down.statistics import compositionality_table, random_control_table
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import CLAIM
-from subnet_utils.statistics import LEARNED
+from subnet_utils.statistics import LEARNED, NO_TEST
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -170,12 +171,12 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
     """
     learned = _as_paper_model(effects[effects["base_accuracy"] >= LEARNED])
-    ours = statistics.random_control_table(learned)
+    ours = random_control_table(learned)
     printed = reference.load("table12").add_prefix("paper_")
     keys = ["model", "task", "subroutine"]
     table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
     table = table.join(_found_by_control(learned, keys), on=keys)
-    guessing = table["random_own_task"] <= statistics.CHANCE + CLAIM
+    guessing = table["random_own_task"] <= CHANCE + CLAIM
     shift = _paper_means("random") - _paper_means("trained")
     tests = (
         ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
@@ -214,7 +215,7 @@ def table_1(found: pd.DataFrame) -> pd.DataFrame:
     """
     learned = _as_paper_model(found[found["base_accuracy"] >= LEARNED])
     keys = ["model", "task", "subroutine"]
-    ours = statistics.compositionality_table(learned)
+    ours = compositionality_table(learned)
     printed = reference.load("table1").set_index(keys).add_prefix("paper_")
     table = ours.merge(printed, left_on=keys, right_index=True, how="left")
     for test, network in (("intercept", "subnetwork"), ("ablated", "ablated")):
@@ -238,9 +239,7 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
     """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
     keys = ["model", "task", "subroutine"]
     parts = [
-        table[keys].assign(
-            network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), statistics.NO_TEST)
-        )
+        table[keys].assign(network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST))
         for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
     ]
     return pd.concat(parts, ignore_index=True)
