@@ -249,8 +249,8 @@ def test_a_mask_that_diverges_among_others_is_told_and_the_others_are_found(lab,
 
 def test_a_seed_more_trains_its_own_masks_alone(lab, tmp_path, monkeypatch):
     trained, real = [], masks.discover_many
-    monkeypatch.setattr(masks, "discover_many",
-                        lambda model, tasks, *a, **k: trained.append(len(tasks)) or real(model, tasks, *a, **k))  # fmt: skip
+    monkeypatch.setattr(masks, "discover_many", lambda model, tasks, *more, **options: (
+        trained.append(len(tasks)) or real(model, tasks, *more, **options)))  # fmt: skip
     for seeds in ([0, 1], [0, 1, 2]):
         few = {"seeds": seeds, "starts": ["layer_2"], "inits": [0.05]}
         tables.find_masks(opened(lab, tmp_path, masks_at_once=8, masks=few))
