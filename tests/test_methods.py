@@ -173,19 +173,19 @@ def test_all_weights_in_one_tensor_are_masked_as_weight_by_weight(k, precision):
     shapes = {"b": (6, 5), "a": (2, 3, 2), "c": (4,)}
     weights = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()}
     logits = {name: torch.randn(k, *shape, generator=draw).requires_grad_() for name, shape in shapes.items()}
-    at_once = soft.InOne(method, weights, ["a", "b"], k)
-    for name, view in at_once.views.items():
+    flat = soft.FlatMasks(method, weights, ["a", "b"], k)
+    for name, view in flat.views.items():
         view.copy_(logits[name].detach())
-    at_once.logits.requires_grad_()
-    towards = {name: torch.randn(k, *shapes[name], generator=draw) for name in at_once.views}
+    flat.logits.requires_grad_()
+    towards = {name: torch.randn(k, *shapes[name], generator=draw) for name in flat.views}
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
-        masked, penalties = at_once(2)
+        masked, penalties = flat(2)
     assert penalties.shape == (k,) and all(part.dtype == precision for part in masked.values())
     loss = sum((part.float() * towards[name]).sum() for name, part in masked.items())
-    (change,) = torch.autograd.grad(loss + penalties @ torch.arange(1.0, k + 1), at_once.logits)
-    changes = dict(zip(at_once.views, change.split([12, 30], dim=1), strict=True))
+    (change,) = torch.autograd.grad(loss + penalties @ torch.arange(1.0, k + 1), flat.logits)
+    changes = dict(zip(flat.views, change.split([12, 30], dim=1), strict=True))
     for i in range(k):
-        own = {name: logits[name][i] for name in at_once.views}
+        own = {name: logits[name][i] for name in flat.views}
         expected, penalty = soft.masked_weights(method, weights, own, 2, draw)
         loss = sum((part * towards[name][i].to(precision)).sum() for name, part in expected.items())
         wanted = torch.autograd.grad(loss + (i + 1) * penalty, list(own.values()))
@@ -198,10 +198,10 @@ def test_all_weights_in_one_tensor_are_masked_as_weight_by_weight(k, precision):
 def test_all_in_one_is_for_gpus_and_for_one_temperature():
     on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
     method, other = ContinuousSparsification(), ContinuousSparsification(unannealed=("b",))
-    assert soft.InOne.of(method, on_cpu, "ab", 1) is None
-    assert soft.InOne.of(other, on_gpu, "ab", 1) is None
+    assert soft.FlatMasks.of(method, on_cpu, "ab", 1) is None
+    assert soft.FlatMasks.of(other, on_gpu, "ab", 1) is None
     with pytest.raises(AttributeError):  # it goes on to what these weights have not
-        soft.InOne.of(other, on_gpu, "a", 1)
+        soft.FlatMasks.of(other, on_gpu, "a", 1)
 
 
 # Gumbel-sigmoid masks.

@@ -41,7 +41,7 @@ def masked_weights(
     return masked, method.penalty({name: fused[name][1] if name in fused else soft[name] for name in logits}, logits)
 
 
-class InOne:
+class FlatMasks:
     """Masks of all weights of a network as one tensor, for a GPU: to start an operation takes it as long as to mask a
     small weight, so a dozen over all entries are faster than a dozen for every weight.
 
@@ -57,7 +57,7 @@ class InOne:
         self.views = self._by_name(self.logits)
 
     @classmethod
-    def of(cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int) -> "InOne | None":
+    def of(cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int) -> "FlatMasks | None":
         """None on a CPU, and for a method other than continuous sparsification at one temperature for all weights."""
         possible = type(method) is ContinuousSparsification and weights[names[0]].is_cuda
         if not possible or len({method.beta_of(name, 0) for name in names}) > 1:

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from subnet_utils.core.jobs import cache_limit, worker_count
 from subnet_utils.core.lab import CHECKPOINT, Lab, subnetwork_in
 from subnet_utils.core.store import Artefact, save_json, save_table
-from subnet_utils.masks.discover import Discovery, Wanted, discover_many
+from subnet_utils.masks.discover import Discovery, MaskTask, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix
@@ -242,10 +242,10 @@ def _discover(
         return train()
 
 
-def _wanted(lab: Lab, mask: Mask, outputs: FrozenPrefix) -> Wanted:
+def _wanted(lab: Lab, mask: Mask, outputs: FrozenPrefix) -> MaskTask:
     batch_size = mask.base.experiment.masks.batch_size
     train = data_of(lab, mask.base, f"mask-{mask.subroutine}", "train")
-    return Wanted(outputs, lambda generator: batches(train, batch_size, generator=generator), _method(mask), mask.seed)
+    return MaskTask(outputs, lambda generator: batches(train, batch_size, generator=generator), _method(mask), mask.seed)
 
 
 def _save_mask(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Path) -> None:
