@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from subnet_utils.models import attention, build, convolution, packing, vision
-from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, softmax
+from subnet_utils.models import build, convolution, packing, vision
+from subnet_utils.models.attention import attend
 from subnet_utils.models.convolution import WIDE, Conv3x3, Convolution, PlaceByPlace, TapByTap, with_conv3x3
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
-from subnet_utils.papers.break_it_down.base_models import flipped
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -31,70 +30,16 @@ def gradients(loss: torch.Tensor, model: torch.nn.Module) -> dict[str, torch.Ten
     return {name: tensor for name, tensor in zip(named, found, strict=True) if tensor is not None}
 
 
-# Softmax over short rows.
+# Attention.
 
 
-def test_softmax_of_short_rows_is_softmax():
-    scores = draws(3, 2, 5, 7)
-    assert_close(ShortSoftmax.apply(scores, 0.3), (0.3 * scores).softmax(dim=-1))
-    assert gradcheck(lambda x: ShortSoftmax.apply(x, 0.3), draws(2, 3, 4))
-
-
-def test_softmax_gives_padding_nothing_and_survives_large_scores():
-    keep = keep_of([3, 1])[:, None, None, :]
-    found = softmax(1e4 * draws(2, 2, 3, 3), keep, 1.0)
-    assert found[1, :, :, 1:].abs().max() == 0
-    assert_close(found.sum(dim=-1), torch.ones(2, 2, 3).double())
-
-
-@pytest.mark.parametrize("length", [attention.SHORT, attention.SHORT + 1])
-def test_softmax_is_the_same_at_the_length_from_which_on_it_is_torchs(length):
-    scores = draws(2, 2, length, dtype=torch.float32)
-    assert_close(softmax(scores, None, 0.5), (0.5 * scores).softmax(dim=-1))
-    assert ("Short" in str(softmax(scores, None, 0.5).grad_fn)) == (length <= attention.SHORT)
-
-
-@pytest.mark.parametrize("length", [attention.SHORT, attention.SHORT + 1, 70])
-@pytest.mark.parametrize("size", [4, 64])
-def test_attention_is_torchs_whatever_is_multiplied_by_its_scale(length, size):
-    query, key, value = (draws(2, 3, length, size, seed=seed) for seed in range(3))
-    keep = keep_of([length, 5])[:, None, None, :]
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
-    assert_close(attend(query, key, value, keep), expected)
-
-
-def test_softmax_of_bfloat16_is_computed_in_float32():
-    scores = draws(4, 30, dtype=torch.bfloat16)
-    exact = ShortSoftmax.apply(scores.detach().double(), 1.0)
-    assert (ShortSoftmax.apply(scores, 1.0).double() - exact).abs().max() <= exact.max() / 256  # one rounding
-
-
-def test_softmax_can_be_vectorized():
-    scores = draws(3, 4, 5)
-    together = torch.vmap(lambda one: ShortSoftmax.apply(one, 2.0))(scores)
-    assert_close(together, ShortSoftmax.apply(scores, 2.0))
-    (found,) = torch.autograd.grad((together**2).sum(), scores)
-    (expected,) = torch.autograd.grad(((2 * scores).softmax(dim=-1) ** 2).sum(), scores)
-    assert_close(found, expected)
-
-
-# One query an item.
-
-
-def test_one_query_without_keys_and_values_equals_attention():
-    hidden, keep = draws(3, 6, 8), keep_of([6, 4, 1])
-    to_key, to_value = draws(8, 8, seed=1), draws(8, 8, seed=2)
-    query, bias = draws(3, 2, 4, seed=3), draws(8, seed=4)
-    key, value = (
-        (hidden @ weight.T + more).unflatten(-1, (2, 4)).transpose(1, 2)
-        for weight, more in ((to_key, bias), (to_value, 0.0))  # a bias of the keys changes nothing
-    )
-    expected = attend(query[:, :, None], key, value, keep[:, None, None, :]).squeeze(2).flatten(1)
-    found = attend_once(query, hidden, to_key, to_value, keep)
-    assert_close(found, expected)
-    inputs = (query, hidden, to_key, to_value)
-    for one, other in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in (found, expected)), strict=True):
-        assert_close(one, other)
+@pytest.mark.parametrize("readers", [1, 9])
+def test_attention_is_torchs(readers):
+    query, key, value = draws(2, 3, readers, 4), draws(2, 3, 9, 4, seed=1), draws(2, 3, 9, 4, seed=2)
+    keep = keep_of([9, 5])[:, None, None, :]
+    for mask in (keep, None):
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        assert_close(attend(query, key, value, mask), expected)
 
 
 # Packing.
@@ -332,6 +277,8 @@ def test_a_network_draws_the_weights_that_it_drew_and_computes_the_same(monkeypa
 
 
 def test_flips_draw_what_they_drew():
+    from subnet_utils.papers.break_it_down.base_models import flipped
+
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     expected, generator = images, torch.Generator().manual_seed(1)
     for dimension in (2, 3):

@@ -19,7 +19,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
 from subnet_utils.core.names import nearest
-from subnet_utils.models.attention import attend, attend_once
+from subnet_utils.models.attention import attend
 from subnet_utils.models.convolution import Convolution, with_conv3x3
 from subnet_utils.models.packing import at_least_float32, is_vectorized
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
@@ -283,23 +283,17 @@ class TransformerLayer(nn.Module):
         normal = self.ln_1(hidden)
         if self.first_only:
             hidden = hidden[:, :1]
-        attended = self._attend_first(normal) if self.first_only else self._attend(normal)
-        hidden = hidden + self.self_attention.out_proj(attended)
+        hidden = hidden + self.self_attention.out_proj(self._attend(normal, hidden.shape[1]))
         return (hidden + self.mlp(self.ln_2(hidden)),)
 
-    def _attend(self, normal: Tensor) -> Tensor:
+    def _attend(self, normal: Tensor, readers: int) -> Tensor:
+        """What the first tokens, so many, read of all."""
         attention = self.self_attention
         projected = functional.linear(normal, attention.in_proj_weight, attention.in_proj_bias)
-        heads = (part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1))
-        return attend(*heads).transpose(1, 2).flatten(2)
-
-    def _attend_first(self, normal: Tensor) -> Tensor:
-        attention = self.self_attention
-        (to_query, to_key, to_value), (shift, _, after) = (
-            own.chunk(3) for own in (attention.in_proj_weight, attention.in_proj_bias)
+        query, key, value = (
+            part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1)
         )
-        query = functional.linear(normal[:, 0], to_query, shift).unflatten(-1, (attention.num_heads, -1))
-        return (attend_once(query, normal, to_key, to_value) + after)[:, None]
+        return attend(query[:, :, :readers], key, value).transpose(1, 2).flatten(2)
 
 
 class TokenHead(nn.Sequential):

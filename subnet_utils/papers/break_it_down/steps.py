@@ -245,7 +245,9 @@ def _discover(
 def _wanted(lab: Lab, mask: Mask, outputs: FrozenPrefix) -> MaskTask:
     batch_size = mask.base.experiment.masks.batch_size
     train = data_of(lab, mask.base, f"mask-{mask.subroutine}", "train")
-    return MaskTask(outputs, lambda generator: batches(train, batch_size, generator=generator), _method(mask), mask.seed)
+    return MaskTask(
+        outputs, lambda generator: batches(train, batch_size, generator=generator), _method(mask), mask.seed
+    )
 
 
 def _save_mask(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Path) -> None:
