@@ -14,7 +14,7 @@ from torch import Tensor
 from subnet_utils.core.devices import autocast, has_bfloat16
 from subnet_utils.core.jobs import core_count
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.sections import Compute
 from subnet_utils.cost.neurosurgeon import neurosurgeon
 from subnet_utils.cost.timing import PACE, large_product, masked_step, plain_step, race

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.models.vision_transformer import VisionTransformer
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.models.convolution import Convolution
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 from subnet_utils.models.vision import (

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 State = tuple[Tensor, ...]
 """What travels between stages: tensors that all have the item dimension first, [m, ...]."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.models.attention import attend
 from subnet_utils.models.convolution import Convolution, with_conv3x3
 from subnet_utils.models.packing import at_least_float32, is_vectorized

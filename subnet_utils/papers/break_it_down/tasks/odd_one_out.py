@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 SUBROUTINES: dict[str, tuple[str, str]] = {
     "inside-contact": ("inside", "contact"),
