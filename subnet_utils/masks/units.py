@@ -1,10 +1,11 @@
 """Structured masks: subnetworks of whole attention heads and MLPs, found by training a gate for each of them.
 
 *The Heuristic Core* (Bhaskar, Friedman and Chen 2024), section 2 and appendix B, after CoFi pruning (Xia et al. 2022);
-its gates are `methods.HardConcrete`, but any method that trains logits will do. A unit is an attention head, acting on the context vector before the output projection, or an
-MLP, acting on its output before the residual stream. A gate z turns a unit's activation x into z x + (1 - z) mu: with
-mu = 0 it is zero ablation, with mu the mean over data mean ablation. Networks are never edited: gates are hooks on
-transformers' own BERT, RoBERTa or GPT-2, there for as long as a `with` block lasts.
+its gates are `methods.HardConcrete`, but any method that trains logits will do. A unit is an attention head, acting on
+the context vector before the output projection, or an MLP, acting on its output before the residual stream. A gate z
+turns a unit's activation x into z x + (1 - z) mu: with mu = 0 it is zero ablation, with mu the mean over data mean
+ablation. Networks are never edited: gates are hooks on transformers' own BERT, RoBERTa or GPT-2, there for as long as a
+`with` block lasts.
 
 A unit subnetwork is a `Subnetwork` with the masks `heads` [layers, heads] and `mlps` [layers], with its algebra, its
 random controls and its files.
