@@ -3,18 +3,25 @@
 Either from random weights over a small list of words, or from published weights with their tokenizer.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from subnet_utils.models.staged import require_multiple, require_positive
+from subnet_utils.masks.units import shape_of
+from subnet_utils.models import fingerprint
+from subnet_utils.papers.heuristic_core.section import OwnTransformer, PublishedTransformer
+from subnet_utils.papers.heuristic_core.tasks import inference
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import Pairs
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING, UNKNOWN, FIRST, SEPARATOR, MASK = range(len(SPECIAL))
@@ -22,7 +29,18 @@ NO_WORD = -1
 """Segment of special tokens and padding."""
 MORE_POSITIONS = 2
 """RoBERTa counts positions from the padding token's id + 1."""
-HEADS = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2"}
+POSITIONS = 64
+"""Tokens of a generated pair at most."""
+NAMES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2"}
+SIZES = (
+    {"width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+     "mlp_width": "intermediate_size"},
+    {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "mlp_width": "n_inner"},
+)  # fmt: skip
+"""What BERT and RoBERTa, and what GPT-2, call our sizes in transformers."""
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob"), ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+AFTER_SPACE = "\u0120"
+"""How byte pairs write a space before a word."""
 
 
 class PretrainedError(ValueError):
@@ -48,6 +66,75 @@ class Encoded:
         """Inputs of some rows, without the columns that none of them needs."""
         length = int(self.inputs["attention_mask"][rows].sum(dim=1).max())
         return {name: tensor[rows, :length] for name, tensor in self.inputs.items()}
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """The network of a study before it is trained, and how it reads pairs. Published weights count by their content.
+
+    section: as in the study, but of published weights with a digest; weights: where these are; shape: layers, and heads
+    in each, (0, 0) if published weights are not there.
+    """
+
+    section: OwnTransformer | PublishedTransformer
+    weights: str = field(default="", compare=False)
+    shape: tuple[int, int] = field(default=(0, 0), compare=False)
+
+    @classmethod
+    def of(cls, section: OwnTransformer | PublishedTransformer) -> "Transformer":
+        """The network of a section. Published weights that are not there stand for themselves; to load them fails."""
+        if section.family != "published":
+            return cls(section, shape=(section.layers, section.heads))
+        try:
+            digest, shape = published_facts(section.weights, section.max_length)
+        except PretrainedError:
+            digest, shape = section.weights, (0, 0)
+        return cls(section.model_copy(update={"weights": digest}), section.weights, shape)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether its weights are."""
+        return self.section.family == "published"
+
+    def classifier(self, *, classes: int, seed: int) -> nn.Module:
+        """The network with a new classifier drawn by the seed. Raises PretrainedError for absent weights."""
+        if not self.is_published:
+            return self._own("classifier", classes, seed)
+        if published_facts(self.weights, self.section.max_length)[0] != self.section.weights:
+            raise PretrainedError(f"'{self.weights}' has changed while this ran; run again")
+        return published_network(self.weights, classes=classes, seed=seed)
+
+    def language_model(self, *, seed: int) -> nn.Module:
+        """Its body with an output for every word, from random weights."""
+        return self._own("language model", 2, seed)
+
+    def _own(self, kind: str, classes: int, seed: int) -> nn.Module:
+        vocabulary = len(inference.words()) + len(SPECIAL)
+        return own_network(self.section, kind=kind, vocabulary=vocabulary, classes=classes, seed=seed)
+
+    def encode(self, pairs: Pairs) -> Encoded:
+        """Pairs as it takes them."""
+        texts = pairs.premises, pairs.hypotheses, pairs.labels
+        if not self.is_published:
+            return encode_words(*texts, words=inference.words(), types=self.section.family == "bert")
+        tokenizer = published_tokenizer(self.weights)
+        return encode_published(*texts, tokenizer=tokenizer, max_length=self.section.max_length)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as text."""
+        if self.is_published:
+            return published_tokenizer(self.weights).convert_ids_to_tokens(ids)
+        return [(*SPECIAL, *inference.words())[number] for number in ids]
+
+    def word_numbers(self) -> Tensor | None:
+        """int64 [vocabulary]: equal for tokens that write one word; None if there are no such tokens.
+
+        The byte pairs of GPT-2 and RoBERTa differ after a space, and at a sentence's start by their capital.
+        """
+        if not self.is_published:
+            return None
+        tokens = pd.Series(self.tokens(range(len(published_tokenizer(self.weights)))))
+        return torch.from_numpy(pd.factorize(tokens.str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
 
 def encode_words(
@@ -91,35 +178,25 @@ def encode_published(
     return Encoded(inputs, torch.tensor(sentences), labels)
 
 
-def own_network(architecture: Mapping[str, Any], *, kind: str, vocabulary: int, classes: int, seed: int) -> nn.Module:
+def own_network(architecture: OwnTransformer, *, kind: str, vocabulary: int, classes: int, seed: int) -> nn.Module:
     """A network from random weights.
 
-    architecture: family, layers, width, heads, mlp_width, dropout, deviation; kind: "classifier", or "language model"
-    for the same body with an output for every word. Raises ValueError for sizes that make no network.
+    kind: "classifier", or "language model" for the same body with an output for every word.
     """
-    family, sizes = architecture["family"], {name: architecture[name] for name in ("layers", "width", "heads")}
-    require_positive(**sizes, mlp_width=architecture["mlp_width"], vocabulary=vocabulary, classes=classes)
-    require_multiple(sizes["width"], sizes["heads"])
-    common = {"vocab_size": vocabulary, "num_labels": classes, "pad_token_id": PADDING,
-              "bos_token_id": FIRST, "eos_token_id": SEPARATOR}  # fmt: skip
-    drop, deviation = architecture["dropout"], {"initializer_range": architecture["deviation"]}
-    if family == "gpt2":
-        config = transformers.GPT2Config(
-            n_embd=sizes["width"], n_layer=sizes["layers"], n_head=sizes["heads"], n_inner=architecture["mlp_width"],
-            n_positions=64, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop, **common, **deviation,
-        )  # fmt: skip
-    else:
-        config = getattr(transformers, f"{HEADS[family]}Config")(
-            hidden_size=sizes["width"], num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
-            intermediate_size=architecture["mlp_width"], max_position_embeddings=64 + MORE_POSITIONS,
-            hidden_dropout_prob=drop, attention_probs_dropout_prob=drop, **common, **deviation,
-        )  # fmt: skip
-    language = {"bert": "ForMaskedLM", "roberta": "ForMaskedLM", "gpt2": "LMHeadModel"}[family]
-    body = {"classifier": "ForSequenceClassification", "language model": language}[kind]
+    own = {"vocab_size": vocabulary, "num_labels": classes, "pad_token_id": PADDING, "bos_token_id": FIRST,
+           "eos_token_id": SEPARATOR, "initializer_range": architecture.deviation}  # fmt: skip
+    own |= {name: getattr(architecture, ours) for ours, name in SIZES[architecture.family == "gpt2"].items()}
+    own |= dict.fromkeys(DROPOUTS[architecture.family == "gpt2"], architecture.dropout)
+    positions = "n_positions" if architecture.family == "gpt2" else "max_position_embeddings"
+    own[positions] = POSITIONS if architecture.family == "gpt2" else POSITIONS + MORE_POSITIONS
+    language = "LMHeadModel" if architecture.family == "gpt2" else "ForMaskedLM"
+    name = NAMES[architecture.family]
+    config = getattr(transformers, f"{name}Config")(**own)
     config.use_cache = False  # of keys and values, for generating word after word
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return getattr(transformers, HEADS[family] + body)(config)
+        head = {"classifier": "ForSequenceClassification", "language model": language}[kind]
+        return getattr(transformers, name + head)(config)
 
 
 def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
@@ -143,6 +220,22 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     if network.config.pad_token_id is None:  # GPT-2 has none: its tokenizer's end of text serves
         network.config.pad_token_id = network.config.eos_token_id
     return network
+
+
+@lru_cache(maxsize=4)
+def published_facts(weights: str, max_length: int) -> tuple[str, tuple[int, int]]:
+    """Digest of published weights and of their tokenizer; their layers, and heads in each.
+
+    Raises PretrainedError if they cannot be had, or have fewer positions than `max_length`.
+    """
+    words = published_tokenizer(weights).backend_tokenizer.to_str()
+    network = published_network(weights, classes=2, seed=0)
+    body = body_of(network)
+    if max_length > (positions := positions_of(body)):
+        needed = f"set heuristic_core.architecture.max_length to {positions} or less"
+        raise PretrainedError(f"'{weights}' has {positions} positions, fewer than max_length {max_length}; {needed}")
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    return f"{fingerprint(body)}-{digest}", shape_of(network)
 
 
 def published_tokenizer(source: str) -> Any:
