@@ -7,6 +7,7 @@ sentence, as BERT's pretraining does.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -21,7 +22,6 @@ from subnet_utils.papers.heuristic_core.pair_sets import PairData
 from subnet_utils.papers.heuristic_core.section import PairPretraining
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
 from subnet_utils.papers.heuristic_core.tasks import inference
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import Pairs
 from subnet_utils.tasks.hidden_words import make_gaps
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
@@ -43,7 +43,7 @@ class PairLanguageModel(Step):
     judged: PairData
     model: str = field(default="", compare=False)
 
-    def pairs(self) -> dict[str, Pairs]:
+    def pairs(self) -> dict[str, pd.DataFrame]:
         """Pairs to be read without labels: train, validation. None of them is among those that are judged."""
         sizes = {"train": self.training.pairs, "validation": max(1, self.training.pairs // 20)}
         return inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=self.training.seed, about="pretraining",

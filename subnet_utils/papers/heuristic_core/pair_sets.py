@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from subnet_utils.core.lab import Lab
@@ -17,12 +18,8 @@ from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import (
     ENTAILED,
     Pair,
-    Pairs,
-    by_name,
-    first_of_each,
     is_entailed,
-    take,
-    text_pairs,
+    texts_of,
 )
 
 IN_DOMAIN = "in domain"
@@ -50,7 +47,7 @@ class PairData:
         places = {name: place for name in FILES if (place := getattr(section, name)) is not None}
         return cls(section.model_copy(update={name: _digest(place) for name, place in places.items()}), section)
 
-    def texts(self) -> tuple[Pairs, dict[str, Pairs]]:
+    def texts(self) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
         """The training pairs, and every set that networks are judged on.
 
         Raises ValueError if there are not as many pairs as are to be generated, DataError for files that cannot be read
@@ -60,7 +57,7 @@ class PairData:
 
     def judged(self) -> frozenset[Pair]:
         """All pairs that networks are judged on: none of them may be in what they are trained on."""
-        return frozenset().union(*(text_pairs(pairs) for pairs in self.texts()[1].values()))
+        return frozenset().union(*(texts_of(pairs) for pairs in self.texts()[1].values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,31 +99,31 @@ def require_pairs(lab: Lab) -> None:
 
 
 @lru_cache(maxsize=2)
-def _generated(data: GeneratedPairs) -> tuple[Pairs, dict[str, Pairs]]:
+def _generated(data: GeneratedPairs) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     splits = inference.mixture({"train": data.train, "test": data.test}, counter=data.counter, seed=data.seed)
-    known = text_pairs(splits["train"])
+    known = texts_of(splits["train"])
     others = {kind: inference.generate(kind, data.each, seed=data.seed, split="out of domain", besides=known)
               for kind in inference.KINDS}  # fmt: skip
     return splits["train"], {IN_DOMAIN: splits["test"]} | others
 
 
 @lru_cache(maxsize=2)
-def _read(data: PairData) -> tuple[Pairs, dict[str, Pairs]]:
+def _read(data: PairData) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     files = data.files
     train, test = _in_domain(files)
     read, where = (pair_files.read_hans, files.hans) if files.hans else (pair_files.read_paws, files.paws)
     outside = read(_path(where))
     for kind in files.out_of_domain:
-        if kind not in outside.kinds:
+        if kind not in set(outside["kind"]):
             raise DataError(f"{where} has no pair of '{kind}'; take it out of out_of_domain")
     if files.each is not None:
-        outside = first_of_each(outside, files.each)
+        outside = outside.groupby("kind").head(files.each)
     if PairData.of(files) != data:
         raise DataError(f"{files.train}, or another file of pairs, has changed while this ran; run again")
-    return train, {IN_DOMAIN: test} | by_name(outside)
+    return train, {IN_DOMAIN: test} | dict(iter(outside.groupby("kind", sort=False)))
 
 
-def _in_domain(files: PairFiles) -> tuple[Pairs, Pairs]:
+def _in_domain(files: PairFiles) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pairs for training, and those for testing."""
     train = pair_files.read_pairs(_path(files.train), labels=files.classes)
     if files.test is not None:
@@ -135,7 +132,7 @@ def _in_domain(files: PairFiles) -> tuple[Pairs, Pairs]:
         held = f"{files.held_out:,} of {len(train):,} pairs cannot be held out"
         raise DataError(f"{files.train}: {held}; lower held_out")
     order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
-    return take(train, order[: -files.held_out]), take(train, order[-files.held_out :])
+    return train.iloc[order[: -files.held_out]], train.iloc[order[-files.held_out :]]
 
 
 def _path(place: str) -> str | Path:

@@ -99,8 +99,9 @@ def examples(lab: Lab) -> pd.DataFrame:
     data, rows = steps.network(lab).data, []
     for name, pairs in data.texts()[1].items():
         yes = data.section.entailed_class if name == IN_DOMAIN else ENTAILED
-        rows.append({"set": _short(name), "premise": pairs.premises[0], "hypothesis": pairs.hypotheses[0],
-                     "follows": "yes" if int(pairs.labels[0]) == yes else "no",
+        first = pairs.iloc[0]
+        rows.append({"set": _short(name), "premise": first["premise"], "hypothesis": first["hypothesis"],
+                     "follows": "yes" if first["label"] == yes else "no",
                      "out_of_domain": name in data.section.out_of_domain})  # fmt: skip
     return pd.DataFrame(rows)
 
