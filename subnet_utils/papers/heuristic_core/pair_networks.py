@@ -96,18 +96,15 @@ class Transformer:
     def classifier(self, *, classes: int, seed: int) -> nn.Module:
         """The network with a new classifier drawn by the seed. Raises PretrainedError for absent weights."""
         if not self.is_published:
-            return self._own("classifier", classes, seed)
+            return own_network(self.section, "ForSequenceClassification", classes=classes, seed=seed)
         if published_facts(self.weights, self.section.max_length)[0] != self.section.weights:
             raise PretrainedError(f"'{self.weights}' has changed while this ran; run again")
         return published_network(self.weights, classes=classes, seed=seed)
 
     def language_model(self, *, seed: int) -> nn.Module:
         """Its body with an output for every word, from random weights."""
-        return self._own("language model", 2, seed)
-
-    def _own(self, kind: str, classes: int, seed: int) -> nn.Module:
-        vocabulary = len(inference.words()) + len(SPECIAL)
-        return own_network(self.section, kind=kind, vocabulary=vocabulary, classes=classes, seed=seed)
+        head = "LMHeadModel" if self.section.family == "gpt2" else "ForMaskedLM"
+        return own_network(self.section, head, classes=2, seed=seed)
 
     @property
     def tokenizer(self) -> Any:
@@ -138,7 +135,7 @@ class Transformer:
 
 @cache
 def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
-    """`[CLS] premise [SEP] hypothesis [SEP]`, one token a word of the generated pairs; for BERT sentences have numbers."""
+    """`[CLS] premise [SEP] hypothesis [SEP]`, a token a word of the generated pairs; of BERT sentences are numbered."""
     words = Tokenizer(WordLevel({word: i for i, word in enumerate((*SPECIAL, *inference.words()))}, unk_token="[UNK]"))
     words.pre_tokenizer = WhitespaceSplit()
     words.post_processor = TemplateProcessing(
@@ -150,22 +147,19 @@ def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
     )
 
 
-def own_network(architecture: OwnTransformer, *, kind: str, vocabulary: int, classes: int, seed: int) -> nn.Module:
-    """A network from random weights.
-
-    kind: "classifier", or "language model" for the same body with an output for every word.
-    """
+def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: int) -> nn.Module:
+    """A network over the words of the generated pairs, from random weights. head: as in the names of transformers."""
     gpt2, name = architecture.family == "gpt2", NAMES[architecture.family]
-    dropouts = ["hidden_dropout_prob", "attention_probs_dropout_prob"] if not gpt2 else GPT2_DROPOUTS
+    dropouts = GPT2_DROPOUTS if gpt2 else ("hidden_dropout_prob", "attention_probs_dropout_prob")
     config = getattr(transformers, f"{name}Config")(
-        vocab_size=vocabulary, num_labels=classes, pad_token_id=PADDING, bos_token_id=FIRST, eos_token_id=SEPARATOR,
-        hidden_size=architecture.width, num_hidden_layers=architecture.layers, num_attention_heads=architecture.heads,
+        vocab_size=len(own_tokenizer(architecture.family)), num_labels=classes, pad_token_id=PADDING,
+        bos_token_id=FIRST, eos_token_id=SEPARATOR, hidden_size=architecture.width,
+        num_hidden_layers=architecture.layers, num_attention_heads=architecture.heads,
         max_position_embeddings=POSITIONS + (0 if gpt2 else MORE_POSITIONS), initializer_range=architecture.deviation,
         **{"n_inner" if gpt2 else "intermediate_size": architecture.mlp_width},
         **dict.fromkeys(dropouts, architecture.dropout),
     )  # fmt: skip
     config.use_cache = False  # of keys and values, for generating word after word
-    head = {"classifier": "ForSequenceClassification", "language model": "LMHeadModel" if gpt2 else "ForMaskedLM"}[kind]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return getattr(transformers, name + head)(config)

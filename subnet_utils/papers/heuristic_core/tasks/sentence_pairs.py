@@ -1,6 +1,6 @@
 """Pairs of sentences with labels, of several kinds, and what networks say of them (*The Heuristic Core*, section 2).
 
-Pairs are a table with the columns premise, hypothesis, label, and kind: HANS's subcase, or another name for where it is from.
+Pairs are a table with the columns premise, hypothesis, label, and kind: HANS's subcase, or another name.
 """
 
 import pandas as pd
