@@ -1,6 +1,6 @@
 """The section of a study for structured pruning of sentence-pair classifiers (*The Heuristic Core*)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -67,20 +67,11 @@ class GeneratedPairs(Section):
     """Out-of-domain pairs of every kind."""
     seed: Seed = 0
 
-    @property
-    def out_of_domain(self) -> tuple[str, ...]:
-        """The kinds that defy the heuristic."""
-        return ADVERSE
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """What a pair is: its hypothesis follows, or not."""
-        return ("entailment", "non-entailment")
-
-    @property
-    def entailed_class(self) -> int:
-        """Number of the class that means yes."""
-        return 0
+    out_of_domain: ClassVar[tuple[str, ...]] = ADVERSE
+    """The kinds that defy the heuristic."""
+    classes: ClassVar[tuple[str, ...]] = ("entailment", "non-entailment")
+    entailed_class: ClassVar[int] = 0
+    """Number of the class that means yes."""
 
 
 class PairFiles(Section):
