@@ -47,7 +47,7 @@ class ArithmeticTransfer(Training):
     samples: Distinct[Annotated[int, Field(ge=0)]] = (
         0, 10, 16, 25, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000, 6400, 10000,
     )  # fmt: skip
-    """Disambiguating rows beside the diagonal ones."""
+    """Disambiguating rows besides the diagonal ones."""
     conditions: Distinct[str] = tuple(CONDITIONS)
     further_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
     """For all inductions but the first; None: the same."""

@@ -68,7 +68,7 @@ def subtasks(lab: Lab) -> pd.DataFrame:
 
 
 def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
-    """Table 3: density of the chosen masks by depth, the paper's beside ours. found: from `subtasks`.
+    """Table 3: density of the chosen masks by depth, the paper's next to ours. found: from `subtasks`.
 
     Verdicts only at the profile `paper`, since a smaller network has larger subnetworks, and where every seed's mask
     computes the subtask.
@@ -100,7 +100,7 @@ def ablations(lab: Lab) -> pd.DataFrame:
 
 
 def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
-    """What ablating a subtask's mask costs on T1, beside random masks of its size. table: from `ablations`.
+    """What ablating a subtask's mask costs on T1, next to random masks of its size. table: from `ablations`.
 
     p: share of the draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
     """
@@ -260,7 +260,7 @@ def _advantage(table: pd.DataFrame, condition: str, control: str) -> dict[str, f
 
 
 def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
-    """Our mean accuracies beside those of an independent implementation at the same sizes; empty if there are none.
+    """Our mean accuracies next to those of an independent implementation at the same sizes; empty if there are none.
 
     `within_05`: whether the two differ by no more than .05, about what three seeds allow.
     """

@@ -74,7 +74,7 @@ def task_pairs(maximum: int, *, train: int, validation: int, test: int, seed: in
 
 
 def disambiguation_pairs(maximum: int, *, train: int, held: Tensor, seed: int) -> Tensor:
-    """Distinct pairs with a != b, int64 [train, 2]: they tell computations apart that agree on the diagonal.
+    """Distinct pairs with a != b, int64 [train, 2]: there computations differ that agree on the diagonal.
 
     held: pairs that are not to be among them, int64 [m, 2]. n pairs are the first n of more. Raises ValueError if there
     are not as many as asked for.
