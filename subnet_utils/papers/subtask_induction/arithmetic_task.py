@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
+from subnet_utils.papers.subtask_induction.polynomials import parse
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,7 @@ class Rows:
 
 
 def rows_of(expression: str, pairs: Tensor, *, maximum: int, p: int) -> Rows:
-    """Rows for given pairs, int64 [m, 2].
-
-    Raises ValueError for a modulus below 2 or above `maximum`, WrongExpression for what cannot be read.
-    """
-    require_numbers(maximum, p)
+    """Rows for given pairs, int64 [m, 2]. Raises WrongExpression for what cannot be read."""
     a, b = pairs.unbind(dim=1)
     separator = torch.full_like(a, maximum)
     answers = parse(expression)(a, b, p)
