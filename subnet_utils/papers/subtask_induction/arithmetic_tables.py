@@ -110,16 +110,10 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
         random = means["random ablated"]
         own = {name: float(means[name].iloc[0]) for name in ("whole network", "subnetwork", "ablated")}
         p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
-        rows.append(
-            dict(zip(["source", "subtask", "layers"], about, strict=True))
-            | {name.replace(" ", "_"): value for name, value in own.items()}
-            | {
-                "random_ablated": random.mean(),
-                "random_lowest": random.min(),
-                "p": p,
-                "n_seeds": group["seed"].nunique(),
-            }
-        )
+        own = {name.replace(" ", "_"): value for name, value in own.items()}
+        own |= {"random_ablated": random.mean(), "random_lowest": random.min(), "p": p}
+        key = dict(zip(["source", "subtask", "layers"], about, strict=True))
+        rows.append(key | own | {"n_seeds": group["seed"].nunique()})
     return pd.DataFrame(rows)
 
 
@@ -186,14 +180,10 @@ def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
     rows = []
     for about, group in table.groupby([*ABOUT, "condition"], sort=False):
         reached = group[group["test_accuracy"] >= level].groupby("seed")["samples"].min()
-        first = reached.reindex(group["seed"].unique()).fillna(math.inf).sort_values().to_numpy()
-        middle = len(first) // 2
-        median = first[middle] if len(first) % 2 else (first[middle - 1] + first[middle]) / 2
-        rows.append(
-            dict(zip([*ABOUT, "condition"], about, strict=True))
-            | {"median": median, "low": first[0], "high": first[-1], "censored": int(np.isinf(first).sum())}
-            | {"n_runs": len(first), "most_tried": int(group["samples"].max())}
-        )
+        first = reached.reindex(group["seed"].unique()).fillna(math.inf).to_numpy()
+        ends = {"median": np.median(first), "low": first.min(), "high": first.max()}
+        counts = {"censored": int(np.isinf(first).sum()), "n_runs": len(first), "most_tried": group["samples"].max()}
+        rows.append(dict(zip([*ABOUT, "condition"], about, strict=True)) | ends | counts)
     return pd.DataFrame(rows)
 
 
