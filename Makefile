@@ -11,18 +11,23 @@ PROFILES = $(sort $(notdir $(basename $(wildcard params/*.yaml))))
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: help reproduce test lab lint
+# A profile is a name in params/ or a YAML file; its figures and runs go by its name.
+NAME = $(notdir $(basename $(PROFILE)))
+FILE = $(if $(filter %.yaml %.yml,$(PROFILE)),$(PROFILE),params/$(PROFILE).yaml)
+
+.PHONY: help reproduce cost test lab lint
 help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
-	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES)'
+	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
+	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
 	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
 	@echo 'make lab                   open JupyterLab'
 	@echo 'make lint                  check style and formatting of code and notebooks'
 
 # Before the installation: a misspelt profile should not cost minutes.
-ifneq ($(filter reproduce,$(MAKECMDGOALS)),)
+ifneq ($(filter reproduce cost,$(MAKECMDGOALS)),)
 # By subst: to filter, two names are two words and % stands for anything.
-ifeq ($(strip $(foreach name,$(PROFILES),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
+ifeq ($(strip $(foreach name,$(PROFILES) $(wildcard $(FILE)),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
 	print(*("did you mean %r?" % name for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
 	'$(PROFILE)' $(PROFILES))
@@ -30,13 +35,19 @@ $(error no profile '$(PROFILE)'; $(strip $(NEAREST) valid: $(PROFILES)))
 endif
 endif
 
+# First what the notebooks show, all of it at once; then they mostly draw, several at a time.
 # --nolock: a run that was killed must not block the next one; the Snakefile has a lock that dies with its process.
 # --rerun-incomplete: a notebook that was interrupted runs again and finds its finished and half-finished artefacts.
 reproduce: .venv/.installed
-	@$(VENV_PYTHON) -m subnet_utils.check $(PROFILE)
-	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) \
+	$(VENV_PYTHON) -m subnet_utils.shards $(PROFILE) all
+	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) made=1 \
 		--nolock --rerun-incomplete --quiet host progress reason
-	@$(VENV_PYTHON) -m subnet_utils.report $(PROFILE)
+	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+
+cost: .venv/.installed
+	@mkdir -p runs/$(NAME)
+	$(VENV_PYTHON) -m subnet_utils.execute notebooks/11_cost_of_a_study.ipynb runs/$(NAME)/11_cost_of_a_study.ipynb \
+		-f $(FILE) --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -
 
 # The tests of the package side by side, a file at a time; then the notebooks, which keep all cores busy themselves.
 test: .venv/.installed

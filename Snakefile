@@ -1,106 +1,142 @@
 """One rule per notebook: `snakemake --cores all --config profile=laptop`, or `make reproduce PROFILE=laptop`.
 
-A notebook takes what it needs from the artefact store, where nothing is computed twice. The rules only say what follows
-what, and when a notebook is run again: when it, its profile, the package or the notebook before it has changed. Such a
-run is cheap, because artefacts are found by what they depend on and not by date.
+A profile is a name in params/ or the path of a YAML file. A notebook takes what it needs from the artefact store, where
+nothing is computed twice, and waits only for notebooks of its own paper whose artefacts it uses. The rules say when it
+is run again: when it, its profile, the package or such a notebook has changed. Such a run is cheap, because artefacts
+are found by what they depend on and not by date.
+
+`--config profile=paper shards=1` makes everything that a study is known to need before the notebooks: a job for each
+missing step of any paper (`subnet_utils.shards`), on a GPU of its own, here or through an executor such as SLURM.
+`made=1` says that nothing is missing: notebooks then mostly draw, and several run at a time.
 
 The executed notebook is the rule's log, kept when a cell fails. A rule is done when the notebook has written its
 manifest, which it does last, and papermill has ended well; the mark of that is in runs/, because figures/ may come from
 a commit, and a committed manifest says nothing about this machine.
 """
 
-import difflib
+import json
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-import yaml
 from filelock import FileLock, Timeout
 
-NOTEBOOKS = (
-    "01_train_bases", "02_discover_masks", "03_ablations", "04_random_controls", "05_pretraining", "06_overlap",
-    "07_subtask_induction", "07b_shape_bias", "08_heuristic_core", "11_cost_of_a_study",
-)
-# What a study may do without: a notebook about a section that its profile lacks is left out.
-OPTIONAL = {
-    **{name: "experiments" for name in NOTEBOOKS[:6]}, "05_pretraining": "pretrained",
-    "07_subtask_induction": "arithmetic", "07b_shape_bias": "images", "08_heuristic_core": "inference",
-}
-PACKAGE = sorted(str(path) for kind in ("*.py", "*.csv") for path in Path("subnet_utils").rglob(kind))
+from subnet_utils.core.papers import notebooks, papers
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.study import Study, profile_file
+from subnet_utils.shards import missing, visible_gpus
+
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
-    "{sys.executable:q} -m subnet_utils.headless {input.notebook} {log} -f {input.study}"
+    "{sys.executable:q} -m subnet_utils.execute {input.notebook:q} {log:q} -f {input.study:q}"
     " --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -"
 )
-PROFILE = str(config.get("profile", "tiny"))
-PROFILES = sorted(path.stem for path in Path("params").glob("*.yaml"))
-
-if PROFILE not in PROFILES:
-    close = [f"did you mean '{name}'? " for name in difflib.get_close_matches(PROFILE, PROFILES, n=1, cutoff=0.5)]
-    raise SystemExit(f"no profile '{PROFILE}'; {''.join(close)}valid: {', '.join(PROFILES)}")
-
-# The sections alone: to check the whole of it is the notebooks' first act, and would take seconds here.
-LOADED = yaml.safe_load(Path("params", f"{PROFILE}.yaml").read_text())
-SECTIONS = LOADED.get("study") if isinstance(LOADED, dict) else None
-if not isinstance(SECTIONS, dict):
-    raise SystemExit(f"params/{PROFILE}.yaml has no 'study'; look at params/tiny.yaml")
-if SECTIONS.get("name") != PROFILE:  # the notebooks would write into the figures of another profile
-    raise SystemExit(f"params/{PROFILE}.yaml: study.name is '{SECTIONS.get('name')}'; make it '{PROFILE}'")
-NOTEBOOKS = [name for name in NOTEBOOKS if name not in OPTIONAL or SECTIONS.get(OPTIONAL[name]) not in (None, [])]
-
-PARTS = []
-if int(config.get("parts", 0)):  # one job for every base model with its masks, before the notebooks
-    from subnet_utils.study import Study
-
-    PARTS = Study.load(PROFILE).parts()
-
+try:
+    FILE = profile_file(str(config.get("profile", "tiny")))
+    STUDY = Study.load(FILE)
+    if STUDY.name != FILE.stem:  # the notebooks would write into the figures of another profile
+        raise ValueError(f"{FILE.name}: study.name is '{STUDY.name}'; make it '{FILE.stem}'")
+except ValueError as error:
+    raise SystemExit(str(error))
+RUNS, FIGURES = f"runs/{STUDY.name}", os.path.relpath(ROOT / "figures" / STUDY.name)
+NOTEBOOKS = {name: both for name, both in notebooks().items() if both[1].is_about(both[0].section_of(STUDY))}
+IN_SHARDS, MADE = (int(config.get(key, 0)) for key in ("shards", "made"))
 # Snakemake's own lock outlives a SIGKILL; this one is the operating system's and dies with its process. Without it, a
 # second `make reproduce` could replace files under the hands of a first one that lost its terminal.
-only_run = FileLock(Path("runs", PROFILE, ".lock"))
+only_run = FileLock(Path(RUNS, ".lock"))
+
+
+def package_of(paper):
+    """The files that a paper's notebooks may depend on: those of its room and of no other."""
+    others = {Path(folder) for name in papers() for folder in papers()[name].folders if name != paper.name}
+    places = [ROOT / "subnet_utils", *map(Path, paper.folders)]
+    files = {path for place in places for kind in ("*.py", "*.csv") for path in place.rglob(kind)}
+    return sorted(os.path.relpath(path) for path in files if not others & set(path.parents))
+
+
+def shards():
+    """What is missing, as the process that plans the run sees it; the processes of its jobs read what it saw."""
+    seen = Path(RUNS, "shards.json")
+    if workflow.is_main_process:
+        found = {name: asdict(shard) for name, shard in missing(STUDY).items()}
+        for name in [*found, *(paper for shard in found.values() for paper in shard["papers"])]:
+            Path(RUNS, "shards", f"{name}.done").unlink(missing_ok=True)  # of artefacts that are gone
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        seen.write_text(json.dumps(found))
+    return json.loads(seen.read_text())
+
+
+SHARDS = shards() if IN_SHARDS else {}
+GPUS = len(visible_gpus())
+
+
+def shard_threads(wildcards):
+    """As many cores as leave one GPU to each shard; without a GPU, those of one job."""
+    return max(1, workflow.cores // GPUS) if GPUS and workflow.cores else STUDY.compute.threads
 
 
 onstart:
     try:
         only_run.acquire(timeout=0)
     except Timeout:
-        print(f"profile '{PROFILE}': another run is at work; waiting for it", file=sys.stderr, flush=True)
+        print(f"profile '{STUDY.name}': another run is at work; waiting for it", file=sys.stderr, flush=True)
         only_run.acquire()
 
 
-wildcard_constraints:
-    profile="[a-z0-9_-]+",
+localrules: all
 
 
 rule all:
-    message: f"all notebooks have run, {PROFILE} profile"
+    message: f"all notebooks have run, {STUDY.name} profile"
     input:
-        expand("figures/{profile}/{notebook}.json", profile=PROFILE, notebook=NOTEBOOKS),
-        expand("runs/{profile}/{notebook}.done", profile=PROFILE, notebook=NOTEBOOKS),
+        expand(f"{FIGURES}/{{notebook}}.json", notebook=NOTEBOOKS),
+        expand(f"{RUNS}/{{notebook}}.done", notebook=NOTEBOOKS),
 
 
-rule part:
-    message: "{wildcards.part}, {wildcards.profile} profile"
-    input:
-        study="params/{profile}.yaml",
-        package=PACKAGE,
-    output:
-        touch("runs/{profile}/parts/{part}.done"),
-    log: "runs/{profile}/parts/{part}.log"
-    threads: workflow.cores
-    shell: "{sys.executable:q} -m subnet_utils.parts {wildcards.profile} {wildcards.part} > {log} 2>&1"
+rule shard:
+    message: f"{{wildcards.shard}}, {STUDY.name} profile"
+    input: lambda wildcards: [f"{RUNS}/shards/{name}.done" for name in SHARDS[wildcards.shard]["after"]]
+    output: touch(f"{RUNS}/shards/{{shard}}.done")
+    wildcard_constraints: shard="|".join(SHARDS) or "none"
+    params: steps=lambda wildcards: SHARDS[wildcards.shard]["steps"], study=os.path.relpath(FILE)
+    log: f"{RUNS}/shards/{{shard}}.log"
+    threads: shard_threads
+    retries: 2
+    resources:
+        gpu=0 if STUDY.compute.device == "cpu" else 1,
+        mem_mb=lambda wildcards, attempt: 16000 * attempt,
+        runtime=lambda wildcards, attempt: 480 * attempt,  # minutes; the third attempt may take a day
+    shell: "{sys.executable:q} -m subnet_utils.shards {params.study:q} {params.steps} > {log:q} 2>&1"
 
 
-for BEFORE, NOTEBOOK in zip([None, *NOTEBOOKS], NOTEBOOKS):
+for PAPER in {paper.name: paper for paper, _ in NOTEBOOKS.values()} if IN_SHARDS else ():
     rule:
-        name: NOTEBOOK.partition("_")[2]
-        message: f"{NOTEBOOK}, {{wildcards.profile}} profile"
+        name: f"shards_{PAPER}"
+        message: f"{PAPER}: all steps are made, {STUDY.name} profile"
+        localrule: True
+        input: [f"{RUNS}/shards/{name}.done" for name, shard in SHARDS.items() if PAPER in shard["papers"]]
+        output: touch(f"{RUNS}/shards/{PAPER}.done")
+
+
+for NAME, (PAPER, NOTEBOOK) in NOTEBOOKS.items():
+    rule:
+        name: NAME
+        message: f"{NAME}, {STUDY.name} profile"
         input:
-            f"runs/{{profile}}/{BEFORE}.done" if BEFORE else expand("runs/{profile}/parts/{part}.done", profile=PROFILE, part=PARTS),
-            notebook=f"notebooks/{NOTEBOOK}.ipynb",
-            study="params/{profile}.yaml",
-            package=PACKAGE,
+            [f"{RUNS}/{before}.done" for before in NOTEBOOK.after if before in NOTEBOOKS],
+            # ancient: a shard that is made anew is no reason to run a notebook again
+            [ancient(f"{RUNS}/shards/{PAPER.name}.done")] if IN_SHARDS else [],
+            notebook=os.path.relpath(NOTEBOOK.path),
+            study=os.path.relpath(FILE),
+            package=package_of(PAPER),
         output:
-            f"figures/{{profile}}/{NOTEBOOK}.json",
-            touch(f"runs/{{profile}}/{NOTEBOOK}.done"),
-        log: f"runs/{{profile}}/{NOTEBOOK}.ipynb"
-        threads: workflow.cores
+            f"{FIGURES}/{NAME}.json",
+            touch(f"{RUNS}/{NAME}.done"),
+        log: f"{RUNS}/{NAME}.ipynb"
+        threads: 1 if IN_SHARDS or MADE else workflow.cores
+        priority: len(NOTEBOOKS) - list(NOTEBOOKS).index(NAME)  # others wait for the first ones
+        resources:
+            mem_mb=lambda wildcards, attempt: 8000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
         shell: PAPERMILL

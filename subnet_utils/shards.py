@@ -1,22 +1,25 @@
 """A study in shards, side by side: `python -m subnet_utils.shards paper` lists them, or makes those that are named.
 
-A shard is a step of any paper that is not done yet: a base network, a mask, what is measured with it. Notebooks then
-find it in the artefact store. On a machine with several GPUs every such process takes one that no other has. The
-Snakefile starts them all (`shards=1`), here or through an executor such as SLURM.
+A shard is a step of any paper that is not done yet, or several that are made together: a base network, masks, what is
+measured with them. Notebooks then find it in the artefact store. On a machine with several GPUs every such process
+takes one that no other has. The Snakefile starts them all (`shards=1`), here or through an executor such as SLURM.
 """
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from subnet_utils.core.names import nearest
-from subnet_utils.core.papers import papers
+from subnet_utils.check import require
+from subnet_utils.core.papers import Paper, papers
+from subnet_utils.core.sections import Section, without
 from subnet_utils.core.study import Study
 
 if TYPE_CHECKING:
@@ -26,49 +29,116 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LOOKS = 2.0
 
 
+@dataclass(frozen=True)
+class Shard:
+    """What one process makes.
+
+    steps: their names. after: the names of the shards that it waits for. papers: to whose notebooks it belongs.
+    """
+
+    steps: tuple[str, ...]
+    after: tuple[str, ...]
+    papers: tuple[str, ...]
+
+
 def main(arguments: list[str]) -> int:
     """List the shards of a profile, or make some; 2 and one line on stderr for what does not exist."""
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.shards", description=__doc__.split(":")[0])
     parser.add_argument("profile", help="tiny, laptop, paper, or a YAML file")
-    parser.add_argument("shard", nargs="*", help="names; without one, the shards are listed; 'all' makes all of them")
+    parser.add_argument("step", nargs="*", help="names; without one, the shards are listed; 'all' makes all of them")
     chosen = parser.parse_args(arguments)
     try:
         study = Study.load(chosen.profile)
-        if not chosen.shard:
+        if not chosen.step:
             print(*missing(study), sep="\n")
             return 0
         with own_gpu() as gpu:
-            print(f"{' '.join(chosen.shard)}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
-            make(study, chosen.shard)
+            print(f"{study.name}, {' '.join(chosen.step)}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
+            make(study, chosen.step)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def missing(study: Study) -> "dict[str, Step]":
-    """The steps of a study that are not done, by name, parents first."""
-    lab, known = _open(study)
-    return {name: step for name, step in known.items() if not step.is_done(lab)}
+def missing(study: Study) -> dict[str, Shard]:
+    """What is not done of a study, by the name of the first step, what waits for nothing before what waits for it.
+
+    What needs data or published weights that are not there is left out, with one line on stderr that says so.
+    """
+    from subnet_utils.core.step import plan
+
+    lab, owners = _open(study), {}
+    for paper in papers().values():
+        for step in paper.steps_of(_with_what_is_there(lab, paper)):
+            owners.setdefault(step.name, (step, []))[1].append(paper.name)
+    jobs = plan(lab, [step for step, _ in owners.values()])
+    names = [job.steps[0].name for job in jobs]
+    wanted_by = _wanted_by(jobs, {name: set(of) for name, (_, of) in owners.items()})
+    return {
+        name: Shard(tuple(s.name for s in job.steps), tuple(sorted(names[i] for i in job.after)), of)
+        for name, job, of in zip(names, jobs, wanted_by, strict=True)
+    }
+
+
+def _wanted_by(jobs: list, papers_of: dict[str, set[str]]) -> list[tuple[str, ...]]:
+    """The papers of each job: of its steps, and of all jobs that wait for it."""
+    found = [set().union(*(papers_of.get(step.name, ()) for step in job.steps)) for job in jobs]
+    for i in reversed(range(len(jobs))):
+        for before in jobs[i].after:
+            found[before] |= found[i]
+    return [tuple(sorted(of)) for of in found]
 
 
 def make(study: Study, names: list[str]) -> None:
-    """Make some steps, and whatever they need, into the artefact store. Raises ValueError for an unknown name."""
+    """Make some steps, and whatever they need, into the artefact store: those of these names, or 'all'.
+
+    Raises ValueError for an unknown name, and, of all, for data or published weights that are not there.
+    """
     from subnet_utils.core.step import make_all
 
-    lab, known = _open(study)
+    lab = _open(study)
+    if "all" in names:
+        require(study)
+        steps = [step for paper in papers().values() for step in paper.steps_of(lab)]
+    else:
+        steps = _named(lab, names)
+    make_all(lab, steps, "steps of all notebooks" if "all" in names else "shard")
+
+
+def _named(lab: "Lab", names: list[str]) -> "list[Step]":
+    steps = [step for paper in papers().values() for step in paper.steps_of(_with_what_is_there(lab, paper))]
+    known, profile = {step.name: step for step in steps}, lab.study.name
     for name in names:
-        if name not in known and name != "all":
-            raise ValueError(f"no shard '{name}' of profile '{study.name}'; {nearest(name, known)}")
-    make_all(lab, list(known.values()) if "all" in names else [known[name] for name in names], "shards")
+        if name not in known:
+            remedy = f"`python -m subnet_utils.shards {profile}` lists them"
+            raise ValueError(f"no step '{name}' in profile '{profile}'; {remedy}")
+    return [known[name] for name in names]
 
 
-def _open(study: Study) -> "tuple[Lab, dict[str, Step]]":
-    # torch must not see the GPUs before one is chosen
-    from subnet_utils.core.lab import Lab
+def _open(study: Study) -> "Lab":
+    from subnet_utils.core.lab import Lab  # torch must not see the GPUs before one is chosen
 
-    lab = Lab.open(study)
-    return lab, {step.name: step for paper in papers().values() for step in paper.steps_of(lab)}
+    return Lab.open(study)
+
+
+def _with_what_is_there(lab: "Lab", paper: Paper) -> "Lab":
+    """The lab without those parts of a paper's section whose data or published weights are not there."""
+    section = paper.section_of(lab.study)
+    for notebook in paper.notebooks:
+        try:
+            paper.require(notebook, lab)
+        except ValueError as error:
+            print(f"{notebook.name}: no shards, because {' '.join(str(error).split())}", file=sys.stderr)
+            section = _without(section, notebook.about)
+    left = section if any(notebook.is_about(section) for notebook in paper.notebooks) else None
+    return dataclasses.replace(lab, study=lab.study.model_copy(update={paper.name: left}))
+
+
+def _without(section: Section | None, about: str) -> Section | None:
+    """A section as if one of its parts were not given. None: it cannot be without."""
+    field = type(section).model_fields.get(about) if section is not None else None
+    return None if field is None or field.is_required() else without(section, about)
 
 
 @contextmanager
@@ -78,7 +148,7 @@ def own_gpu() -> Iterator[str | None]:
     Waits for one to become free. Which are taken is known from file locks, which end with their process. Where a batch
     system such as SLURM has given the job a single one, its choice stays.
     """
-    gpus = _gpus()
+    gpus = visible_gpus()
     if not gpus or "SLURM_JOB_ID" in os.environ and len(gpus) == 1:
         yield gpus[0] if gpus else None
         return
@@ -90,7 +160,7 @@ def own_gpu() -> Iterator[str | None]:
         lock.release()
 
 
-def _gpus() -> list[str]:
+def visible_gpus() -> list[str]:
     """GPUs that this process may use: those that the environment names (a batch system's), or all."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:

@@ -14,23 +14,25 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.core.devices import progress_bar
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import note
 
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
-REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
-"""What stands in for `fit` where it is asked how long a run will take (`cost.rehearsal`)."""
+SAMPLE: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("sample", default=None)
+"""What stands in for `fit` where it is asked how long a training will take (`cost.sample`)."""
 
 
 class TrainingDiverged(Fault):
@@ -84,6 +86,30 @@ class Recipe:
         return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
 
 
+class Training(Section):
+    """The section on how a network is trained. The weights of its best epoch are kept."""
+
+    learning_rate: PositiveFloat = 0.001
+    batch_size: PositiveInt = 32
+    epochs: PositiveInt = 100
+    patience: PositiveInt | None = None
+    """Epochs without a better one before training stops. None: all epochs are run."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """With Adam it is decoupled, as in AdamW."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    final_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of the learning rate, to which it falls by a cosine. 1: it is constant."""
+
+    def recipe(self, seed: int, **more: Any) -> Recipe:
+        """The recipe of a training with this seed. more: other fields of `Recipe`, such as `judged_by`.
+
+        >>> Training(epochs=7).recipe(0).patience
+        7
+        """
+        own = {name: getattr(self, name) for name in Training.model_fields.keys() - {"batch_size"}}
+        return Recipe(**own | {"patience": self.patience or self.epochs, "seed": seed} | more)
+
+
 @dataclass
 class Progress:
     """Where a run stands: all that, with the tensors, its `Checkpoint` must hold."""
@@ -135,9 +161,9 @@ def fit(
     Raises TrainingDiverged when a loss or a parameter is not finite and `faults` is not given, ValueError for a
     patience without `validate` and for an epoch without batches.
     """
-    if (rehearsal := REHEARSAL.get()) is not None:
-        parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after, "faults": faults}
-        return rehearsal(parameters, batches, loss, recipe=recipe, label=label, **parts)
+    if (sample := SAMPLE.get()) is not None:
+        options = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after, "faults": faults}
+        return sample(parameters, batches, loss, recipe=recipe, label=label, **options)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     if stop_after is not None and stop_after < 1:

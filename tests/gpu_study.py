@@ -14,13 +14,13 @@ from tests import imitated_gpu  # before torch
 
 # isort: split
 import torch
+from subnet_utils.cost.sections import MAKERS
 
 from subnet_utils import cost
 from subnet_utils.core.devices import autocast
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import Compute
 from subnet_utils.cost import comparison, timing
-from subnet_utils.cost.sections import MAKERS
 from subnet_utils.models import build
 from subnet_utils.models.attention import attend, softmax
 from subnet_utils.models.convolution import Conv3x3

@@ -1,5 +1,8 @@
 """The smallest study that still walks every path: one language and one vision task, seconds in all."""
 
+from subnet_utils.core.lab import Lab
+from subnet_utils.masks.subnetwork import Subnetwork
+
 SIZES = {"train": 24, "validation": 12, "test": 16}
 DATA = {"base": SIZES, "mask": SIZES, "probe": {"validation": 12, "test": 16}}
 BASE = {"learning_rate": 0.001, "batch_size": 8, "epochs": 2, "patience": 2, "seeds": [0, 1]}
@@ -28,21 +31,43 @@ def study(**compute) -> dict:
         "architecture": {"family": "vit", "width": 16, "heads": 2, "mlp_width": 32, "patch": 8, "head_width": 8,
                          "embedding": 8},
     }  # fmt: skip
-    return {"name": "micro", "compute": {"workers": 1, **compute}, "experiments": [bert, resnet], "vit_search": sweep}
+    section = {"experiments": [bert, resnet], "vit_search": sweep}
+    return {"name": "micro", "compute": {"workers": 1, **compute}, "break_it_down": section}
+
+
+def but(study: dict, **changes) -> dict:
+    """A study with other parts of its section on *Break It Down*."""
+    return study | {"break_it_down": study["break_it_down"] | changes}
+
+
+def language(masks: dict | None = None, seeds: tuple[int, ...] = (0,), **compute) -> dict:
+    """The language networks of `study` alone. masks: other settings of them; seeds: of the base models."""
+    made = study(**compute)
+    bert = made["break_it_down"]["experiments"][0]
+    bert = bert | {"base": BASE | {"seeds": list(seeds)}, "masks": bert["masks"] | (masks or {})}
+    return but(made, experiments=[bert], vit_search=None)
 
 
 def whole_study(**compute) -> dict:
     """`study` with all that the later notebooks ask for: pretrained and pruned networks, and controls."""
     made = study(**compute)
-    bert, resnet = (experiment | {"base": BASE | {"seeds": [0]}} for experiment in made["experiments"])
+    one = BASE | {"seeds": [0]}
+    bert, resnet = (experiment | {"base": one} for experiment in made["break_it_down"]["experiments"])
     language = {"method": "masked_language_model", "epochs": 1, "batch_size": 8, "sentences": 40}
     contrastive = {"method": "simclr", "epochs": 1, "batch_size": 16, "tasks": ["number-contact"]}
-    return made | {
-        "pretrained": [
+    return but(
+        made,
+        pretrained=[
             bert | {"model": "bert_micro_lm", "paper_model": "bert_small_lm", "pretraining": language},
             resnet | {"model": "resnet_micro_simclr", "paper_model": "resnet50_simclr", "pretraining": contrastive},
         ],
-        "pruning": {"models": ["resnet_micro"], "tasks": ["number-contact"], "inits": [0.05, 0.0], "epochs": 2,
-                    "batch_size": 8, "learning_rates": [0.01]},
-        "controls": {"draws": 4, "seeds": [0], "l0_factors": [100.0]},
-    }  # fmt: skip
+        pruning={"models": ["resnet_micro"], "tasks": ["number-contact"], "inits": [0.05, 0.0], "epochs": 2,
+                 "batch_size": 8, "learning_rates": [0.01]},
+        controls={"draws": 4, "seeds": [0], "l0_factors": [100.0]},
+    )  # fmt: skip
+
+
+def masks_on_disk(lab: Lab) -> dict[str, Subnetwork]:
+    """Every subnetwork of a store, by key: `==` compares them bit for bit."""
+    found = lab.store.root.glob("break_it_down-mask/*/subnetwork.safetensors")
+    return {path.parent.name: Subnetwork.load(path) for path in found}

@@ -10,26 +10,17 @@ from hypothesis import strategies as st
 from subnet_utils.papers.subtask_induction import arithmetic_task as arithmetic
 from subnet_utils.papers.subtask_induction.polynomials import WrongExpression, parse
 
-BY_HAND = {
-    "ab": lambda a, b: a * b,
-    "a+ab": lambda a, b: a + a * b,
-    "a^2": lambda a, b: a * a,
-    "a^2+b^2": lambda a, b: a * a + b * b,
-    "a^2+ab": lambda a, b: a * a + a * b,
-    "a^2+ab+b^2": lambda a, b: a * a + a * b + b * b,
-    "a^3+ab": lambda a, b: a * a * a + a * b,
-    "a+b": lambda a, b: a + b,
-    "a-b": lambda a, b: a - b,
-    "a^2-b^2": lambda a, b: a * a - b * b,
-}
+COMPUTATIONS = ("ab", "a+ab", "a^2", "a^2+b^2", "a^2+ab", "a^2+ab+b^2", "a^3+ab", "a+b", "a-b", "a^2-b^2")
+"""All that the paper computes (sections 4.2 and B.4)."""
 GRID = torch.tensor(list(itertools.product(range(12), repeat=2)))
 
 
-@pytest.mark.parametrize("expression", arithmetic.COMPUTATIONS)
+@pytest.mark.parametrize("expression", COMPUTATIONS)
 @pytest.mark.parametrize("p", [2, 7, 11])
 def test_every_computation_of_the_paper(expression, p):
     answers = parse(expression)(*GRID.unbind(dim=1), p)
-    assert answers.tolist() == [BY_HAND[expression](a, b) % p for a, b in GRID.tolist()]
+    python = expression.replace("ab", "a*b").replace("^", "**")  # our own text, from above
+    assert answers.tolist() == [eval(python, {"a": a, "b": b}) % p for a, b in GRID.tolist()]
 
 
 def expressions() -> st.SearchStrategy[str]:
@@ -56,24 +47,24 @@ def test_expressions_mean_what_they_mean_in_python(expression, a, b):
     [("a^2 - b^2", "(a+b)(a-b)"), ("2ab", "a*b + b a"), ("-a^2", "0-a*a"), ("a^0", "1"), ("(a+1)^3", "a^3+3a^2+3a+1")],
 )
 def test_ways_to_write_the_same(text, same):
-    assert parse(text) == parse(same)
+    assert torch.equal(*(parse(one)(*GRID.unbind(dim=1), 11) for one in (text, same)))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a+c", r"'a\+c': unexpected 'c' at character 3; use a, b, whole numbers"),
-        ("a+", r"'a\+' ends too early"),
-        ("a^b", "unexpected 'b' at character 3"),
-        ("(a", "ends too early"),
-        ("a)", r"unexpected '\)' at character 2"),
+        ("a+", r"'a\+' cannot be read"),
+        ("a^b", "a power that is no whole number up to 20"),
+        ("(a", "cannot be read"),
+        ("()", "empty brackets"),
         ("", "'' is no computation"),
         ("a/b", "unexpected '/' at character 2"),
         ("__import__('os')", "unexpected '_' at character 1"),
-        ("a^21", "has the power 21, above 20"),
-        ("((a+b)^20)^20", "of a degree above 20"),
-        ("a^2^3", r"unexpected '\^' at character 4"),
-        ("(a+b)^20(a+b)", "of a degree above 20"),
+        ("a^21", "a power that is no"),
+        ("a^2^3", "a power that is no"),
+        ("a**2", "cannot be read"),
+        ("(" * 200, "cannot be read"),
         ("(" * 5000, "5000 characters is too long"),
         (7, "7 is no computation"),
     ],

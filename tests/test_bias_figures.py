@@ -13,7 +13,7 @@ from subnet_utils.papers.subtask_induction import images_tables as shape_bias
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
 from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS, VARIANTS
 from subnet_utils.papers.subtask_induction.images_figures import NETWORKS, UNTRAINED
-from tests.test_figures import MACHADO, _lab, _linear, assert_readable
+from tests.test_figures import MACHADO, _lab, _linear
 from tests.test_shape_bias import levels
 
 
@@ -43,16 +43,6 @@ def measures() -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("paper_style")
-def test_measures_name_their_model_and_what_they_count():
-    titles = {"pooled": "mean-pooled", "robustness": "robustness", "shape_bias": "shape bias"}
-    figure = bias_figures.dots(measures(), titles, chance=1 / 3)
-    assert figure.get_suptitle() == "cnn"
-    assert [ax.get_xlabel() for ax in figure.axes] == [bias_figures.SHARES[name] for name in titles]
-    assert set(bias_figures.SHARES) == set(shape_bias.MEASURES)
-    assert_readable(figure)
-
-
-@pytest.mark.usefixtures("paper_style")
 def test_no_interval_hides_its_seeds():
     (ax,) = bias_figures.dots(measures(), {"shape_accuracy": "conflict: shape"}, chance=1 / 3).axes
     seeds = [line for line in ax.lines if line.get_markersize() == 3]
@@ -70,8 +60,8 @@ def test_votes_are_those_of_a_typical_seed_and_stand_beside_all_seeds():
     assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two
     assert shape_bias.typical_seed(table[table["network"] == "base"]) == 1
     shown = {"image": np.zeros((8, 8, 3)), "shape": "star", "texture": "dots",
-             "votes": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
-    figure = bias_figures.ballots([shown] * 2, table, seed=2)
+             "cues": {"base": "texture", "subnetwork": "shape"}}  # fmt: skip
+    figure = bias_figures.answers([shown] * 2, table, seed=2)
     assert figure.get_suptitle() == "cnn, seed 2"
     (right,) = figure.axes[-1].child_axes
     assert [tick.get_text() for tick in right.get_yticklabels()] == ["0.15", "0.33"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from subnet_utils.cost.sections import MAKERS, sections_of
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import ROOT
-from subnet_utils.cost.sections import MAKERS, sections_of
 from subnet_utils.papers.break_it_down import tables as break_it_down
 from subnet_utils.papers.heuristic_core import tables as unit_pruning
 from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction

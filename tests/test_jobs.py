@@ -11,19 +11,15 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 
 from subnet_utils import models
-from subnet_utils.core import lab as lab_module
-from subnet_utils.core import notebook
 from subnet_utils.core.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_count
-from subnet_utils.core.sections import Compute
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import ROOT, Compute
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.study import ROOT
 from subnet_utils.core.workers import UNKNOWN_MEMORY, context, core_count, importing, memory_bytes
 
 PATIENCE = 60.0
@@ -54,20 +50,14 @@ def descend(seed: int, seconds: float) -> tuple[int, list[float], int]:
     return seed, w.flatten()[:50].tolist(), torch.get_num_threads()
 
 
-def process_id(_: int) -> int:
-    return os.getpid()
-
-
 def slow_process_id(_: int) -> int:
     time.sleep(0.3)  # long enough for the other worker to begin
     return os.getpid()
 
 
 def what_is_imported(_: int) -> tuple[bool, bool, bool]:
-    needed = {
-        "subnet_utils.papers.break_it_down.steps",
-        *(f"subnet_utils.models.{name}" for name in models.FAMILIES.values()),
-    }
+    needed = {f"subnet_utils.models.{name}" for name in models.FAMILIES.values()}
+    needed |= {f"subnet_utils.papers.{name}.{paper.steps.partition(':')[0]}" for name, paper in papers().items()}
     return needed <= set(sys.modules), gc.get_freeze_count() > 0, gc.isenabled()
 
 
@@ -114,16 +104,16 @@ def test_results_are_in_order_and_the_same_for_any_number_of_workers():
     assert {threads for _, _, threads in two} == {1}
 
 
+def process_id(_: int) -> int:
+    return os.getpid()
+
+
 def test_one_worker_or_one_job_needs_no_other_process():
     here = os.getpid()
-    assert run_jobs(process_id, [(0,), (1,)], compute=Compute(workers=1), label="jobs") == [here, here]
+    assert run_jobs(process_id, [(0,), (1,)], compute=Compute(workers=1, threads=2), label="jobs") == [here, here]
+    assert torch.get_num_threads() == 2
     assert run_jobs(process_id, [(0,)], compute=Compute(workers=4), label="jobs") == [here]
     assert run_jobs(process_id, [], compute=Compute(workers=4), label="jobs") == []
-
-
-def test_one_worker_uses_the_threads_of_the_study():
-    run_jobs(process_id, [(0,)], compute=Compute(workers=1, threads=2), label="jobs")
-    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize(
@@ -184,8 +174,8 @@ def test_memory_is_what_every_group_allows_that_a_process_is_in(groups, said):
 
 
 FRESH_PAGES = """
-import resource, threading, torch
-from subnet_utils.jobs import keep_freed_memory
+import resource, sys, torch
+from subnet_utils.core.jobs import keep_freed_memory
 
 def step():
     kept = []
@@ -193,33 +183,27 @@ def step():
         kept.append(torch.zeros(size * 2**18))
         torch.zeros(size * 2**17)
 
-def told():
-    for _ in range(6):
-        step()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        step()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-
-keep = {keep}
-if keep:
+if len(sys.argv) > 1:
     keep_freed_memory()
-told()
-thread = threading.Thread(target=told)
-thread.start()
-thread.join()
+for i in range(16):
+    if i == 6:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what a C library keeps is set for glibc alone")
-def test_steps_take_the_memory_that_the_last_one_freed_in_every_thread():
-    def fresh(keep: bool) -> list[int]:
-        code = FRESH_PAGES.format(keep=keep)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        return [int(pages) for pages in done.stdout.split()]
-
-    for kept, given_back in zip(fresh(keep=True), fresh(keep=False), strict=True):
-        assert kept < given_back / 20
+def test_steps_take_the_memory_that_the_last_one_freed():
+    kept, fresh = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", FRESH_PAGES, *keep], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for keep in (["keep"], [])
+    )
+    assert kept < fresh / 20
 
 
 def test_worker_count(monkeypatch):
@@ -272,7 +256,7 @@ def test_interrupt_ends_the_jobs(tmp_path):
 
 def test_a_script_that_works_as_it_is_imported_is_told_so(tmp_path):
     (tmp_path / "script.py").write_text(
-        "import operator\nfrom subnet_utils.jobs import run_jobs\nfrom subnet_utils.settings import Compute\n"
+        "import operator\nfrom subnet_utils.core.jobs import run_jobs\nfrom subnet_utils.core.sections import Compute\n"
         "print(run_jobs(operator.neg, [(1,), (2,)], compute=Compute(workers=2), label='numbers'))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -298,8 +282,8 @@ def test_killed_worker_is_one_line_with_the_remedy(monkeypatch):
 SCRIPT = """
 import sys
 from pathlib import Path
-from subnet_utils.jobs import run_jobs
-from subnet_utils.settings import Compute
+from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.sections import Compute
 from test_jobs import beat
 if __name__ == "__main__":
     run_jobs(beat, [(Path(sys.argv[1]), "a"), (Path(sys.argv[1]), "b")], compute=Compute(workers=2), label="jobs")
@@ -328,8 +312,8 @@ def test_jobs_run_from_a_notebook(tmp_path):
 
     cell = """
         import operator
-        from subnet_utils.jobs import run_jobs
-        from subnet_utils.settings import Compute
+        from subnet_utils.core.jobs import run_jobs
+        from subnet_utils.core.sections import Compute
         run_jobs(operator.mul, [(2, 3), (4, 5)], compute=Compute(workers=2), label="jobs")
     """
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(map(str.strip, cell.splitlines())))])
@@ -341,19 +325,29 @@ def test_jobs_run_from_a_notebook(tmp_path):
 # -- what shares something ---------------------------------------------------------------------------------------------
 
 
-def test_a_worker_goes_on_with_what_its_last_job_shares():
-    order = _Order(["a", "a", "b", "b", "a", "c"])
-    assert [order.next_for(worker) for worker in (0, 1, 1, 0, 1, 0, 0)] == [0, 2, 3, 1, 5, 4, None]
+@pytest.mark.parametrize(
+    ("shared", "workers", "taken"),
+    [
+        (["a", "a", "b", "b", "a", "c"], [0, 1, 1, 0, 1, 0, 0], [0, 2, 3, 1, 5, 4, None]),  # goes on with what it had
+        (["a"] * 2 + ["b"] * 4, [0, 1, 0, 0], [0, 2, 1, 3]),  # helps where most is left
+        ([None] * 4, [0, 1, 1, 0, 0], [0, 1, 2, 3, None]),  # in order, where nothing is shared
+        ([None, "a", None, "a"], [0, 0, 1, 0], [0, 1, 2, 3]),
+    ],
+)
+def test_which_job_a_worker_takes(shared, workers, taken):
+    order = _Order(shared, [()] * len(shared))
+    assert [order.next_for(worker) for worker in workers] == taken
 
 
-def test_an_idle_worker_helps_where_most_is_left():
-    order = _Order(["a"] * 2 + ["b"] * 4)
-    assert [order.next_for(worker) for worker in (0, 1, 0, 0)] == [0, 2, 1, 3]
-
-
-def test_jobs_that_share_nothing_are_taken_in_order():
-    order = _Order([None] * 4)
-    assert [order.next_for(worker) for worker in (0, 1, 1, 0, 0)] == [0, 1, 2, 3, None]
+def test_a_job_begins_when_those_before_it_have_ended():
+    order = _Order([None, "a", None, "a"], [{2, 3}, (), (), {1}])
+    assert [order.next_for(0), order.next_for(1), order.next_for(0)] == [1, 2, None]
+    order.ended(2)
+    assert order.next_for(1) is None
+    order.ended(1)
+    assert order.next_for(1) == 3
+    order.ended(3)
+    assert order.next_for(0) == 0
 
 
 def test_jobs_that_share_something_run_in_one_process():
@@ -362,15 +356,21 @@ def test_jobs_that_share_something_run_in_one_process():
     assert processes[0] == processes[2] == processes[4] != processes[1] == processes[3] == processes[5]
 
 
-def test_making_all_hands_on_what_jobs_share(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        lab_module, "run_jobs", lambda step, jobs, *, shared, **_: seen.extend(shared(*job) for job in jobs)
-    )
-    lab = SimpleNamespace(store=SimpleNamespace(find=lambda *_: None), study=SimpleNamespace(compute=Compute()))
-    wanted = [SimpleNamespace(spec=lambda _: {}, base=name) for name in "aba"]
-    lab_module.make_all(lab, "mask", lambda _, one: one, wanted, "masks", shared=lambda one: one.base)
-    assert seen == ["a", "b", "a"]
+def leave_a_mark(folder: Path, number: int) -> list[str]:
+    (folder / str(number)).touch()
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_waits_sees_what_it_waited_for(tmp_path, workers):
+    jobs, after = [(tmp_path, number) for number in range(4)], [(), {0}, {0}, {1, 2}]
+    marks = run_jobs(leave_a_mark, jobs, compute=Compute(workers=workers), label="jobs", after=after)
+    assert marks[3] == ["0", "1", "2", "3"] and "0" in marks[1] and "0" in marks[2]
+
+
+def test_jobs_that_wait_for_each_other_are_an_error():
+    with pytest.raises(ValueError, match="the jobs that are left wait for each other"):
+        run_jobs(process_id, [(0,), (1,)], compute=Compute(workers=2), label="jobs", after=[{1}, {0}])
 
 
 def test_workers_begin_with_all_that_they_need():
@@ -380,62 +380,20 @@ def test_workers_begin_with_all_that_they_need():
     assert found == [(True, True, True)] * 2
 
 
-def test_a_notebook_warms_up_before_it_imports_what_takes_long():
-    slow = "{'torch', 'pandas', 'matplotlib', 'scipy', 'transformers'}"
-    code = f"import subnet_utils.core.notebook, sys; print(sorted({slow} & set(sys.modules)))"
+def test_a_notebook_warms_up_before_it_imports_what_takes_long_and_leaves_that_out_of_collections():
+    code = """if True:
+        import gc, sys
+        from subnet_utils.core import notebook
+        slow, warm_up = {"torch", "pandas", "matplotlib", "scipy", "transformers"}, notebook.warm_up
+        notebook.warm_up = lambda: print(sorted(slow & set(sys.modules))) or warm_up()
+        try: notebook.begin("tyni", "01_train_bases")
+        except ValueError: pass
+        import torch
+        seen = {id(one) for one in gc.get_objects()}
+        print(sum(id(one) in seen for one in list(vars(torch.nn).values())))
+    """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_a_notebook_begins_by_warming_up(monkeypatch):
-    order = []
-    monkeypatch.setattr(notebook, "warm_up", lambda: order.append("warm up"))
-    monkeypatch.setattr(lab_module.Lab, "open", lambda study: order.append("open") or 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        notebook.begin("tiny", "01_train_bases")
-    assert order == ["warm up", "open"]
-
-
-@pytest.mark.parametrize(
-    ("profile", "section", "data", "number"),
-    [
-        ("minilm", "inference", {"files": {"train": "nowhere", "hans": "nowhere"}}, "08_heuristic_core"),
-        (
-            "paper",
-            "images",
-            {"folders": {"train": "nowhere", "test": "nowhere", "conflicts": "nowhere"}},
-            "07b_shape_bias",
-        ),
-    ],
-)
-def test_data_are_looked_for_before_anything_is_drawn(monkeypatch, profile, section, data, number):
-    monkeypatch.setattr(notebook, "warm_up", lambda: None)
-    settings = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())["study"][section] | data
-    with pytest.raises(ValueError, match="nowhere"):
-        notebook.begin({"name": "far", section: settings}, number)
-    assert not (ROOT / "figures" / "far").exists()
-
-
-def test_sentences_are_counted_before_anything_is_trained(monkeypatch):
-    monkeypatch.setattr(notebook, "warm_up", lambda: None)
-    study = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"] | {"name": "far"}
-    study["experiments"][0]["data"]["probe"]["test"] = 10**6
-    message = "bert_2x128, data.probe.test: sv-agreement-singular probe-subject test: n = 1000000 needs"
-    with pytest.raises(ValueError, match=message):
-        notebook.begin(study, "01_train_bases")
-    assert not (ROOT / "figures" / "far").exists()
-
-
-def test_what_a_notebook_imports_is_left_out_of_collections():
-    code = (
-        "import gc; from subnet_utils.notebook import begin\n"
-        "try: begin('tyni', '01_train_bases')\n"
-        "except ValueError: pass\n"
-        "import torch; seen = {id(one) for one in gc.get_objects()}\n"
-        "print(sum(id(one) in seen for one in list(vars(torch.nn).values())))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout.splitlines()[-1]) == 0
+    assert done.stdout.split() == ["[]", "0"]
 
 
 def test_imports_collect_no_garbage_even_if_one_fails():

@@ -1,18 +1,14 @@
 """The notebooks as documents, and as programs that papermill runs from anywhere. nbval runs their cells."""
 
 import ast
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
 
-from subnet_utils.core.study import ROOT
-from subnet_utils.report.places import PLACES
-from tests import micro
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import ROOT
+from tests.toy_paper import run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -67,13 +63,14 @@ def test_no_output_is_a_warning(path):
     assert not [out.text for out in streams if "Warning:" in out.text]
 
 
-def test_every_figure_and_table_of_the_paper_has_a_notebook():
+@pytest.mark.parametrize("paper", papers())
+def test_every_figure_and_table_of_a_paper_is_made_by_one_of_its_notebooks(paper):
     """Labels in the notebooks' code, those of `paper=` and those that a loop over numbers makes, against the list."""
     made = set()
-    for path in NOTEBOOKS:
-        for cell in cells(path, "code"):
+    for notebook in papers()[paper].notebooks:
+        for cell in cells(notebook.path, "code"):
             made |= labels(ast.parse(cell.source))
-    assert set(PLACES) <= made
+    assert papers()[paper].places.keys() <= made
 
 
 def labels(tree: ast.AST) -> set[str]:
@@ -91,34 +88,14 @@ def labels(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.fixture
-def study_file(tmp_path):
-    name = "micro-from-a-test"
-    path = tmp_path / "micro.yaml"
-    path.write_text(yaml.safe_dump({"study": micro.study() | {"name": name}}))
-    yield path
-    shutil.rmtree(ROOT / "figures" / name, ignore_errors=True)
-
-
-def papermill(notebook: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / notebook), "out.ipynb", "--no-progress-bar"]
-    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
-
-
-def test_a_notebook_runs_alone_from_any_directory(study_file, tmp_path):
-    """The ablations, first of all: bases and masks are made on the way."""
-    result = papermill("03_ablations.ipynb", tmp_path, "-f", str(study_file))
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert (ROOT / "figures" / "micro-from-a-test" / "03_ablations.json").is_file()
-
-
-def test_an_unknown_parameter_is_refused(tmp_path):
-    result = papermill("02_discover_masks.ipynb", tmp_path, "-p", "studi", "params/laptop.yaml")
-    assert result.returncode != 0
-    assert "StudyError: unknown parameter 'studi'; did you mean 'study'?" in result.stderr
-
-
-def test_a_misspelt_profile_is_refused(tmp_path):
-    result = papermill("02_discover_masks.ipynb", tmp_path, "-p", "study", "params/laptopp.yaml")
-    assert result.returncode != 0
-    assert "StudyError: no profile 'params/laptopp.yaml'; did you mean 'laptop'?" in result.stderr
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("studi", "params/laptop.yaml", "StudyError: unknown parameter 'studi'; did you mean 'study'?"),
+        ("study", "params/laptopp.yaml", "StudyError: no profile 'params/laptopp.yaml'; did you mean 'laptop'?"),
+    ],
+)
+def test_a_misspelt_parameter_or_profile_is_refused(tmp_path, option, value, said):
+    notebook = str(ROOT / "notebooks/02_discover_masks.ipynb")
+    result = run(tmp_path, "papermill", notebook, "out.ipynb", "--no-progress-bar", "-p", option, value)
+    assert result.returncode != 0 and said in result.stderr

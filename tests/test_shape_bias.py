@@ -11,20 +11,21 @@ from PIL import Image
 from transformers import ViTConfig, ViTModel
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.papers import papers
 from subnet_utils.core.study import Study, StudyError
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.classifiers import WeightsError
 from subnet_utils.papers.subtask_induction import image_sets, image_steps
 from subnet_utils.papers.subtask_induction import images_figures as bias_figures
 from subnet_utils.papers.subtask_induction import images_tables as shape_bias
+from subnet_utils.papers.subtask_induction.chosen_mask import most_accurate
 from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS
-from subnet_utils.papers.subtask_induction.image_steps import ImageBase, Induced, ShapeMask
+from subnet_utils.papers.subtask_induction.image_steps import ModelSteps
 from subnet_utils.papers.subtask_induction.images_figures import NETWORKS
 from subnet_utils.tasks.images import ImageError, ImageSet
-from tests import micro
 
 TRAINING = {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 8, "epochs": 2}
 RESNET = {"family": "resnet_classifier", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True}
-MASKS = {"learning_rate": 0.1, "epochs": 3, "batch_size": 8, "l0": [0.001, 0.0], "mask_init": 0.05}
+MASKS = {"learning_rate": 0.1, "epochs": 3, "batch_size": 8, "l0": [0.001, 0.0], "masking": {"start_value": 0.05}}
 CNN = {
     "model": "cnn", "paper_model": "resnet18", "architecture": RESNET | {"norm": "group"}, "base": TRAINING,
     "transfer": TRAINING, "linear": TRAINING, "masks": MASKS | {"start": "stage_1"}, "seeds": [0, 1],
@@ -44,7 +45,8 @@ RENDERED = {
 
 
 def study(**changes) -> dict:
-    return micro.study() | {"images": {"rendered": RENDERED, "models": [CNN, VIT, BATCH]} | changes}
+    images = {"rendered": RENDERED, "models": [CNN, VIT, BATCH]} | changes
+    return {"name": "micro", "compute": {"workers": 1}, "subtask_induction": {"images": images}}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +59,18 @@ def table(lab):
     return shape_bias.induced(lab)
 
 
-def base_of(lab, model="cnn", seed=0) -> ImageBase:
-    return ImageBase(next(one for one in lab.study.images.models if one.model == model), seed)
+def steps_of(lab, model="cnn") -> ModelSteps:
+    """Those of a model's first seed."""
+    return next(one for one in image_steps.models(lab) if one.about["model"] == model)
+
+
+def images(lab, title) -> ImageSet:
+    return image_sets.image_sets(image_sets.settings_of(lab)).load(lab, title)
 
 
 def test_a_network_does_not_tell_how_often_its_training_was_interrupted(lab, table):
     """No checkpoint has the number of batches that normalization has seen, and a fingerprint would."""
-    weights = image_steps.train_image_base(lab, base_of(lab, "batch")).tensors("weights")
+    weights = steps_of(lab, "batch").base.make(lab).tensors("weights")
     counted = [tensor for name, tensor in weights.items() if name.endswith("num_batches_tracked")]
     assert counted and not any(tensor.any() for tensor in counted)
     assert any(tensor.any() for name, tensor in weights.items() if name.endswith("running_mean")), "it was trained"
@@ -89,14 +96,8 @@ def test_measures_follow_from_hand_made_votes():
     assert neither["robustness"] == 1 and math.isnan(neither["shape_bias"])
 
 
-def test_conflict_images_are_in_conflict_and_others_are_not(lab):
-    conflicts, test = image_sets.image_set(lab, "conflicts"), image_sets.image_set(lab, "test")
-    assert (conflicts.shapes != conflicts.textures).all() and (test.shapes == test.textures).all()
-    assert len(conflicts) == len(test) == 12
-
-
 def test_the_images_to_pool_are_the_first_training_images(lab):
-    train, mask, flat = (image_sets.image_set(lab, name) for name in ("train", "mask", "pooled_mask"))
+    train, mask, flat = (images(lab, title) for title in ("train", "mask", "pooled_mask"))
     assert torch.equal(train.pixels[:12], mask.pixels) and torch.equal(mask.shapes, flat.shapes)
     assert not torch.equal(mask.pixels, flat.pixels)
 
@@ -104,16 +105,14 @@ def test_the_images_to_pool_are_the_first_training_images(lab):
 @pytest.mark.parametrize(("share", "same"), [(1.0, 1.0), (0.0, 1 / 3)])
 def test_the_share_of_images_with_their_classs_texture_is_the_one_asked_for(tmp_path, share, same):
     many = RENDERED | {"texture_share": share, "train": 600}
-    made = image_sets.image_set(Lab.open(study(rendered=many), tmp_path), "train")
+    made = images(Lab.open(study(rendered=many), tmp_path), "train")
     assert (made.shapes == made.textures).double().mean() == pytest.approx(same, abs=0.07)
 
 
 def test_inherited_weights_are_the_subnetworks_and_stay_bit_identical(lab, monkeypatch, tmp_path):
-    base = base_of(lab)
-    donor = dict(image_steps.load_image_base(lab, base).named_parameters())
-    trained = train(lab, Induced(base, "subnetwork"), monkeypatch, tmp_path)
-    mask = image_steps.chosen_shape_mask(lab, base)
-    kept = Subnetwork.load(image_steps.find_shape_mask(lab, mask).path / "subnetwork.safetensors")
+    one = steps_of(lab)
+    donor, kept = dict(one.base.load(lab).named_parameters()), one.mask(one.base).load(lab)
+    trained = train(lab, one.induced("subnetwork"), monkeypatch, tmp_path)
     assert 0 < kept.active < kept.total
     for name, chosen in kept.masks.items():
         assert torch.equal(trained[name][chosen], donor[name][chosen])
@@ -123,10 +122,9 @@ def test_inherited_weights_are_the_subnetworks_and_stay_bit_identical(lab, monke
 
 def test_a_new_classifier_leaves_the_features_as_they_are(lab, monkeypatch, tmp_path):
     for model in ("cnn", "batch"):
-        base = base_of(lab, model)
-        donor = image_steps.load_image_base(lab, base).state_dict()
-        trained = train(lab, Induced(base, "linear"), monkeypatch, tmp_path / model)
-        for name, tensor in donor.items():
+        one = steps_of(lab, model)
+        trained = train(lab, one.induced("linear"), monkeypatch, tmp_path / model)
+        for name, tensor in one.base.load(lab).state_dict().items():
             if "num_batches" not in name:
                 assert torch.equal(trained[name], tensor) == (not name.startswith("stages.classifier.fc")), name
 
@@ -146,60 +144,66 @@ def test_a_network_with_all_weights_of_a_pretrained_one_computes_the_same(kind, 
         ViTModel(ViTConfig(**sizes, image_size=32, patch_size=16), add_pooling_layer=False).save_pretrained(tmp_path)
         own = VIT | {"architecture": VIT["architecture"] | {"pretrained": str(tmp_path)}}
     lab = Lab.open(study(models=[own]), tmp_path / "store")
-    (model,) = lab.study.images.models
-    donor, fresh = (image_steps._new(lab, ImageBase(model, 0), about=about).eval() for about in ("base", "target"))
-    untrained = image_steps._new(lab, ImageBase(model, 0, untrained=True)).eval()
-    images = torch.rand(2, 3, 32, 32)
+    network = image_steps.models(lab)[0].base.network
+    donor, fresh, untrained = (
+        network.fresh(*about, published=published).eval()
+        for about, published in (((), True), (("target",), False), ((), False))
+    )
+    pixels = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        assert not torch.allclose(donor(images), fresh(images))
+        assert not torch.allclose(donor(pixels), fresh(pixels))
         for network in (fresh, untrained):
             network.load_state_dict(donor.state_dict())
-            assert torch.equal(donor(images), network(images))
-
-
-def test_running_statistics_are_learned(lab, monkeypatch, tmp_path):
-    trained = train(lab, Induced(base_of(lab, "batch"), "scratch"), monkeypatch, tmp_path)
-    assert (trained["stages.stem.bn1.running_var"] != 1).all()
+            assert torch.equal(donor(pixels), network(pixels))
 
 
 def train(lab, induced, monkeypatch, folder):
     """The weights that a condition's training ends with, which no artefact keeps."""
-    found, folder = {}, folder / induced.condition
-    folder.mkdir(parents=True)
-    induced.spec(lab)  # makes what it starts from, whose votes are to be real ones
-    monkeypatch.setattr(
-        image_steps, "votes", lambda lab, model: found.update(model.state_dict()) or {"none": torch.ones(1)}
-    )
-    image_steps._build_induced(lab, induced, folder)
+    found = {}
+    folder.mkdir(exist_ok=True)
+    induced.spec(lab)  # makes what it starts from
+    monkeypatch.setattr(image_steps, "votes", lambda lab, data, model, folder: found.update(model.state_dict()))
+    induced.build(lab, folder)
     return found
 
 
 def test_the_data_mixture_sees_pooled_images(lab, monkeypatch, tmp_path):
-    # what it needs is made first: the base network and its mask, which ask for sets of their own
-    train(lab, Induced(base_of(lab), "scratch"), monkeypatch, tmp_path / "before")
-    asked = []
-    whole = image_steps.image_set
-    monkeypatch.setattr(image_steps, "image_set", lambda lab, name: asked.append(name) or whole(lab, name))
+    asked, whole = [], image_sets.ImageSets.load
+    monkeypatch.setattr(
+        image_sets.ImageSets, "load", lambda self, lab, title: asked.append(title) or whole(self, lab, title)
+    )
     for condition in ("mixture", "scratch"):
+        induced = steps_of(lab).induced(condition)
+        induced.spec(lab)
         asked.clear()
-        train(lab, Induced(base_of(lab), condition), monkeypatch, tmp_path)
+        train(lab, induced, monkeypatch, tmp_path / condition)
         assert ("pooled_mask" in asked) == (condition == "mixture")
 
 
 def test_rows_of_two_sets_are_numbered_through():
     labels = torch.arange(2)
     first, second = (ImageSet(torch.full((n, 3, 2, 2), n, dtype=torch.uint8), labels, labels) for n in (2, 3))
-    rows = image_steps._rows([first, second], torch.tensor([0, 2, 4, 1]))
+    rows = image_steps.rows_of([first, second], torch.tensor([0, 2, 4, 1]))
     assert rows[:, 0, 0, 0].tolist() == [2, 3, 3, 2]
 
 
 def test_masks_are_chosen_by_pooled_validation_images_and_then_by_size(lab):
-    for base in (base_of(lab), ImageBase(base_of(lab).model, 0, untrained=True)):
-        made = {l0: image_steps.find_shape_mask(lab, ShapeMask(base, l0)).json("result") for l0 in (0.001, 0.0)}
-        best = max(made, key=lambda l0: (made[l0]["validation_accuracy"], -made[l0]["active"]))
-        assert image_steps.chosen_shape_mask(lab, base).l0 == best
     rows = shape_bias.masks(lab)
     assert (rows.groupby(["model", "seed", "condition"])["chosen"].sum() == 1).all()
+    found = [{"validation_accuracy": accuracy, "active": size} for accuracy, size in ((0.5, 1), (0.9, 7), (0.9, 3))]
+    assert most_accurate(found) == 2 and most_accurate([{"fault": "diverged"}, *found[:2]]) == 2
+
+
+@pytest.mark.parametrize("method", ["gumbel_sigmoid", "magnitude"])
+def test_masks_are_found_by_the_method_that_a_profile_names(lab, tmp_path, method):
+    named = CNN | {"seeds": [0], "masks": CNN["masks"] | {"masking": method}, "conditions": ["subnetwork", "random"]}
+    other = Lab.open(study(models=[named]), tmp_path)
+    assert {"mask", "subnetwork", "random"} <= set(shape_bias.induced(other)["network"])
+    curves = shape_bias.discovery(other)
+    assert (curves.groupby("condition").size() == (1 if method == "magnitude" else 3)).all()
+    keys = [{key for one in image_steps.models(study) for key in [one.mask(one.base).key(study)]}
+            for study in (lab, other)]  # fmt: skip
+    assert not keys[0] & keys[1]
 
 
 def test_tables_keep_the_papers_numbers_apart(lab, table):
@@ -227,14 +231,6 @@ def test_a_shape_bias_that_no_run_has_is_missing_and_no_error(table):
     assert everywhere["ahead"].isna().all() and len(everywhere) > 0
 
 
-def test_advantages_are_paired_over_seeds(table):
-    ahead = shape_bias.advantages(table)
-    row = ahead[(ahead["model"] == "cnn") & (ahead["measure"] == "pooled") & (ahead["baseline"] == "scratch")].iloc[0]
-    wide = table[table["model"] == "cnn"].pivot(index="seed", columns="network", values="pooled")
-    assert row["ahead"] == pytest.approx((wide["subnetwork"] - wide["scratch"]).mean())
-    assert row["n_runs"] == 2 and row["low"] <= row["ahead"] <= row["high"]
-
-
 def test_histories_are_those_of_figures_5_and_11(lab, table):
     curves = shape_bias.dynamics(lab)
     assert (curves.groupby(["model", "seed", "network"]).size() == 2).all()
@@ -257,7 +253,7 @@ def test_figures_are_drawn(lab, table):
         bias_figures.dynamics(shape_bias.dynamics(lab), chance=1 / 3),
         bias_figures.discovery(shape_bias.discovery(lab), chance=1 / 3),
         bias_figures.by_class(shape_bias.by_class(lab)),
-        bias_figures.ballots(shape_bias.ballots(lab, "cnn", 0), cnn, seed=0),
+        bias_figures.answers(shape_bias.answers(lab, "cnn", 0), cnn, seed=0),
     ]
     for figure in drawn:
         figure.canvas.draw()
@@ -270,13 +266,13 @@ def test_figures_are_drawn(lab, table):
     assert all([text.get_text() for text in one.legends[0].get_texts()][-1] == "chance" for one in drawn[2:6])
 
 
-def test_ballots_tell_the_cue(lab):
-    images = image_sets.image_set(lab, "conflicts")
-    votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["conflicts"]
-    shown = shape_bias.ballots(lab, "cnn", 0, count=12)
-    assert set(shown[0]["votes"]) == set(NETWORKS)  # the subnetwork alone, too
-    names = {"shape": images.shapes, "texture": images.textures}
-    found = sorted(one["votes"]["base"] for one in shown)
+def test_answers_tell_the_cue(lab):
+    conflicts = images(lab, "conflicts")
+    votes = steps_of(lab).base.make(lab).tensors("votes")["conflicts"]
+    shown = shape_bias.answers(lab, "cnn", 0, count=12)
+    assert set(shown[0]["cues"]) == set(NETWORKS)  # the subnetwork alone, too
+    names = {"shape": conflicts.shapes, "texture": conflicts.textures}
+    found = sorted(one["cues"]["base"] for one in shown)
     expected = ["neither"] * 12
     for cue, right in names.items():
         for i in (votes == right).nonzero().flatten().tolist():
@@ -286,8 +282,8 @@ def test_ballots_tell_the_cue(lab):
 
 def test_by_class_is_the_accuracy_within_the_class(lab):
     rows = shape_bias.by_class(lab, networks=["base"])
-    votes = image_steps.train_image_base(lab, base_of(lab)).tensors("votes")["pooled_test"].numpy()
-    shapes = image_sets.image_set(lab, "pooled_test").shapes.numpy()
+    votes = steps_of(lab).base.make(lab).tensors("votes")["pooled_test"].numpy()
+    shapes = images(lab, "pooled_test").shapes.numpy()
     own = rows[(rows["model"] == "cnn") & (rows["seed"] == 0)].set_index("class")["accuracy"]
     for i, name in enumerate(RENDERED["shapes"]):
         assert own[name] == pytest.approx(np.mean(votes[shapes == i] == i))
@@ -321,34 +317,42 @@ def from_folders(folder, store, **changes) -> Lab:
 
 def test_photographs_from_folders_take_the_same_way(folders, tmp_path):
     lab = from_folders(folders, tmp_path / "store")
-    shape_bias.open_images(lab)
-    table = shape_bias.induced(lab)
-    assert set(table["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
-    assert len(image_sets.image_set(lab, "conflicts")) == 6  # without the two whose cues agree
-    assert len(image_sets.image_set(lab, "train")) == 12
-    assert image_sets.settings_of(lab).data.classes == ("cat", "dog")
+    image_steps.require_images(lab)
+    assert set(shape_bias.induced(lab)["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
+    assert len(images(lab, "conflicts")) == 6  # without the two whose cues agree
+    assert len(images(lab, "train")) == 12
 
 
 def test_folders_are_known_by_what_they_hold(folders, tmp_path):
-    lab = from_folders(folders, tmp_path / "store")
-    before = image_sets.data_spec(lab)
+    def keys(lab):
+        image_sets.listing.cache_clear(), image_sets._split.cache_clear()
+        return [step.key(lab) for step in image_sets.image_sets(image_sets.settings_of(lab)).sets]
+
+    before = keys(from_folders(folders, tmp_path / "store"))
     moved = tmp_path / "elsewhere"
     folders.joinpath("train").rename(moved)
-    parts = {"train": str(moved), "test": str(folders / "test"), "conflicts": str(folders / "conflicts")}
-    again = from_folders(folders, tmp_path / "store", **parts)
-    assert image_sets.data_spec(again) == before
-    image_sets._listing.cache_clear(), image_sets._split.cache_clear()
+    again = from_folders(folders, tmp_path / "store", train=str(moved))
+    assert keys(again) == before
+    stale = image_sets.image_sets(image_sets.settings_of(again)).sets[0]
     (moved / "cat" / "7.png").unlink()
-    assert image_sets.data_spec(again) != before
+    assert not set(keys(again)) & set(before)
+    with pytest.raises(ImageError, match="have changed; start again"):
+        stale.build(again, tmp_path)
 
 
-def test_faults_of_folders_come_up_before_any_training(folders, tmp_path):
-    with pytest.raises(ImageError, match="no folder for class 'truck'"):
-        shape_bias.open_images(from_folders(folders, tmp_path / "store", classes=["cat", "truck"]))
-    with pytest.raises(ImageError, match="no folder .*nowhere"):
-        shape_bias.open_images(from_folders(folders, tmp_path / "store", conflicts=str(folders / "nowhere")))
-    with pytest.raises(ValueError, match="has no 'images' section"):
-        shape_bias.open_images(Lab.open(micro.study(), tmp_path / "store"))
+def test_what_is_missing_comes_up_before_any_training(folders, tmp_path):
+    faults = {"no folder for class 'truck'": {"classes": ["cat", "truck"]},
+              "no folder .*nowhere": {"conflicts": str(folders / "nowhere")}}  # fmt: skip
+    for message, changes in faults.items():
+        lab = from_folders(folders, tmp_path / "store", **changes)
+        with pytest.raises(ImageError, match=message):
+            image_steps.require_images(lab)
+        assert len(papers()["subtask_induction"].steps_of(lab)) == 21  # they have names all the same
+        with pytest.raises(ImageError, match=message):
+            shape_bias.prepare(lab)
+    weights = CNN | {"architecture": {"family": "resnet_classifier", "pretrained": str(tmp_path / "none.pth")}}
+    with pytest.raises(WeightsError, match="no file .*none.pth"):
+        image_steps.require_images(Lab.open(study(models=[weights]), tmp_path / "store"))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +377,7 @@ def test_impossible_sections_are_refused_with_one_line(images, message):
 
 
 def test_a_base_without_any_mask_is_named_and_has_its_other_networks(tmp_path, capsys):
-    wild = CNN | {"masks": CNN["masks"] | {"learning_rate": 1e38, "mask_init": 1e38}, "seeds": [0]}
+    wild = CNN | {"masks": CNN["masks"] | {"learning_rate": 1e38, "masking": {"start_value": 1e38}}, "seeds": [0]}
     lab = Lab.open(study(models=[wild]), tmp_path)
     found = shape_bias.induced(lab)
     assert set(found["network"]) == {"base", "mixture", "linear", "scratch"}
@@ -389,10 +393,8 @@ def test_a_diverging_run_is_named_and_the_others_go_on(tmp_path, capsys):
     assert isinstance(shape_bias.table_1(found, comparable=False), pd.DataFrame)
 
 
-def test_what_inherits_nothing_depends_on_no_mask(tmp_path):
-    specs = []
-    for l0 in ([0.0], [1e-3]):
-        lab = Lab.open(study(models=[CNN | {"masks": CNN["masks"] | {"l0": l0}, "seeds": [0]}]), tmp_path)
-        specs.append(Induced(ImageBase(lab.study.images.models[0], 0), "scratch").spec(lab))
-    assert specs[0] == specs[1] and "mask" not in specs[0]
-    assert not (tmp_path / "shape_mask").exists() and not (tmp_path / "image_base").exists()
+def test_what_inherits_nothing_depends_on_no_mask(lab):
+    others = Lab.open(study(models=[CNN | {"masks": CNN["masks"] | {"l0": [1e-5]}}]), lab.store.root)
+    scratch, strict = ([steps_of(one).induced(name) for one in (lab, others)] for name in ("scratch", "strict"))
+    assert scratch[0] == scratch[1] and strict[0] != strict[1]
+    assert {type(parent) for parent in scratch[0].parents} == {image_sets.SetOfImages}

@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,46 +15,44 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from subnet_utils.check import main as check
-from subnet_utils.core.sections import Section
-from subnet_utils.core.study import ROOT, Study, StudyError
+from subnet_utils.core.notebook import begin
+from subnet_utils.core.sections import ROOT, Section
+from subnet_utils.core.study import Study, StudyError
 from subnet_utils.models import build
-from tests import micro
 
 SIZES = {
-    "base": {"train": 8, "validation": 4, "test": 4},
-    "mask": {"train": 8, "validation": 4, "test": 4},
+    "base": {"train": 8, "validation": 4, "test": 4}, "mask": {"train": 8, "validation": 4, "test": 4},
     "probe": {"validation": 4, "test": 4},
-}
+}  # fmt: skip
 LANGUAGE = {
-    "model": "bert_tiny",
-    "paper_model": "bert_small",
+    "model": "bert_tiny", "paper_model": "bert_small", "tasks": ["sv-agreement-singular"], "data": SIZES,
     "architecture": {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 8},
-    "tasks": ["sv-agreement-singular"],
-    "data": SIZES,
-    "base": {"learning_rate": 0.001, "batch_size": 4},
-    "masks": {"starts": ["layer_1", "layer_2"]},
-}
+    "base": {"learning_rate": 0.001, "batch_size": 4}, "masks": {"starts": ["layer_1", "layer_2"]},
+}  # fmt: skip
 VISION = LANGUAGE | {
-    "model": "resnet_tiny",
-    "paper_model": "resnet50",
+    "model": "resnet_tiny", "paper_model": "resnet50", "tasks": ["number-contact"],
     "architecture": {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True},
-    "tasks": ["number-contact"],
-    "data": SIZES | {"resolution": 64},
-    "masks": {"starts": ["stem", "stage_3"]},
-}
+    "data": SIZES | {"resolution": 64}, "masks": {"starts": ["stem", "stage_3"]},
+}  # fmt: skip
 SWEEP = {
-    "model": "vit_tiny",
+    "model": "vit_tiny", "tasks": ["inside-contact"], "data": SIZES | {"resolution": 64},
     "architecture": {"family": "vit", "layers": 1, "width": 8, "heads": 2, "mlp_width": 8, "patch": 16},
-    "tasks": ["inside-contact"],
-    "data": SIZES | {"resolution": 64},
-    "base": {"learning_rate": 0.001, "batch_size": 4},
-    "layers": [1, 2],
-    "learning_rates": [0.001],
-    "batch_sizes": [4],
-}
-VALUES = {"name": "small", "compute": {"device": "cpu"}, "experiments": [LANGUAGE, VISION], "vit_search": SWEEP}
+    "base": {"learning_rate": 0.001, "batch_size": 4}, "layers": [1, 2], "learning_rates": [0.001], "batch_sizes": [4],
+}  # fmt: skip
+VALUES = {
+    "name": "small", "compute": {"device": "cpu"},
+    "break_it_down": {"experiments": [LANGUAGE, VISION], "vit_search": SWEEP},
+}  # fmt: skip
 FULL = Study.load(VALUES).model_dump(mode="json")
 """Every key that there is, with a value."""
+
+
+def of_break_it_down(**section: Any) -> dict[str, Any]:
+    return {"name": "a", "break_it_down": section}
+
+
+def section_of_tiny(paper: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"][paper]
 
 
 def at(values: Any, path: str) -> Any:
@@ -102,6 +99,10 @@ def keys(values: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield from keys(value, f"{prefix}{key}.")
 
 
+E, V = "break_it_down.experiments.0", "break_it_down.experiments.1"
+"""Where the settings of the language model and of the vision model stand."""
+
+
 # -- what loads --------------------------------------------------------------------------------------------------------
 
 
@@ -113,11 +114,11 @@ def test_profile_loads_under_its_own_name(path):
 
 
 def test_stages_are_those_of_the_network():
-    study = Study.load(VALUES)
-    for experiment in (*study.experiments, study.vit_search):
+    section = Study.load(VALUES).break_it_down
+    for experiment in (*section.experiments, section.vit_search):
         architecture = experiment.architecture
         sizes = {"vocabulary": 9} if architecture.family == "bert" else {"resolution": experiment.data.resolution}
-        names = build(architecture.model_dump(), seed=0, **sizes).stage_names
+        names = build(architecture.model_dump(exclude_none=True), seed=0, **sizes).stage_names
         assert architecture.stages == (names[1:] if architecture.family == "bert" else names)  # embeddings hold no mask
 
 
@@ -147,15 +148,6 @@ def test_a_study_survives_json_and_pickling():
     assert hash(Study.load(VALUES)) == hash(study)
 
 
-def test_pairs_are_experiments_by_tasks_in_order():
-    both = LANGUAGE | {"tasks": ["anaphora-plural", "sv-agreement-singular"]}
-    study = Study.load({"name": "a", "experiments": [both, VISION]})
-    found = [(experiment.model, task) for experiment, task in study.pairs()]
-    assert found == [
-        ("bert_tiny", "anaphora-plural"), ("bert_tiny", "sv-agreement-singular"), ("resnet_tiny", "number-contact"),
-    ]  # fmt: skip
-
-
 def test_every_section_is_frozen():
     def sections(value: Any) -> Iterator[Section]:
         for entry in value if isinstance(value, tuple) else (value,):
@@ -165,7 +157,7 @@ def test_every_section_is_frozen():
                     yield from sections(getattr(entry, name))
 
     found = list(sections(Study.load(VALUES)))
-    assert len({type(section) for section in found}) == 12
+    assert len({type(section) for section in found}) > 10
     for section in found:
         for name in type(section).model_fields:
             with pytest.raises(ValidationError, match="frozen"):
@@ -182,7 +174,7 @@ def test_any_key_with_a_letter_missing_is_reported_once_with_the_key_that_was_me
         siblings = set(at(FULL, prefix)) - {key}
         # 'asks' may be meant for 'tasks' or 'masks'
         typos = shortened(key) - siblings - {typo for sibling in siblings for typo in shortened(sibling)}
-        for typo in typos if len(key) > 2 and key != "family" else ():
+        for typo in typos if len(key) > 2 and key not in ("family", "method") else ():
             values = without(f"{prefix}{key}")
             at(values, prefix)[typo] = at(FULL, f"{prefix}{key}")
             (line,) = faults(values)
@@ -194,7 +186,7 @@ def test_any_key_with_a_letter_missing_is_reported_once_with_the_key_that_was_me
 
 def test_a_key_of_nowhere_is_answered_with_the_keys_of_its_own_section():
     valid = "family, block, depths, width, width_factor, head_width, embedding, small_stem"
-    where = "experiments.1.architecture"
+    where = f"{V}.architecture"
     assert faults(changed(f"{where}.layers", 3)) == [f"{where}.layers: unknown key; valid: {valid}"]
     assert faults({"study": VALUES, "nmae": "x"}) == [
         "nmae: unknown key beside 'study'; move it into 'study' or remove it"
@@ -202,28 +194,45 @@ def test_a_key_of_nowhere_is_answered_with_the_keys_of_its_own_section():
     assert faults(VALUES | {3: 4})[0].startswith("3: unknown key; valid: name, compute")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["name", "experiments.0.base", "experiments.1.base.learning_rate", "experiments.0.data.mask.test"],
-)
+@pytest.mark.parametrize("path", ["name", f"{E}.base", f"{V}.base.learning_rate", f"{E}.data.mask.test"])
 def test_missing_key(path):
     assert faults(without(path)) == [f"{path}: missing; add it"]
 
 
 def test_a_study_must_have_something_to_do():
-    assert faults(without("experiments")) == ["experiments: missing; add it, or 'arithmetic', 'images' or 'inference'"]
-    arithmetic = {"name": "a", "arithmetic": {}}
-    assert Study.load(arithmetic).experiments == ()
+    (line,) = faults({"name": "a"})
+    assert line.startswith("study: no section says what to do; add one: break_it_down, ")
+    assert (
+        faults(without(f"{E}.architecture.family"))[0] == f"{E}.architecture.family: missing; valid: bert, resnet, vit"
+    )
+    assert faults(without("break_it_down.experiments")) == ["break_it_down.experiments: missing; add it"]
+    assert Study.load({"name": "a", "subtask_induction": {"arithmetic": {}}}).break_it_down is None
+    assert faults({"name": "a", "subtask_induction": {}})[0].startswith("subtask_induction.arithmetic: missing; add it")
+
+
+def test_a_key_that_stands_too_high_is_sent_where_it_belongs():
+    """As in a profile from the time when a study had no section per paper."""
+    tiny = section_of_tiny("break_it_down") | section_of_tiny("subtask_induction")
+    core = section_of_tiny("heuristic_core")
+    old = {"name": "a", "experiments": tiny["experiments"], "arithmetic": tiny["arithmetic"], "inference": core}
+    assert faults(old) == [
+        "experiments: unknown key; it belongs in 'break_it_down'; move it there",
+        "arithmetic: unknown key; it belongs in 'subtask_induction'; move it there",
+        "inference: unknown key; its keys are those of 'heuristic_core'; call it so",
+    ]
+    where = f"{E}.masks.beta_max"
+    assert faults(changed(where, 3.0)) == [f"{where}: unknown key; it belongs in 'masking'; move it there"]
 
 
 # -- wrong values ------------------------------------------------------------------------------------------------------
-
-E = "experiments.0"
+METHODS = "valid: continuous_sparsification, gumbel_sigmoid, magnitude, weight_change, random"
+LM = {"method": "masked_language_model"}
+MASKING = f"{E}.masks.masking"
+VIT, PRUNING = "break_it_down.vit_search", "break_it_down.pruning"
 WRONG = [
     (f"{E}.base.learning_rate", "fast", "'fast' is not valid; give a number"),
     (f"{E}.base.learning_rate", "1e-3", "YAML reads 1e-3 as text; write 0.001"),
-    (f"{E}.base.learning_rate", "2.5e-4", "YAML reads 2.5e-4 as text; write 0.00025"),
-    (f"{E}.masks.l0", "1e-8", "YAML reads 1e-8 as text; write 0.00000001"),
+    (f"{E}.masks.masking.l0", "1e-8", "YAML reads 1e-8 as text; write 0.00000001"),
     (f"{E}.masks.learning_rates.1", "1e-4", "YAML reads 1e-4 as text; write 0.0001"),
     (f"{E}.base.epochs", "1e2", "YAML reads 1e2 as text; write 100"),
     (f"{E}.base.epochs", "10", "YAML reads 10 as text; write it without quotes"),
@@ -231,129 +240,112 @@ WRONG = [
     (f"{E}.base.learning_rate", "nan", "'nan' is not valid; give a number"),
     (f"{E}.base.learning_rate", float("nan"), "nan is not valid; give a finite number"),
     (f"{E}.masks.inits.0", float("inf"), "inf is not valid; give a finite number"),
-    (f"{E}.base.learning_rate", 0, "0 is not valid; give more than 0"),
     (f"{E}.base.learning_rate", True, "True is not valid; give a number"),
     (f"{E}.base.epochs", -3, "-3 is not valid; give more than 0"),
-    (f"{E}.masks.epochs", 0, "0 is not valid; give more than 0"),
     (f"{E}.base.epochs", 4.0, "4.0 is not valid; give a whole number"),
-    (f"{E}.base.epochs", True, "True is not valid; give a whole number"),
-    (f"{E}.base.epochs", [3], "[3] is not valid; give a whole number"),
     (f"{E}.base.epochs", None, "None is not valid; give a whole number"),
-    (f"{E}.base.flips", "yes", "'yes' is not valid; give true or false"),
     (f"{E}.base.flips", 1, "1 is not valid; give true or false"),
-    (f"{E}.base", [1], "[1] is not valid; give a mapping of keys"),
     (f"{E}.architecture", "bert", "'bert' is not valid; give a mapping of keys"),
     (E, "bert_tiny", "'bert_tiny' is not valid; give a mapping of keys"),
-    ("vit_search", [3], "[3] is not valid; give a mapping of keys"),
+    (VIT, [3], "[3] is not valid; give a mapping of keys"),
     (f"{E}.tasks", "anaphora-plural", "'anaphora-plural' is not valid; give a list, in square brackets"),
-    (f"{E}.base.seeds", 3, "3 is not valid; give a list, in square brackets"),
-    ("experiments", {}, "{} is not valid; give a list, in square brackets"),
-    (f"{E}.base.seeds", [], "is empty; give at least one"),
-    (f"{E}.tasks", [], "is empty; give at least one"),
-    (f"{E}.masks.starts", [], "is empty; give at least one"),
+    ("break_it_down.experiments", {}, "{} is not valid; give a list, in square brackets"),
     (f"{E}.masks.inits", [], "is empty; give at least one"),
-    ("vit_search.layers", [], "is empty; give at least one"),
-    ("experiments", [], "is empty; give at least one"),
+    ("break_it_down.experiments", [], "is empty; give at least one"),
     (f"{E}.base.seeds", [0, 1, 0], "holds 0 twice; each may stand once"),
-    (f"{E}.tasks", ["anaphora-plural"] * 2, "holds 'anaphora-plural' twice; each may stand once"),
-    (f"{E}.masks.learning_rates", [0.1, 0.1], "holds 0.1 twice; each may stand once"),
     (f"{E}.base.seeds.1", -1, "-1 is not valid; give at least 0"),
-    (f"{E}.data.seed", -1, "-1 is not valid; give at least 0"),
-    (f"{E}.masks.search_seed", -1, "-1 is not valid; give at least 0"),
     (f"{E}.base.seeds.1", 2**63, "9223372036854775808 is not valid; give less than 9.22337e+18"),
     (f"{E}.paper_model", "resnet50", "'resnet50' is not a language model; valid: bert_small, bert_small_lm"),
+    (f"{E}.paper_model", "bert_smal", "the paper has no model 'bert_smal'; did you mean 'bert_small'?"),
     (f"{E}.data.base.train", 0, "0 is not enough; give at least one training example"),
     (f"{E}.data.mask.train", 0, "0 is not enough; give at least one training example"),
-    ("vit_search.data.base.train", 0, "0 is not enough; give at least one training example"),
-    (f"{E}.masks.beta_max", 0.5, "0.5 is not valid; give at least 1"),
+    (f"{VIT}.data.base.train", 0, "0 is not enough; give at least one training example"),
     ("compute.device", "gpu", "'gpu' is not valid; give 'auto', 'cpu' or 'cuda'"),
-    ("compute.workers", "many", "'many' is not valid; give 'auto' or a whole number above 0"),
     ("compute.workers", 0, "0 is not valid; give 'auto' or a whole number above 0"),
     ("compute.workers", True, "True is not valid; give 'auto' or a whole number above 0"),
-    ("compute.threads", 0, "0 is not valid; give more than 0"),
     (f"{E}.masks.search", "gird", "'gird' is not valid; give 'grid', 'halving' or 'selected'"),
     ("name", "My Study", "'My Study' is not valid; give lower-case letters, digits, - and _"),
     ("name", 3, "3 is not valid; give text"),
-    ("experiments.1.architecture.depths", [1, 1, 1, 1, 1], None),
-    ("experiments.1.architecture.depths.2", 0, "0 is not valid; give more than 0"),
-    ("experiments.1.architecture.block", "botleneck", "'botleneck' is not valid; give 'basic' or 'bottleneck'"),
-    ("vit_search.architecture.family", "resnet", "'resnet' is not valid; give 'vit'"),
-]
+    (f"{V}.architecture.depths", [1, 1, 1, 1, 1], "[1, 1, 1, 1, 1] is not valid; give at most 4 entries"),
+    (f"{V}.architecture.depths.2", 0, "0 is not valid; give more than 0"),
+    (f"{VIT}.architecture.family", "resnet", "'resnet' is not valid; give 'vit'"),
+    (f"{E}.architecture.family", "brt", "'brt' is not valid; did you mean 'bert'? valid: bert, resnet, vit"),
+    # of sections that are told apart by a method
+    (MASKING, "gumbel_sigmod", f".method: 'gumbel_sigmod' is not valid; did you mean 'gumbel_sigmoid'? {METHODS}"),
+    (MASKING, {"method": "gumbel"}, f".method: 'gumbel' is not valid; did you mean 'gumbel_sigmoid'? {METHODS}"),
+    (MASKING, {"method": "gumbel_sigmoid", "temprature": 1.0}, ".temprature: unknown key; did you mean"),
+    (MASKING, {"beta_mx": 100.0}, ".beta_mx: unknown key; did you mean 'beta_max'? valid: l0, "),
+    (MASKING, {"method": "magnitude", "l0": 0.1}, ".l0: unknown key; valid: density, method"),
+    (MASKING, {"method": "magnitude", "density": 1.5}, ".density: 1.5 is not valid; give less than 1"),
+    (MASKING, 3, "3 is not valid; give a mapping of keys"),
+    (f"{E}.pretraining", {"method": "masked"}, ".method: 'masked' is not valid; valid: simclr, masked_language_model"),
+    (f"{E}.pretraining", {}, ".method: missing; valid: simclr, masked_language_model"),
+    (f"{E}.pretraining", LM | {"epoch": 3}, ".epoch: unknown key; did you mean 'epochs'? valid: method,"),
+    (f"{V}.pretraining", {"method": "simclr", "batch_size": 127}, ".batch_size: 127 is not valid; give a multiple"),
+    # what does not fit together
+    (f"{E}.masks.starts", ["stage_9"], "'stage_9' is not a stage of 'bert_tiny'; valid: layer_1, layer_2, pooler"),
+    (f"{V}.masks.starts", ["stem", "stage_9"], "'stage_9' is not a stage of 'resnet_tiny'; did you mean 'stage_4'?"),
+    (f"{E}.tasks", ["inside-contact"], "'inside-contact' is not a language task; valid: sv-agreement-singular"),
+    (f"{E}.tasks", ["inside\ncontact"], "'inside contact' is not a language task; "),
+    (f"{V}.tasks", ["anaphora-plural"], "'anaphora-plural' is not a vision task; valid: inside-contact"),
+    (f"{VIT}.tasks", ["inside-numbr"], "'inside-numbr' is not a vision task; did you mean 'inside-number'?"),
+    (f"{V}.data.resolution", 16, "16 is not valid; give at least 32"),
+    (f"{VIT}.data.resolution", 70, "70 is not a multiple of architecture.patch 16; change one of them"),
+    (f"{V}.architecture.width_factor", 2, "2 needs block bottleneck; basic blocks have no inner width"),
+    (f"{V}.masks.control_deviation", 0.04, "is for family bert, 'resnet_tiny' is of another; remove it"),
+    ("break_it_down.controls", {"draw": 9}, ".draw: unknown key; did you mean 'draws'?"),
+    ("break_it_down.controls", {"seeds": [7]}, ".seeds: 7 is not a mask seed of 'bert_tiny'"),
+    (PRUNING, {"models": ["resnet"], "tasks": ["number-contact"]}, ".models: no experiment 'resnet'; did you mean"),
+    (PRUNING, {"models": ["resnet_tiny"], "tasks": ["inside-contact"]}, "no experiment has these models"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "value", "what"), WRONG)
 def test_wrong_value_is_one_line_that_names_the_key_and_the_remedy(path, value, what):
     (line,) = faults(changed(path, value))
-    what = what or "[1, 1, 1, 1, 1] is not valid; give at most 4 entries"
-    assert line == f"{path}: {what}"
+    assert line.startswith(f"{path}{what}" if what.startswith(".") else f"{path}: {what}")
 
 
-def test_weights_are_drawn_or_taken_and_what_is_not_given_changes_no_key():
-    where = "experiments.0.architecture"
-    wide = changed(f"{where}.deviation", 0.04)
-    architecture = Study.load(wide).experiments[0].architecture
-    assert architecture.model_dump()["deviation"] == 0.04
-    assert "deviation" not in Study.load(VALUES).experiments[0].architecture.model_dump()
-    wide["experiments"][0]["architecture"]["pretrained"] = "somewhere"
-    (line,) = faults(wide)
-    assert line == f"{where}.deviation: pretrained weights are not drawn; remove deviation or pretrained"
-    assert faults(changed(f"{where}.deviation", 0.0)) == [f"{where}.deviation: 0.0 is not valid; give more than 0"]
+@pytest.mark.parametrize(
+    ("path", "more", "what"),
+    [
+        (f"{E}.architecture", {"heads": 3}, ".width: 8 is not a multiple of heads 3; change one of them"),
+        (f"{VIT}.architecture", {"heads": 3}, ".width: 8 is not a multiple of heads 3; change one of them"),
+        (f"{E}.architecture", {"deviation": 0.1, "pretrained": "a"}, ".deviation: pretrained weights are not drawn"),
+        (V, {"architecture": VISION["architecture"] | {"small_stem": False}, "data": SIZES | {"resolution": 32}},
+         ".data.resolution: 32 is too small for this ResNet; give more than 32"),
+    ],
+)  # fmt: skip
+def test_two_values_that_do_not_fit_together(path, more, what):
+    assert faults(changed(path, at(FULL, path) | more))[0].startswith(path + what)
 
 
-def test_only_weights_of_a_bert_are_drawn_as_wide_as_is_said():
-    study = micro.study()
-    for experiment in study["experiments"]:
-        experiment["masks"] = experiment["masks"] | {"control_deviation": 0.04}
-    (line,) = faults(study)
-    assert line == (
-        "experiments.1.masks.control_deviation: is for family bert, 'resnet_micro' is of another; remove it"
-    )
+def test_a_masking_may_be_the_name_of_its_method():
+    def chosen(masking: Any) -> Section:
+        return Study.load(changed(MASKING, masking)).break_it_down.experiments[0].masks.masking
 
-
-def test_unknown_family():
-    where = "experiments.0.architecture.family"
-    valid = "valid: bert, resnet, vit"
-    assert faults(changed(where, "brt")) == [f"{where}: 'brt' is not valid; did you mean 'bert'? {valid}"]
-    assert faults(without(where)) == [f"{where}: missing; {valid}"]
-
-
-def test_faults_of_a_pretraining_name_the_key_that_is_there():
-    where, lm = "experiments.0.pretraining", {"method": "masked_language_model"}
-    assert faults(changed(where, {"method": "masked_languag_model"})) == [
-        f"{where}.method: 'masked_languag_model' is not valid; did you mean 'masked_language_model'? "
-        "valid: simclr, masked_language_model"
-    ]
-    assert faults(changed(where, {})) == [f"{where}.method: missing; valid: simclr, masked_language_model"]
-    (line,) = faults(changed(where, lm | {"epoch": 3}))
-    assert line.startswith(f"{where}.epoch: unknown key; did you mean 'epochs'? valid: method, ")
-    assert "temperature" not in line and "sentences" in line
-    (line,) = faults(changed("experiments.1.pretraining", {"method": "simclr", "batch_size": 127}))
-    assert line == "experiments.1.pretraining.batch_size: 127 is not valid; give a multiple of 2"
+    assert chosen("gumbel_sigmoid") == chosen({"method": "gumbel_sigmoid"}) != chosen({"method": "magnitude"})
+    assert chosen({"beta_max": 3.0}) == chosen({"method": "continuous_sparsification", "beta_max": 3.0})
 
 
 def test_every_fault_has_its_line():
-    values = changed("experiments.0.base.epochs", -1)
+    values = changed(f"{E}.base.epochs", -1)
     values["compute"] = {"device": "gpu", "thread": 2}
-    values["experiments"][1]["masks"]["inits"] = ["a", 0.1, "1e-2"]
+    at(values, f"{V}.masks")["inits"] = ["a", 0.1, "1e-2"]
     assert [line.partition(":")[0] for line in faults(values)] == [
-        "compute.device", "compute.thread", "experiments.0.base.epochs",
-        "experiments.1.masks.inits.0", "experiments.1.masks.inits.2",
+        "compute.device", "compute.thread", f"{E}.base.epochs",
+        f"{V}.masks.inits.0", f"{V}.masks.inits.2",
     ]  # fmt: skip
-
-
-def test_a_fault_is_one_line_even_where_the_value_is_not():
-    (line,) = faults(changed("experiments.0.tasks", ["inside\ncontact"]))
-    assert line.startswith("experiments.0.tasks: 'inside contact' is not a language task; ")
 
 
 @given(mantissa=st.integers(1, 9999), exponent=st.integers(-12, 12))
 def test_the_number_to_write_is_the_number_that_was_meant(mantissa, exponent):
     text = f"{mantissa}e{exponent}"
     assert yaml.safe_load(text) == text  # YAML 1.1 wants a dot in a float with an exponent
-    (line,) = faults(changed("experiments.0.base.learning_rate", text))
+    (line,) = faults(changed(f"{E}.base.learning_rate", text))
     written = yaml.safe_load(line.partition("; write ")[2])
-    study = Study.load(changed("experiments.0.base.learning_rate", written))
-    assert study.experiments[0].base.learning_rate == float(text)
+    study = Study.load(changed(f"{E}.base.learning_rate", written))
+    assert study.break_it_down.experiments[0].base.learning_rate == float(text)
 
 
 PATHS = sorted({f"{prefix}{key}" for prefix, key in keys(FULL)})
@@ -373,7 +365,7 @@ def test_whatever_stands_in_a_study_it_loads_or_is_refused_in_plain_words(path, 
     except StudyError as error:
         for line in str(error).splitlines():
             where, _, what = line.partition(": ")
-            assert where.startswith(path.partition(".")[0]) and what, line
+            assert where.startswith((path.partition(".")[0], "study")) and what, line
             explanation = line.replace(repr(value), "")
             assert len(line) < 400 and not any(word in explanation for word in JARGON), line
 
@@ -381,64 +373,21 @@ def test_whatever_stands_in_a_study_it_loads_or_is_refused_in_plain_words(path, 
 # -- what does not fit together ----------------------------------------------------------------------------------------
 
 
-def test_unknown_stage():
-    assert faults(changed("experiments.0.masks.starts", ["stage_9"])) == [
-        "experiments.0.masks.starts: 'stage_9' is not a stage of 'bert_tiny'; valid: layer_1, layer_2, pooler"
-    ]
-    (line,) = faults(changed("experiments.1.masks.starts", ["stem", "stage_9"]))
-    assert "'stage_9' is not a stage of 'resnet_tiny'; did you mean 'stage_4'? valid: stem, stage_1" in line
-
-
-@pytest.mark.parametrize(
-    ("where", "task", "what"),
-    [
-        ("experiments.0", "inside-contact", "language task; valid: sv-agreement-singular"),
-        ("experiments.0", "anafora-plural", "language task; did you mean 'anaphora-plural'?"),
-        ("experiments.1", "anaphora-plural", "vision task; valid: inside-contact"),
-        ("vit_search", "inside-numbr", "vision task; did you mean 'inside-number'?"),
-    ],
-)
-def test_task_of_another_modality_or_none(where, task, what):
-    (line,) = faults(changed(f"{where}.tasks", [task]))
-    assert line.startswith(f"{where}.tasks: '{task}' is not a {what}")
-
-
 @pytest.mark.parametrize("name", ["model", "paper_model"])
 def test_a_model_and_task_may_stand_once(name):
     twin = LANGUAGE | {"model": "other", "paper_model": "bert_small_lm"} | {name: LANGUAGE[name]}
-    assert faults({"name": "a", "experiments": [LANGUAGE, twin]}) == [
-        f"experiments: {name} '{LANGUAGE[name]}' has task 'sv-agreement-singular' twice; each pair may stand once"
-    ]
+    (line,) = faults(of_break_it_down(experiments=[LANGUAGE, twin]))
+    assert line.endswith(f"{name} '{LANGUAGE[name]}' has task 'sv-agreement-singular' twice; each pair may stand once")
 
 
 @pytest.mark.parametrize(("small_stem", "least"), [(True, 33), (True, 32), (False, 33)])
 def test_resnet_at_the_smallest_resolution_loads_and_is_built(small_stem, least):
-    values = changed("experiments.1.architecture.small_stem", small_stem)
-    values["experiments"][1]["data"]["resolution"] = least
-    architecture = Study.load(values).experiments[1].architecture
-    assert build(architecture.model_dump(), seed=0, resolution=least).stage_names == architecture.stages
-
-
-def test_images_too_small_or_not_cut_by_the_patches():
-    values = changed("experiments.1.architecture.small_stem", False)
-    values["experiments"][1]["data"]["resolution"] = 32
-    where = "experiments.1.data.resolution"
-    assert faults(values) == [f"{where}: 32 is too small for this ResNet; give more than 32"]
-    assert faults(changed(where, 16)) == [f"{where}: 16 is not valid; give at least 32"]
-    assert faults(changed("vit_search.data.resolution", 70)) == [
-        "vit_search.data.resolution: 70 is not a multiple of architecture.patch 16; change one of them"
-    ]
-
-
-def test_heads_that_do_not_divide_the_width():
-    for where in ("experiments.0", "vit_search"):
-        line = f"{where}.architecture.width: 8 is not a multiple of heads 3; change one of them"
-        assert faults(changed(f"{where}.architecture.heads", 3)) == [line]
-
-
-def test_wide_basic_blocks_do_not_exist():
-    where = "experiments.1.architecture.width_factor"
-    assert faults(changed(where, 2)) == [f"{where}: 2 needs block bottleneck; basic blocks have no inner width"]
+    values = changed(f"{V}.architecture.small_stem", small_stem)
+    values["break_it_down"]["experiments"][1]["data"]["resolution"] = least
+    architecture = Study.load(values).break_it_down.experiments[1].architecture
+    assert (
+        build(architecture.model_dump(exclude_none=True), seed=0, resolution=least).stage_names == architecture.stages
+    )
 
 
 # -- sources that are no study -----------------------------------------------------------------------------------------
@@ -448,6 +397,10 @@ def test_unknown_profile_is_answered_with_the_nearest():
     profiles = ", ".join(sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
     assert faults("tinny") == [f"no profile 'tinny'; did you mean 'tiny'? valid: {profiles}"]
     assert faults("params/tinny.yaml") == [f"no profile 'params/tinny.yaml'; did you mean 'tiny'? valid: {profiles}"]
+    for source in (None, 3, ["tiny"]):
+        assert faults(source) == [
+            f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping"
+        ]
     assert faults("zebra") == [f"no profile 'zebra'; valid: {profiles}"]
 
 
@@ -477,19 +430,9 @@ def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):
 def test_what_is_merged_may_be_said_once_more(tmp_path):
     merged = "{<<: {epochs: 3, batch_size: 9}, batch_size: 4, learning_rate: 0.001}"
     experiment = json.dumps(LANGUAGE | {"base": "BASE"}).replace('"BASE"', merged)  # what is JSON is YAML
-    (tmp_path / "study.yaml").write_text(f"name: small\nexperiments: [{experiment}]")
-    base = Study.load(tmp_path / "study.yaml").experiments[0].base
+    (tmp_path / "study.yaml").write_text(f"name: small\nbreak_it_down: {{experiments: [{experiment}]}}")
+    base = Study.load(tmp_path / "study.yaml").break_it_down.experiments[0].base
     assert (base.epochs, base.batch_size) == (3, 4)
-
-
-@pytest.mark.parametrize("source", [None, 3, ["tiny"]])
-def test_source_of_another_type(source):
-    assert faults(source) == [f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping"]
-
-
-def test_a_model_that_the_paper_does_not_have():
-    (line,) = faults(changed("experiments.0.paper_model", "bert_smal"))
-    assert line.startswith("experiments.0.paper_model: the paper has no model 'bert_smal'; did you mean 'bert_small'?")
 
 
 @pytest.mark.parametrize(
@@ -503,69 +446,66 @@ def test_a_model_that_the_paper_does_not_have():
 )
 def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(changes, what):
     experiment = LANGUAGE | {"masks": {"search": "selected", "starts": ["layer_1"]}} | changes
-    study = {"name": "small", "experiments": [experiment]}
+    study = of_break_it_down(experiments=[experiment])
     if what is None:
-        assert Study.load(study).experiments[0].masks.search == "selected"
+        assert Study.load(study).break_it_down.experiments[0].masks.search == "selected"
     else:
         assert what in faults(study)[0]
 
 
 def test_settings_selected_by_the_authors_must_exist_for_pruned_networks_too():
     """They pruned ResNet50s of two tasks."""
-    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
-    resnet = tiny["experiments"][1] | {"tasks": ["number-contact", "inside-number"]}
-    resnet["masks"] = resnet["masks"] | {"search": "selected", "starts": ["stage_3"]}
-    resnet["base"] = resnet["base"] | {"seeds": [0]}
-    pruning = tiny["pruning"] | {"tasks": ["number-contact"]}
-    study = {"name": "a", "experiments": [resnet], "pruning": pruning}
-    assert Study.load(study).to_prune()
-    (line,) = faults(study | {"pruning": pruning | {"tasks": ["inside-number"]}})
+    resnet = section_of_tiny("break_it_down")["experiments"][1] | {"tasks": ["number-contact", "inside-number"]}
+    resnet["masks"] |= {"search": "selected", "starts": ["stage_3"]}
+    resnet["base"] |= {"seeds": [0]}
+    pruning = {"models": ["resnet_4x16"], "tasks": ["number-contact"]}
+    assert Study.load(of_break_it_down(experiments=[resnet], pruning=pruning)).break_it_down.to_prune()
+    (line,) = faults(of_break_it_down(experiments=[resnet], pruning=pruning | {"tasks": ["inside-number"]}))
     assert "the authors selected nothing for pruned inside-number, base seed 0; use grid" in line
 
 
-def test_contrastive_batches_must_fit_into_the_training_data_as_well():
-    study = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
-    simclr = study["pretrained"][1]
-    simclr["data"]["base"] |= {"train": 40, "validation": 300}
-    (line,) = faults(study)
+def test_pretraining_must_suit_the_network_its_data_and_its_place():
+    section = section_of_tiny("break_it_down")
+    language, contrastive = (experiment["pretraining"] for experiment in section["pretrained"])
+    swapped = section | {"pretrained": [section["pretrained"][0] | {"pretraining": contrastive}]}
+    assert "simclr is for family resnet, 'bert_2x128_lm' is of family bert" in faults(of_break_it_down(**swapped))[0]
+    misplaced = {"experiments": [section["experiments"][0] | {"pretraining": language}]}
+    assert "move it to 'pretrained'" in faults(of_break_it_down(**misplaced))[0]
+    plain = section["experiments"][0] | {"model": "other", "paper_model": "bert_small_lm"}
+    (line,) = faults(of_break_it_down(**section | {"pretrained": [plain]}))
+    assert "has neither pretraining nor architecture.pretrained" in line
+    section["pretrained"][1]["data"]["base"] |= {"train": 40, "validation": 300}
+    (line,) = faults(of_break_it_down(**section))
     assert line.endswith("pretraining.batch_size: 128 images are more than 40 train examples a task give; lower it")
 
 
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    bert = LANGUAGE["architecture"]
     places = {"params": str(ROOT / "params"), "google/bert": "google/bert", str(tmp_path): str(tmp_path)}
     for written, place in places.items():
-        own = LANGUAGE | {"architecture": bert | {"pretrained": written}}
-        study = Study.load(
-            {"name": "a", "pretrained": [own], "experiments": [LANGUAGE | {"tasks": ["anaphora-plural"]}]}
-        )
-        assert study.pretrained[0].architecture.pretrained == place
+        own = LANGUAGE | {"architecture": LANGUAGE["architecture"] | {"pretrained": written}}
+        study = Study.load(of_break_it_down(pretrained=[own], experiments=[VISION]))
+        assert study.break_it_down.pretrained[0].architecture.pretrained == place
 
 
 def profile_of_pairs(tmp_path: Path, files: dict[str, str]) -> Path:
     """A profile of notebook 08 alone, on pairs from files and with weights from a folder that is not there."""
     weights = {"family": "published", "weights": str(tmp_path / "bert")}
-    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["inference"]
-    inference = tiny | {"generated": None, "pretraining": None, "files": files, "architecture": weights}
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"study": {"name": "mine", "inference": inference}}))
+    own = {"generated": None, "pretraining": None, "files": files, "architecture": weights}
+    path, study = tmp_path / "mine.yaml", {"name": "mine", "heuristic_core": section_of_tiny("heuristic_core") | own}
+    path.write_text(yaml.safe_dump({"study": study}))
     return path
 
 
 def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys):
-    tiny = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]
-    assert not Study.load(tiny).names_files
     path = profile_of_pairs(tmp_path, {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"})
     assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
-    # as make reproduce runs it
-    command = [sys.executable, "-m", "subnet_utils.check", str(path)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr.strip()) == (2, line)
-    path.write_text(yaml.safe_dump({"study": tiny}))
-    assert check([str(path)]) == 0
+    assert check([str(ROOT / "params" / "tiny.yaml")]) == 0
+    with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
+        begin(path, "08_heuristic_core")
+    assert not (ROOT / "figures" / "mine").exists()
 
 
 def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
@@ -575,17 +515,23 @@ def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
     assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
 
 
-def test_published_weights_of_a_resnet_want_its_normalization():
-    images = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["images"]
-    images["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group", "pretrained": "torchvision"}
-    (line,) = faults({"name": "a", "images": images})
-    assert line.startswith("images.models.0.architecture.norm: published weights are of a network with batch")
+def test_a_notebook_about_something_else_than_its_profile_says_so():
+    values = {"name": "far", "subtask_induction": {"arithmetic": {}}}
+    for notebook, about in (("01_train_bases", "break_it_down"), ("07b_shape_bias", "subtask_induction.images")):
+        with pytest.raises(StudyError, match=f"profile 'far' has no '{about}', which {notebook} is about; add it"):
+            begin(values, notebook)
 
 
-def test_widths_that_make_no_groups():
-    images = yaml.safe_load((ROOT / "params" / "tiny.yaml").read_text())["study"]["images"]
-    images["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group", "width": 6}
-    (line,) = faults({"name": "a", "images": images})
-    assert line == "images.models.0.architecture.width: 6 channels do not make groups of four; give a multiple of 4"
-    images["models"][0]["architecture"]["width"] = 3
-    assert Study.load({"name": "a", "images": images})
+def images(**architecture: Any) -> dict[str, Any]:
+    section = section_of_tiny("subtask_induction")["images"]
+    section["models"][0]["architecture"] |= {"family": "resnet_classifier", "norm": "group"} | architecture
+    return {"name": "a", "subtask_induction": {"images": section}}
+
+
+def test_classifiers_of_images():
+    where = "subtask_induction.images.models.0.architecture"
+    (line,) = faults(images(pretrained="torchvision"))
+    assert line.startswith(f"{where}.norm: published weights are of a network with batch")
+    (line,) = faults(images(width=6))
+    assert line == f"{where}.width: 6 channels do not make groups of four; give a multiple of 4"
+    assert Study.load(images(width=3))

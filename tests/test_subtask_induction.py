@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.papers import papers
+from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks import discover
 from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
 from subnet_utils.papers.subtask_induction import arithmetic_steps
 from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
-from subnet_utils.papers.subtask_induction.arithmetic_section import Induction
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
 from subnet_utils.training import TrainingDiverged
-from tests import micro
 from tests.test_figures import assert_readable
 
 ARITHMETIC = {
@@ -30,7 +31,14 @@ ARITHMETIC = {
 
 
 def study(**changes) -> dict:
-    return micro.study() | {"arithmetic": ARITHMETIC | changes}
+    section = {"arithmetic": ARITHMETIC | changes}
+    return {"name": "micro", "compute": {"workers": 1}, "subtask_induction": section}
+
+
+def steps(lab: Lab, kind: type, **about) -> list:
+    """Steps of a kind, those whose mask or source network is about this."""
+    found = [step for step in papers()["subtask_induction"].steps_of(lab) if type(step) is kind]
+    return [step for step in found if about.items() <= step.first.about.items()]
 
 
 @pytest.fixture(scope="module")
@@ -68,35 +76,47 @@ def test_every_condition_is_trained_on_every_number_of_rows(lab, table):
     assert len(without) == asked / len(CONDITIONS) * (len(CONDITIONS) - 1) and len(first) <= asked
     further = table[table["target"] == "a^3+ab"]
     assert set(further["layers"]) == {2} and set(further["samples"]) == {20}
-    assert set(further["condition"]) == set(lab.study.arithmetic.transfer.further_conditions)
+    assert set(further["condition"]) == set(arithmetic_steps.settings_of(lab).transfer.further_conditions)
     assert table["test_accuracy"].between(0, 1).all()
     again = subtask_induction.transfers(lab)
     pd.testing.assert_frame_equal(table, again)
 
 
 def test_the_source_network_is_loaded_as_it_was_saved(lab):
-    source = arithmetic_steps.Source(2, "a+ab", 0)
-    model, artefact = arithmetic_steps.load_source(lab, source), arithmetic_steps.train_source(lab, source)
-    weights = artefact.tensors("weights")
+    mask = arithmetic_steps.chosen_masks(lab)[0]
+    model, weights = mask.first.source.load(lab), mask.first.source.make(lab).tensors("weights")
     assert all(torch.equal(parameter, weights[name]) for name, parameter in model.named_parameters())
-    mask = arithmetic_steps.chosen_mask(lab, source, "ab")
-    assert arithmetic_steps.load_subtask(lab, mask).network == artefact.json("result")["network"]
+    assert mask.load(lab).network == mask.first.source.result(lab)["network"]
 
 
 def test_changing_a_parameter_makes_what_depends_on_it_anew(lab):
-    wish = arithmetic_steps.Transfers(2, Induction(), 0, 20, ("subnetwork", "scratch"))
-    source, masks = wish.source.spec(lab), wish.spec(lab)
-
-    def specs(**changes):
+    def names(**changes):
         other = Lab.open(study(**changes), lab.store.root)
-        return wish.source.spec(other), wish.spec(other)
+        groups = (arithmetic_steps.sources, arithmetic_steps.chosen_masks, arithmetic_steps.transfers)
+        return [{step.name for step in group(other)} for group in groups]
 
-    assert specs() == (source, masks)
-    same, changed = specs(transfer=ARITHMETIC["transfer"] | {"epochs": 2})
-    assert same == source and changed != masks
-    same, unchanged = specs(transfer=ARITHMETIC["transfer"] | {"samples": [0, 10, 20]})
-    assert (same, unchanged) == (source, masks)
-    assert specs(p=5)[0] != source
+    sources, masks, transfers = names()
+    transfer, search = ARITHMETIC["transfer"], ARITHMETIC["masks"]
+    changed = names(transfer=transfer | {"epochs": 2})
+    assert changed[:2] == [sources, masks] and not changed[2] & transfers
+    more = names(transfer=transfer | {"samples": [0, 10, 20]}, seeds=[0, 1, 2], draws=9)
+    assert sources < more[0] and masks < more[1] and transfers < more[2]
+    changed = names(masks=search | {"epochs": 2})
+    assert changed[0] == sources and not changed[1] & masks and not changed[2] & transfers
+    assert not names(p=5)[0] & sources
+
+
+@pytest.mark.parametrize("method", ["gumbel_sigmoid", "magnitude", "weight_change"])
+def test_masks_are_found_by_the_method_that_a_profile_names(lab, tmp_path, method):
+    search = ARITHMETIC["masks"] | {"masking": {"method": method}}
+    other = Lab.open(study(masks=search, seeds=[0], layers=[1], inductions=[{}]), tmp_path)
+    found = subtask_induction.subtasks(other)
+    assert len(found) == (2 if method == "gumbel_sigmoid" else 1) and found["chosen"].sum() == 1
+    assert set(found["l0"].dropna()) == ({0.0001, 0.0} if method == "gumbel_sigmoid" else set())
+    assert found["density"].between(0, 1).all() and not set(found["key"]) & set(subtask_induction.subtasks(lab)["key"])
+    if method != "gumbel_sigmoid":
+        assert found["density"].tolist() == pytest.approx([0.2], abs=1e-3)
+    assert len(subtask_induction.ablations(other)) == 3 + 3
 
 
 def test_ablations_are_tested_against_random_ones(lab):
@@ -107,31 +127,10 @@ def test_ablations_are_tested_against_random_ones(lab):
     own = table[(table["source"] == "a+ab") & (table["layers"] == 1) & (table["network"] == "ablated")]
     row = tests[(tests["source"] == "a+ab") & (tests["layers"] == 1)].iloc[0]
     assert row["ablated"] == pytest.approx(own["source_accuracy"].mean())
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_ablations_are_drawn_with_every_seed():
-    about = {"source": "a^2+b^2", "subtask": "a^2", "layers": 4}
-    values = {("whole network", None): (1.0, 0.98), ("subnetwork", None): (0.2, 0.1), ("ablated", None): (0.3, 0.5),
-              ("random ablated", 0): (0.9, 0.8), ("random ablated", 1): (0.9, 0.6)}  # fmt: skip
-    runs = pd.DataFrame(about | {"network": network, "draw": -1 if draw is None else draw, "seed": seed,
-                                 "source_accuracy": accuracy}
-                        for (network, draw), accuracies in values.items()
-                        for seed, accuracy in enumerate(accuracies))  # fmt: skip
-    figure, ax = plt.subplots(figsize=(3.4, 2.9))
-    induction_figures.ablations(ax, subtask_induction.ablation_tests(runs), runs)
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([0.99, 0.8, 0.4])
-    *seeds, lowest, _ = ax.lines
-    assert [list(dots.get_ydata()) for dots in seeds] == [[1.0, 0.98], pytest.approx([0.9, 0.7]), [0.3, 0.5]]
-    assert lowest.get_ydata() == pytest.approx([0.75])  # its second draw
-    numbers = {text.get_text(): text.get_position()[1] for text in ax.texts}
-    assert numbers["0.80"] > 0.9  # above the dots
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        "whole network", "without random weights", "without the subtask's weights", "lowest mean of a draw", "a seed",
-    ]  # fmt: skip
-    assert ax.get_xticklabels()[0].get_text() == "$a^2$ in $a^2+b^2$\n4 layers"
-    assert ax.get_ylabel() == "accuracy on the source task"
-    assert_readable(figure)
+    ax = induction_figures.ablations(plt.figure().subplots(), tests, table)
+    bars = tests[["whole_network", "random_ablated", "ablated"]].to_numpy().ravel()
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx(list(bars))
+    plt.close("all")
 
 
 def made_up() -> pd.DataFrame:
@@ -182,33 +181,6 @@ def test_gaps_at_each_number_of_rows_are_means_over_seeds_of_paired_differences(
 
 
 @pytest.mark.usefixtures("paper_style")
-def test_advantages_are_drawn_over_each_control_with_their_intervals():
-    third = made_up().query("seed == 1").assign(seed=2, test_accuracy=lambda frame: frame["test_accuracy"] * 0.9)
-    three = pd.concat([made_up(), third])
-    deeper = three.assign(layers=4, test_accuracy=lambda frame: frame["test_accuracy"] / 2)
-    wide = pd.concat([three, deeper, three.assign(samples=lambda frame: frame["samples"] * 3)])  # six numbers of rows
-    other = three.assign(subtask="a^2", target="a^3+ab")
-    table = subtask_induction.gaps_by_samples(pd.concat([wide, other]))
-    figure = induction_figures.advantages(table)
-    main, further = figure.axes
-    assert [ax.get_title() for ax in (main, further)] == ["$ab$ for $a^2+ab$", "$a^2$ for $a^3+ab$"]
-    drawn = table[(table["subtask"] == "ab") & (table["layers"] == "all")].sort_values("samples")
-    assert list(main.lines[0].get_ydata()) == pytest.approx(list(drawn["advantage"])) and len(drawn) == 6
-    (bars,) = main.collections
-    assert [list(segment[:, 1]) for segment in bars.get_segments()] == [
-        pytest.approx([low, high]) for low, high in drawn[["low", "high"]].clip(-1, 1).values
-    ]
-    assert main.lines[-1].get_ydata() == [0, 0] and main.get_ylabel() == "advantage in accuracy"
-    assert [label.get_text() for label in further.get_xticklabels()] == ["10", "100", "1000"]
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["random subnetwork"]
-    assert legend.get_title().get_text() == "the subnetwork's advantage over"
-    assert_readable(figure)
-    few = induction_figures.advantages(subtask_induction.gaps_by_samples(made_up()))
-    assert not few.axes[0].collections  # two seeds
-
-
-@pytest.mark.usefixtures("paper_style")
 def test_no_point_of_an_advantage_hides_another():
     controls, rows = ("scratch", "embed_only", "random"), (50, 100, 200, 400, 800, 1600)
     gaps = pd.DataFrame(
@@ -217,11 +189,13 @@ def test_no_point_of_an_advantage_hides_another():
          for subtask in ("ab", "a^2", "b^2", "a^3") for control in controls for samples in rows]
     )  # fmt: skip
     figure = induction_figures.advantages(gaps)
-    figure.draw_without_rendering()
+    assert_readable(figure)
     ax = figure.axes[0]
     points = [line.get_transform().transform(line.get_xydata()) for line in ax.lines if line.get_marker() == "o"]
     x = np.sort(np.concatenate(points)[:, 0]) * 72 / figure.dpi
     assert len(x) == 18 and np.diff(x).min() > 3.6, "closer than a marker is wide"
+    bars = np.array([one.get_segments() for one in ax.collections])
+    assert np.allclose(bars[..., 1], [0.0, 0.2])
 
 
 def test_means_over_depths_keep_the_seeds_apart():
@@ -253,62 +227,6 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     }  # fmt: skip
     assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab (2 layers)."
     assert subtask_induction.caption([("", main)]) == "ab, found in a+ab, moved to a²+ab (1 and 2 layers)."
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_few_numbers_of_rows_have_points_side_by_side():
-    curves = subtask_induction.curves(pd.concat([made_up(), made_up().assign(seed=lambda table: table["seed"] + 2)]))
-    figure = induction_figures.panels([("ab for a^2+ab", curves)], ("random", "subnetwork"))
-    ax = figure.axes[0]
-    random, subnetwork, _ = ax.lines
-    assert random.get_linestyle() == subnetwork.get_linestyle() == "None"
-    assert (random.get_xdata() < [0, 1, 2]).all() and (subnetwork.get_xdata() > [0, 1, 2]).all()
-    assert list(subnetwork.get_ydata()) == pytest.approx([0.45, 0.845, 0.95])
-    ends = np.array([segment[:, 1] for segment in ax.collections[1].get_segments()])
-    expected = curves[curves["condition"] == "subnetwork"][["low", "high"]].clip(0, 1)
-    assert np.allclose(ends, expected)
-    assert ax.get_title() == "$ab$ for $a^2+ab$"
-    assert_readable(figure)
-    between = induction_figures.variants(curves).axes[0].patches
-    assert [bar.get_height() for bar in between] == pytest.approx([0.25, 0.595, 0.65])
-    more = pd.concat([curves, curves[curves["samples"] == 10].assign(samples=0)])
-    joined = induction_figures.panels([("four", more)]).axes[0]
-    assert joined.lines[0].get_linestyle() == "-"
-    assert joined.get_xticks().tolist() == pytest.approx([0, 1, 2, 3])  # 0 is a step before 10
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_each_line_has_its_intervals_to_itself_and_what_is_not_frozen_is_open():
-    names = ("subnetwork", "subnetwork_unfrozen", "full")
-    rows = [{"condition": name, "samples": samples, "mean": 0.9, "low": 0.6, "high": 1.2, "n_runs": 3, "chance": 0.2}
-            for name in names for samples in (50, 100, 200, 400)]  # fmt: skip
-    figure = induction_figures.panels([("4 layers", pd.DataFrame(rows))], names)
-    (ax,) = figure.axes
-    lines, bars = ax.lines[:3], np.array([one.get_segments() for one in ax.collections])
-    shifts = np.array([line.get_xdata() for line in lines]) - np.log10([50, 100, 200, 400])
-    assert shifts[:, 0] == pytest.approx(induction_figures.APART * np.log10(2) * np.array([-1, 0, 1]))
-    assert np.allclose(bars[:, :, 0, 0], [line.get_xdata() for line in lines])
-    assert np.allclose(bars[:, :, :, 1], [0.6, 1.0])  # cut off
-    assert [line.get_markerfacecolor() == "white" for line in lines] == [False, True, False]
-    assert_readable(figure)
-
-
-@pytest.mark.parametrize(
-    ("runs", "note"),
-    [
-        ((5, 5), "Bars: 95% intervals over 5 seeds, cut off at 0 and 1."),
-        ((2, 5), "Bars: 95% intervals over 2 to 5 seeds, from 3 seeds on, cut off at 0 and 1."),
-        ((1, 2), "Too few seeds (1 to 2) for intervals."),
-    ],
-)
-def test_captions_say_what_the_bars_are(runs, note):
-    assert induction_figures.interval_note(*(pd.DataFrame({"n_runs": [number]}) for number in runs)) == note
-
-
-def test_computations_are_set_as_formulas_and_words_are_not():
-    for text, expected in (("a^2 for a^2+ab+b^2", "$a^2$ for $a^2+ab+b^2$"), ("a^2-b^2", "$a^2-b^2$"),
-                           ("mean of all depths", "mean of all depths"), ("a seed", "a seed")):  # fmt: skip
-        assert induction_figures.with_formulas(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -368,45 +286,42 @@ def test_beside_the_reference_stand_the_same_sizes_only(tmp_path):
     large = Lab.open(study(max=100, width=64, heads=4, base=ARITHMETIC["base"] | {"rows": 200},
                            masks=ARITHMETIC["masks"] | {"rows": 200}), tmp_path)  # fmt: skip
     ours = made_up().assign(samples=lambda frame: frame["samples"].replace({10: 200, 100: 400}))
-    table = subtask_induction.beside_reference(large, ours)
+    table = subtask_induction.with_reference(large, ours)
     assert set(zip(table["condition"], table["samples"], strict=True)) == {
         ("subnetwork", 200), ("subnetwork", 400), ("random", 200), ("random", 400),
     }  # fmt: skip
     row = table[(table["condition"] == "subnetwork") & (table["samples"] == 400)].iloc[0]
     assert (row["measured"], row["ours"]) == (0.925, pytest.approx(0.845)) and not row["within_05"]
-    elsewhere = subtask_induction.beside_reference(large, ours.assign(subtask="a"))
+    elsewhere = subtask_induction.with_reference(large, ours.assign(subtask="a"))
     assert elsewhere.empty
 
 
-def test_a_diverged_condition_costs_no_other(lab, monkeypatch):
-    wish = arithmetic_steps.Transfers(1, Induction(), 0, 15, ("subnetwork", "random", "scratch"))
-    whole = {row["condition"]: row for row in arithmetic_steps.transfer(lab, wish).json("result")}
+def test_a_diverged_condition_costs_no_other(lab, monkeypatch, tmp_path):
+    first, *_ = steps(lab, arithmetic_steps.Transfers, layers=1, seed=0)
+    wish = first.but(conditions=("subnetwork", "random", "scratch"))
+    whole = {row["condition"]: row for row in wish.result(lab)}
     errors = arithmetic_steps._errors
 
-    def broken(model, weights, rows):
-        found = errors(model, weights, rows)
+    def broken(*arguments):
+        found = errors(*arguments)
         return [found[0], float("nan"), found[2]] if len(found) == 3 else found
 
     monkeypatch.setattr(arithmetic_steps, "_errors", broken)
-    fresh = Lab.open(study(), lab.store.root.parent / "diverged")
-    rows = {row["condition"]: row for row in arithmetic_steps.transfer(fresh, wish).json("result")}
+    rows = {row["condition"]: row for row in wish.result(Lab.open(study(), tmp_path))}
     assert "run 2 of 3: the validation loss in epoch 0 is not finite" in rows.pop("random")["fault"]
     assert rows == {name: whole[name] for name in ("subnetwork", "scratch")}
 
 
-def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch):
+def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monkeypatch, tmp_path):
     seen = {}
 
-    def rows_of(lab, computation, pairs, original=arithmetic_steps._rows):
+    def rows_of(computation, pairs, original=arithmetic_steps.rows_of, **options):
         seen.setdefault(computation, []).append({tuple(pair) for pair in pairs.tolist()})
-        return original(lab, computation, pairs)
+        return original(computation, pairs, **options)
 
-    monkeypatch.setattr(arithmetic_steps, "_rows", rows_of)
-    fresh = Lab.open(study(), lab.store.root.parent / "another")
-    wish = arithmetic_steps.Transfers(1, Induction(), 0, 20, ("subnetwork", "random"))
-    arithmetic_steps.transfer(fresh, wish)
-    source_train, _, _ = seen["a+ab"]
-    mask_train = seen["ab"][0]
+    monkeypatch.setattr(arithmetic_steps, "rows_of", rows_of)
+    steps(lab, arithmetic_steps.Transfers, layers=1)[1].make(Lab.open(study(), tmp_path))
+    source_train, mask_train = seen["a+ab"][0], seen["ab"][0]
     train, validation, test, diagonal = seen["a^2+ab"]
     assert len(train) == 32 and diagonal < train
     for held in (validation, test):
@@ -414,25 +329,20 @@ def test_new_networks_are_judged_by_pairs_that_their_source_never_saw(lab, monke
     assert not validation & test
 
 
-def test_a_study_without_arithmetic_says_so(tmp_path):
-    with pytest.raises(ValueError, match="profile 'micro' has no 'arithmetic' section; add one"):
-        subtask_induction.sources(Lab.open(micro.study(), tmp_path))
-
-
 def test_a_seed_whose_mask_diverges_costs_no_other(tmp_path, monkeypatch, capsys):
-    real = arithmetic_steps.discover
+    real = discover.discover
 
-    def discover(*arguments, recipe, **options):
+    def diverging(*arguments, recipe, **options):
         if recipe.seed == 1:
             raise TrainingDiverged("the loss is not finite")
         return real(*arguments, recipe=recipe, **options)
 
-    monkeypatch.setattr(arithmetic_steps, "discover", discover)
-    settings = study()
-    settings["arithmetic"]["seeds"] = [0, 1]
-    own = Lab.open(settings, tmp_path)
+    monkeypatch.setattr(discover, "discover", diverging)
+    own = Lab.open(study(layers=[1], inductions=[{}]), tmp_path)
     found = subtask_induction.subtasks(own)
     assert found[found["seed"] == 1]["test_accuracy"].isna().all() and not found[found["seed"] == 1]["chosen"].any()
     assert found[found["seed"] == 0]["chosen"].any()
     assert set(subtask_induction.ablations(own)["seed"]) == set(subtask_induction.transfers(own)["seed"]) == {0}
     assert "seed 1: no mask came to its end: the loss is not finite" in capsys.readouterr().err
+    with pytest.raises(Fault, match="seed 1: no mask came to its end"):
+        subtask_induction.subtasks(Lab.open(study(seeds=[1], layers=[1], inductions=[{}]), tmp_path))

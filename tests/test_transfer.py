@@ -11,7 +11,7 @@ from subnet_utils.masks.controls import NoControl
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.masks.transfer import Transfer, inherited, measure_all, train_on, transplant, untransferred
 from subnet_utils.models import build, fingerprint
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.training import Recipe, TrainingDiverged
 
 SIZES = {"family": "gpt2", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
@@ -131,13 +131,9 @@ def test_what_each_condition_inherits(donor, found, name):
     assert kept == inherited(found, condition.inherits, seed=7)
 
 
-def test_every_variant_names_two_conditions():
-    assert all(name in CONDITIONS for pair in VARIANTS.values() for name in pair)
-
-
 def test_frozen_weights_keep_their_bits_through_weight_decay(donor, found):
     made = transplant(donor, network(1), found, carried=True, frozen=True)
-    weights, _, _ = train([made], weight_decay=0.5)
+    weights, _, _ = train([made, untransferred(network(3))], weight_decay=0.5, dropout=0.2)
     for name, original in donor.named_parameters():
         trained, mask = weights[name][0], found.masks.get(name)
         if mask is None:
@@ -149,19 +145,6 @@ def test_frozen_weights_keep_their_bits_through_weight_decay(donor, found):
     free, _, _ = train([loose], weight_decay=0.5)
     name = donor.maskable("layer_1")[0]
     assert not torch.equal(free[name][0][found.masks[name]], donor.get_parameter(name)[found.masks[name]])
-
-
-def test_frozen_weights_keep_their_bits_in_a_stack_too(donor, found):
-    made = [
-        transplant(donor, network(seed), found, carried=True, frozen=frozen) for seed, frozen in ((1, True), (2, False))
-    ]
-    weights, _, _ = train([*made, untransferred(network(3))], weight_decay=0.5, dropout=0.2)
-    changed = []
-    for name, mask in found.masks.items():
-        original = donor.get_parameter(name)[mask]
-        assert torch.equal(weights[name][0][mask], original)
-        changed.append(torch.equal(weights[name][1][mask], original))
-    assert not any(changed)
 
 
 def test_many_at_once_are_what_each_is_alone(donor, found):
@@ -186,12 +169,6 @@ def test_the_best_epoch_of_each_is_kept(donor):
     for name, tensor in weights.items():
         assert torch.equal(tensor[0], seen[1][name][0])  # the first of equals
         assert torch.equal(tensor[1], seen[2][name][1])
-
-
-def test_training_ends_when_nothing_can_be_better(donor):
-    made = [untransferred(network(1)), untransferred(network(2))]
-    _, history, _ = train(made, epochs=9, patience=9, errors=[[0.5, 0.0], [0.0, 0.3], [0.1, 0.1]])
-    assert len(history) == 2
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(donor, found, tmp_path, monkeypatch):

@@ -70,16 +70,16 @@ def progress_bar(total: int, label: str, *, start: int = 0) -> Iterator[Callable
     worker = multiprocessing.parent_process() is not None
     bar = tqdm(total=total, initial=start, desc=label, disable=worker or not sys.stderr.isatty(), leave=False)
     last = time.monotonic()
-    done, told = start, False
+    done, reported = start, False
 
     def advance(row: Mapping[str, float]) -> None:
-        nonlocal last, done, told
+        nonlocal last, done, reported
         done += 1
         bar.update()
         late = time.monotonic() - last > 30
         of_many = total > 1 and not worker and bar.disable
-        if of_many and (late or told and done == total):  # who was told of a part hears of the end
-            last, told = time.monotonic(), True
+        if of_many and (late or reported and done == total):  # after a line on a part comes one on the end
+            last, reported = time.monotonic(), True
             shown = ("train_loss", "validation_loss", "validation_accuracy", "density")
             numbers = ", ".join(f"{name} {pd.Series(row[name]).mean():.4g}" for name in shown if name in row)
             print(f"{label}: {done}/{total} {numbers}".rstrip(), file=sys.stderr, flush=True)

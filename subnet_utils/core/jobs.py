@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from heapq import heappop, heappush
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -71,7 +71,8 @@ def run_jobs(
 
     shared(*job): what a job has in common with others that its process keeps in memory, such as a network and the
     outputs of its frozen stages; such jobs go to the same worker, as long as no other one is idle. after: for every job
-    the numbers of those that must have ended before it begins. Without workers jobs run in their order.
+    the numbers of those that must have ended before it begins. Without workers jobs run in their order. With workers
+    earlier ones begin first where there is a choice.
     The first exception (an interrupt, too) ends the run and is raised here; jobs still at work are killed, and go on
     from their checkpoints in the next run. Raises WorkerDied if a worker process is killed from outside.
     """
@@ -81,28 +82,44 @@ def run_jobs(
         keep_freed_memory()
         with progress_bar(len(jobs), label) as advance:
             return [_and_advance(function(*job), advance) for job in jobs]
+    order = _Order([shared(*job) if shared else None for job in jobs], after or [()] * len(jobs))
     with progress_bar(len(jobs), label) as advance, _pools(workers, compute.threads) as pools:
-        order = _Order([shared(*job) if shared else None for job in jobs], after or [()] * len(jobs))
-        results, running, idle = {}, {}, list(range(workers))
+        results: dict[int, Any] = {}
         try:
-            while len(results) < len(jobs):
-                for worker in list(idle):
-                    number = order.next_for(worker)
-                    if number is not None:
-                        idle.remove(worker)
-                        running[pools[worker].submit(function, *jobs[number])] = worker, number
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    worker, number = running.pop(future)
-                    results[number] = future.result()
-                    order.ended(number)
-                    idle.append(worker)
-                    advance({})
+            for number, result in _results(function, jobs, order, pools):
+                results[number] = result
+                advance({})
         except BrokenProcessPool:
-            remedy = "memory may have run out; set compute.workers lower and run again, finished work is kept"
-            if not results and hasattr(sys.modules["__main__"], "__file__"):  # workers import a script: see its error
-                remedy = f"if this is a script, let it work under `if __name__ == '__main__':` only; else {remedy}"
-            raise WorkerDied(f"{label}: a worker process was killed; {remedy}") from None
+            raise WorkerDied(f"{label}: a worker process was killed; {_remedy(bool(results))}") from None
         return [results[number] for number in range(len(jobs))]
+
+
+def _results(
+    function: Callable, jobs: Sequence[tuple], order: "_Order", pools: Sequence[ProcessPoolExecutor]
+) -> Iterator[tuple[int, Any]]:
+    """The number and the result of each job, as they end."""
+    running: dict[Future, tuple[int, int]] = {}
+    idle, left = list(range(len(pools))), len(jobs)
+    while left:
+        for worker in list(idle):
+            number = order.next_for(worker)
+            if number is not None:
+                idle.remove(worker)
+                running[pools[worker].submit(function, *jobs[number])] = worker, number
+        if not running:
+            raise ValueError("the jobs that are left wait for each other")
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            worker, number = running.pop(future)
+            idle.append(worker)
+            left -= 1
+            yield number, future.result()
+            order.ended(number)
+
+
+def _remedy(some_ended: bool) -> str:
+    if not some_ended and hasattr(sys.modules["__main__"], "__file__"):  # workers import a script: see its error
+        return "if this is a script, let it work under `if __name__ == '__main__':` only; else memory may have run out"
+    return "memory may have run out; set compute.workers lower and run again, finished work is kept"
 
 
 class _Order:
@@ -110,35 +127,42 @@ class _Order:
     no other worker is at, else of what most jobs are left of. A job waits until those before it have ended."""
 
     def __init__(self, shared: Sequence[Any], after: Sequence[Collection[int]]) -> None:
-        self._shared, self._after = shared, [set(numbers) for numbers in after]
-        self._ready: dict[Any, deque[int]] = {}
+        # what shares nothing is on its own
+        self._shared = [number if one is None else (one,) for number, one in enumerate(shared)]
+        self._waits_for = [set(numbers) for numbers in after]
+        self._before: dict[int, list[int]] = {}
+        for number, earlier in enumerate(self._waits_for):
+            for one in earlier:
+                self._before.setdefault(one, []).append(number)
+        self._ready: dict[Any, list[int]] = {}
         self._at: dict[int, Any] = {}
-        self._let_in(number for number, before in enumerate(self._after) if not before)
+        self._let_in(range(len(shared)))
 
     def next_for(self, worker: int) -> int | None:
         """The number of the job, None if none can begin now."""
         if not self._ready:
             return None
         if self._at.get(worker, self) not in self._ready:
-            free = [key for key in self._ready if key not in self._at.values()]
+            free = self._ready.keys() - self._at.values()
             most = max(self._ready, key=lambda key: len(self._ready[key]))
-            self._at[worker] = free[0] if free else most
+            self._at[worker] = min(free, key=lambda key: self._ready[key][0]) if free else most
         key = self._at[worker]
-        number = self._ready[key].popleft()
+        number = heappop(self._ready[key])
         if not self._ready[key]:
             del self._ready[key]
         return number
 
     def ended(self, number: int) -> None:
         """Let in what has waited for this job alone."""
-        waiting = [other for other, before in enumerate(self._after) if number in before]
-        for other in waiting:
-            self._after[other].discard(number)
-        self._let_in(other for other in waiting if not self._after[other])
+        later = self._before.get(number, [])
+        for other in later:
+            self._waits_for[other].discard(number)
+        self._let_in(later)
 
     def _let_in(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            self._ready.setdefault(self._shared[number], deque()).append(number)
+            if not self._waits_for[number]:
+                heappush(self._ready.setdefault(self._shared[number], []), number)
 
 
 def _and_advance(result: Any, advance: Callable) -> Any:

@@ -7,17 +7,16 @@ checks of our own, `explain` words both kinds for the reader of a YAML file.
 import difflib
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from subnet_utils.core.names import nearest
-
-TOLD_BY = ("family", "method")
-WANTED = {
+DISCRIMINATORS = ("family", "method")
+"""Fields that tell sections apart that may stand in the same place."""
+REMEDIES = {
     "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",
     "tuple_type": "a list, in square brackets", "too_long": "at most {max_length} entries",
     "too_short": "at least {min_length} entries", "multiple_of": "a multiple of {multiple_of:g}",
@@ -27,6 +26,18 @@ WANTED = {
     "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
 }  # fmt: skip
 """What to give instead, by pydantic's name of the fault."""
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest valid one if there is one, then all of them.
+
+    >>> nearest("contat", ["contact", "inside"])
+    "did you mean 'contact'? valid: contact, inside"
+    """
+    valid = list(valid)
+    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}valid: {', '.join(valid)}"
 
 
 def fault(key: str, what: str) -> PydanticCustomError:
@@ -67,8 +78,8 @@ def explain(root: type[BaseModel], error: ValidationError) -> Iterator[str]:
     """One line a fault; a required key that is merely misspelt is reported once, as an unknown key."""
     faults = error.errors()
     meant = {_meant(root, found["loc"]) for found in faults if found["type"] == "extra_forbidden"}
-    told = [found for found in faults if found["type"] != "missing" or found["loc"] not in meant]
-    return (" ".join(_line(root, found).split()) for found in told)
+    own = [found for found in faults if found["type"] != "missing" or found["loc"] not in meant]
+    return (" ".join(_line(root, found).split()) for found in own)
 
 
 def _meant(root: type[BaseModel], location: tuple) -> tuple:
@@ -78,12 +89,12 @@ def _meant(root: type[BaseModel], location: tuple) -> tuple:
 
 def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
     kind, given, context = found["type"], found["input"], found.get("ctx", {})
-    parts, sections = _walk(root, found["loc"])
-    where = ".".join(str(part) for part in parts)
+    keys, sections = _walk(root, found["loc"])
+    where = ".".join(str(key) for key in keys)
     if kind == "fault":
-        return f"{'.'.join(filter(None, (where, context['key'])))}: {context['what']}"
+        return f"{'.'.join(filter(None, (where, context['key']))) or 'study'}: {context['what']}"
     if kind in ("extra_forbidden", "invalid_key"):
-        return f"{where}: unknown key; {nearest(str(found['loc'][-1]), _keys_at(root, found['loc'][:-1]))}"
+        return f"{where}: unknown key; {_instead(root, found['loc'], given)}"
     if kind == "missing":
         return f"{where}: missing; add it"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -93,8 +104,27 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
     if kind in ("float_type", "int_type") and _plain(given):
         remedy = "it without quotes" if _plain(given) == given else _plain(given)
         return f"{where}: YAML reads {given} as text; write {remedy}"
-    wanted = WANTED[kind].format(**context) if kind in WANTED else f"another value ({found['msg']})"
-    return f"{where}: {reprlib.repr(given)} is not valid; give {wanted}"
+    remedy = REMEDIES[kind].format(**context) if kind in REMEDIES else f"another value ({found['msg']})"
+    return f"{where}: {reprlib.repr(given)} is not valid; give {remedy}"
+
+
+def _instead(root: type[BaseModel], location: tuple, given: Any) -> str:
+    """What to do about an unknown key: how it is spelt, where it belongs, what it is called, or what there is."""
+    key, valid, inner = str(location[-1]), _keys_at(root, location[:-1]), _sections_within(root, location[:-1])
+    homes = [name for name, sections in inner.items() if any(key in section.model_fields for section in sections)]
+    if homes and not difflib.get_close_matches(key, valid, n=1, cutoff=0.8):
+        return f"it belongs in {' or '.join(repr(name) for name in homes)}; move it there"
+    keys = given.keys() if isinstance(given, Mapping) else ()
+    alike = [name for name, sections in inner.items() if any(keys and keys <= s.model_fields.keys() for s in sections)]
+    if alike and not difflib.get_close_matches(key, valid, n=1, cutoff=0.5):
+        return f"its keys are those of '{alike[0]}'; call it so"
+    return nearest(key, valid)
+
+
+def _sections_within(root: type[BaseModel], location: tuple) -> dict[str, list[type[BaseModel]]]:
+    """The sections that may stand under each key of the section at a location."""
+    fields = [item for section in _walk(root, location)[1] for item in section.model_fields.items()]
+    return {name: _sections(field.annotation) for name, field in fields}
 
 
 def _plain(given: Any) -> str:
@@ -115,20 +145,20 @@ def _walk(root: type[BaseModel], location: tuple) -> tuple[list[str | int], list
     """The keys and positions of a location without the tags of unions, and the sections that may stand there."""
     where: list[str | int] = []
     sections = [root]
-    for part in location:
-        tagged = [section for section in sections if part in _tags(section)]
+    for key in location:
+        tagged = [section for section in sections if key in _tags(section)]
         if tagged:
             sections = tagged
             continue
-        where.append(part)
-        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        where.append(key)
+        fields = [section.model_fields[key] for section in sections if key in section.model_fields]
         sections = [inner for field in fields for inner in _sections(field.annotation)] or sections
     return where, sections
 
 
 def _tags(section: type[BaseModel]) -> tuple[str, ...]:
     """Values of the field that tells a section from others that may stand in its place."""
-    return tuple(tag for name in TOLD_BY if name in section.model_fields
+    return tuple(tag for name in DISCRIMINATORS if name in section.model_fields
                  for tag in get_args(section.model_fields[name].annotation))  # fmt: skip
 
 
@@ -136,4 +166,4 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     """The sections that an annotation names, such as those of `tuple[Experiment, ...]` or `BaseSearch | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [section for part in get_args(annotation) for section in _sections(part)]
+    return [section for inner in get_args(annotation) for section in _sections(inner)]

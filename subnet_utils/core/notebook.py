@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.workers import importing, warm_up
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
 
     study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
     parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
-    valid, or has no section of the paper that the notebook is about; ValueError for data or published weights that the
-    study names and that are not there.
+    valid, or has no section for what the notebook is about; ValueError for data or published weights that the study
+    names and that are not there.
     """
     warm_up()  # first of all: while this process imports the package, the workers' server does the same
     with importing():
@@ -37,9 +37,9 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     lab = Lab.open(study)
     if notebook in notebooks():
         paper, entry = notebooks()[notebook]
-        if paper.section_of(lab.study) is None:
-            what = f"has no '{paper.name}' section, which {notebook} is about"
-            raise StudyError(f"profile '{lab.study.name}' {what}; add it")
+        if not entry.is_about(paper.section_of(lab.study)):
+            about = ".".join(filter(None, (paper.name, entry.about)))
+            raise StudyError(f"profile '{lab.study.name}' has no '{about}', which {notebook} is about; add it")
         paper.require(entry, lab)
     style.style()
     pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read

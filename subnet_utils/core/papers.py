@@ -5,7 +5,6 @@ names, whose `__init__` holds `PAPER`. Study, notebooks, Snakefile, report and t
 them names a paper. A room knows the shared floors below it and no other room.
 """
 
-import os
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.sections import ROOT, Section
 
 if TYPE_CHECKING:
@@ -69,15 +68,22 @@ class Paper:
     places: Mapping[str, str] = field(default_factory=dict)
     other_places: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where the room lies."""
+        return tuple(import_module(f"{ROOMS}.{self.name}").__path__)
+
     def section_of(self, study: Any) -> Section | None:
         """The paper's part of a study, or None."""
         return getattr(study, self.name)
 
     def steps_of(self, lab: "Lab") -> "list[Step]":
-        """Every step that can be named before anything is made. None for a study without this paper."""
+        """Every step that can be named before anything is made, parents first. None for a study without this paper."""
+        from subnet_utils.core.step import with_parents  # imports torch
+
         if self.section_of(lab.study) is None or not self.steps:
             return []
-        return list(dict.fromkeys(self.resolve(self.steps)(lab)))
+        return with_parents(self.resolve(self.steps)(lab))
 
     def require(self, notebook: Notebook, lab: "Lab") -> None:
         """Raise ValueError for what a notebook needs and what is not there."""
@@ -93,9 +99,6 @@ class Paper:
 def papers() -> dict[str, Paper]:
     """All papers by name, in the order of their first notebooks. Raises ValueError for a room that registers none."""
     rooms = import_module(ROOMS)
-    more = os.environ.get("SUBNET_PAPERS")
-    if more and more not in rooms.__path__:
-        rooms.__path__.append(str((ROOT / Path(more).expanduser()).absolute()))
     found = [_registered(entry.name) for entry in pkgutil.iter_modules(rooms.__path__) if entry.ispkg]
     found.sort(key=lambda paper: (min((one.name for one in paper.notebooks), default="~"), paper.name))
     return {paper.name: paper for paper in found}
@@ -109,8 +112,15 @@ def _registered(name: str) -> Paper:
 
 
 def notebooks() -> dict[str, tuple[Paper, Notebook]]:
-    """All notebooks of all papers by name, in order, each with its paper."""
-    found = {one.name: (paper, one) for paper in papers().values() for one in paper.notebooks}
+    """All notebooks of all papers by name, in order, each with its paper. Raises ValueError for a name of two."""
+    found: dict[str, tuple[Paper, Notebook]] = {}
+    for paper in papers().values():
+        for one in paper.notebooks:
+            if one.name in found:
+                raise ValueError(
+                    f"{found[one.name][0].name} and {paper.name} both have a notebook '{one.name}'; rename one"
+                )
+            found[one.name] = paper, one
     return dict(sorted(found.items()))
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 
 import pandas as pd
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 
 def names(package: str) -> tuple[str, ...]:

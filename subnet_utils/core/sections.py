@@ -1,7 +1,7 @@
-"""The sections of a study: compute, architectures, data, training, pretraining, pruning, controls.
+"""What all sections of a study are made of, and the section `compute`.
 
-Frozen, strictly typed, without unknown keys. Names follow the paper's symbols where it has them; units are in the field
-descriptions. `study` puts them together.
+Sections are frozen, strictly typed, and without unknown keys. Names follow the paper's symbols where it has them; units
+are in the field descriptions. Each paper has a section in its room; `study` puts them together.
 """
 
 from pathlib import Path
@@ -72,3 +72,8 @@ def _in_checkout(place: str) -> str:
 Place = Annotated[str, AfterValidator(_in_checkout)]
 """A file or folder, or a name on the model hub. Relative paths start at the checkout: notebooks run in folders of their
 own."""
+
+
+def without(section: Section, *names: str) -> Section:
+    """The section with some fields at their defaults: those that a step does not depend on, such as lists of seeds."""
+    return section.model_copy(update={name: type(section).model_fields[name].get_default() for name in names})

@@ -17,6 +17,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -58,6 +59,12 @@ class Step:
     keeps: ClassVar[int] = 0
     """How many loaded objects of this class a process keeps. They serve all callers: do not change them."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse fields that would hide what a step can do. Raises TypeError."""
+        for name in cls.__dict__.get("__annotations__", {}):
+            if hasattr(Step, name) and name not in Step.__annotations__:
+                raise TypeError(f"{cls.__name__}.{name}: every step has a '{name}' already; call the field otherwise")
+
     def build(self, lab: "Lab", folder: Path) -> Any:
         """Make the artefact's files in `folder`. What is returned is filed as `result.json`.
 
@@ -76,20 +83,22 @@ class Step:
         room = path[path.index("papers") + 1] if "papers" in path else path[-1]
         return f"{room}-{re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', cls.__name__).lower()}"
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A name that is known before anything is made: kind and a digest of all fields, those of parents included."""
-        text = json.dumps(described(self, lambda parent: parent.name), sort_keys=True, allow_nan=False)
+        about = [self.version, described(self, lambda parent: parent.name)]
+        text = json.dumps(about, sort_keys=True, allow_nan=False)
         return f"{self.kind()}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
-    @property
+    @cached_property
     def parents(self) -> tuple["Step", ...]:
         """The steps among the fields, also those in tuples and in other dataclasses; each once."""
-        return tuple(dict.fromkeys(_steps_in([getattr(self, field.name) for field in _compared(self)])))
+        found = _steps_in([getattr(self, field.name) for field in _compared(self)])
+        return tuple({step.name: step for step in found}.values())
 
     @property
     def work(self) -> float:
-        """How long the step takes, in any unit that its kind agrees on: longer ones begin first."""
+        """Roughly how long the step takes, above 0, in any unit: what many long ones wait for begins first."""
         return 1.0
 
     @property
@@ -112,19 +121,17 @@ class Step:
         """The key of the artefact in the store. Parents are made if need be."""
         return key_of(self.kind(), self.spec(lab))
 
-    def find(self, lab: "Lab") -> Artefact | None:
-        """The finished artefact, or None if this step or one of its parents is not done. Nothing is made."""
+    def find(self, lab: "Lab", known: dict[str, Artefact | None] | None = None) -> Artefact | None:
+        """The finished artefact, or None if this step or one of its parents is not done. Nothing is made.
 
-        def found(parent: Step) -> Artefact:
-            artefact = parent.find(lab)
-            if artefact is None:
-                raise _NotDone
-            return artefact
-
-        try:
-            return lab.store.find(self.kind(), self._spec(found))
-        except _NotDone:
-            return None
+        known: by name, what was found before; more is added to it.
+        """
+        known = {} if known is None else known
+        if self.name not in known:
+            done = all(parent.find(lab, known) for parent in self.parents)
+            spec = self._spec(lambda parent: known[parent.name]) if done else {}
+            known[self.name] = lab.store.find(self.kind(), spec) if done else None
+        return known[self.name]
 
     def is_done(self, lab: "Lab") -> bool:
         """Whether the artefact is there."""
@@ -185,14 +192,18 @@ _KEPT: dict[type[Step], OrderedDict[tuple, Any]] = {}
 """Loaded objects of this process by class, those that were not used for longest first."""
 
 
-class _NotDone(Exception):
-    """A parent is not made."""
-
-
 def fault_of(artefact: Artefact) -> str:
     """Why an artefact holds no result, or ''."""
     result = artefact.json("result") if artefact.has("result.json") else {}
     return result.get("fault", "") if isinstance(result, dict) else ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Steps that one process makes together, and the numbers of the jobs that must have ended before."""
+
+    steps: tuple[Step, ...]
+    after: frozenset[int]
 
 
 def make_all(lab: "Lab", steps: Sequence[Step], label: str) -> list[Artefact]:
@@ -200,16 +211,14 @@ def make_all(lab: "Lab", steps: Sequence[Step], label: str) -> list[Artefact]:
 
     Workers are started only for what is missing. Steps of one group are one job; see `Step.group`.
     """
-    jobs = _jobs(lab, _missing(lab, steps))
-    place = {step: number for number, job in enumerate(jobs) for step in job}
-    after = [{place[parent] for step in job for parent in step.parents if parent in place} for job in jobs]
+    jobs = plan(lab, steps)
     run_jobs(
         make_group,
-        [(job, lab) for job in jobs],
+        [(job.steps, lab) for job in jobs],
         compute=lab.study.compute,
         label=label,
-        shared=lambda job, lab: job[0].shares,
-        after=after,
+        shared=lambda group, lab: group[0].shares,
+        after=[job.after for job in jobs],
     )
     return [step.make(lab) for step in steps]
 
@@ -222,31 +231,60 @@ def make_group(steps: Sequence[Step], lab: "Lab") -> None:
         step.make(lab)
 
 
-def _missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
-    """What is not done of some steps and their parents, parents first, else the longest first."""
-    found: dict[Step, bool] = {}
+def plan(lab: "Lab", steps: Iterable[Step]) -> list[Job]:
+    """What is missing of some steps and their parents, as jobs: each after those that it waits for, and before others
+    if more work waits for it."""
+    groups = _groups(lab, missing(lab, steps))
+    number = {step.name: i for i, group in enumerate(groups) for step in group}
+    after = [{number[p.name] for step in group for p in step.parents if p.name in number} for group in groups]
+    ahead = _work_ahead(groups, after)
+    order = sorted(range(len(groups)), key=lambda i: ahead[i], reverse=True)
+    place = {old: new for new, old in enumerate(order)}
+    return [Job(tuple(groups[i]), frozenset(place[before] for before in after[i])) for i in order]
+
+
+def with_parents(steps: Iterable[Step]) -> list[Step]:
+    """Some steps and all that they are made of, each once, parents first."""
+    found: dict[str, Step] = {}
 
     def visit(step: Step) -> None:
-        if step not in found:
-            found[step] = not step.is_done(lab)
-            for parent in step.parents if found[step] else ():
+        if step.name not in found:
+            for parent in step.parents:
                 visit(parent)
-            if found[step]:
-                found[step] = found.pop(step)  # after its parents
+            found[step.name] = step
 
     for step in steps:
         visit(step)
-    missing = [step for step, wanted in found.items() if wanted]
-    longest = sorted(missing, key=lambda step: step.work, reverse=True)
-    return longest if not any(step.parents for step in missing) else missing
+    return list(found.values())
 
 
-def _jobs(lab: "Lab", steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+def missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
+    """What is not done of some steps and their parents, parents first."""
+    known: dict[str, Artefact | None] = {}
+    return [step for step in with_parents(steps) if step.find(lab, known) is None]
+
+
+def _groups(lab: "Lab", steps: Sequence[Step]) -> list[list[Step]]:
+    """Steps that are made together, those without missing parents first. Only steps with as many generations of missing
+    parents come together: so no two groups wait for each other."""
+    depth: dict[str, int] = {}
     groups: dict[Any, list[Step]] = {}
     for step in steps:
+        depth[step.name] = 1 + max((depth.get(parent.name, 0) for parent in step.parents), default=0)
         about = step.group(lab)
-        groups.setdefault(step if about is None else (type(step), about), []).append(step)
-    return [tuple(group) for group in groups.values()]
+        own = (depth[step.name], *((step.name,) if about is None else (type(step), about)))
+        groups.setdefault(own, []).append(step)
+    return sorted(groups.values(), key=lambda group: depth[group[0].name])
+
+
+def _work_ahead(groups: Sequence[Sequence[Step]], after: Sequence[Iterable[int]]) -> list[float]:
+    """The work from the beginning of each group to the end of the longest chain that waits for it."""
+    own = [sum(step.work for step in group) for group in groups]
+    ahead = list(own)
+    for i in reversed(range(len(groups))):
+        for before in after[i]:
+            ahead[before] = max(ahead[before], own[before] + ahead[i])
+    return ahead
 
 
 def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) -> Any:

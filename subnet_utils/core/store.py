@@ -1,9 +1,9 @@
 """The artefact store: a specification names a folder, and a folder that exists is finished and intact.
 
 `Store.make(kind, spec, build)` returns the finished artefact of a specification or builds it. The key is the hash of
-the canonical specification with the kind. Building happens in a folder of its own that
-outlives a killed run, so checkpoints in it are found again; finishing means checksummed, then renamed into place.
-A damaged artefact is set aside and built anew. Files are safetensors, JSON and parquet; nothing is ever unpickled.
+the canonical specification with the kind. Building happens in a folder of its own that outlives a killed run, so
+checkpoints in it are found again; finishing means checksummed, then renamed into place. A damaged artefact is set aside
+and built anew. Files are safetensors, JSON and parquet; nothing is ever unpickled. Steps (`step`) are what calls it.
 """
 
 import errno
@@ -54,7 +54,7 @@ class Artefact:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that stand for the content: all files but those on how the artefact was made."""
-        return _content(self.path)
+        return _content(self.path, (self.path / "manifest.json").stat().st_mtime_ns)
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -190,7 +190,6 @@ class Store:
         save_json(folder / "manifest.json", _digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
-        _content.cache_clear()  # a damaged one may have been there before, with other bits
         _sync(artefact.path.parent)
         _INTACT.add(artefact.path)
 
@@ -307,7 +306,8 @@ def _damage(path: Path) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _content(path: Path) -> str:
+def _content(path: Path, written: int) -> str:
+    """written: when its manifest was; a damaged artefact is replaced by one with other bits."""
     files = json.loads((path / "manifest.json").read_text())
     own = sorted((name, digest) for name, digest in files.items() if name not in ABOUT)
     return hashlib.sha256(json.dumps(own).encode()).hexdigest()[:16]

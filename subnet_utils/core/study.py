@@ -14,8 +14,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, fault
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import explain, fault, nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
 
@@ -87,7 +86,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read(source: str | Path) -> Mapping[str, Any]:
-    path = _locate(source)
+    path = profile_file(source)
     try:
         values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except yaml.MarkedYAMLError as error:
@@ -99,8 +98,12 @@ def _read(source: str | Path) -> Mapping[str, Any]:
     return values
 
 
-def _locate(source: str | Path) -> Path:
-    """The file of a profile: a bare name means params/<name>.yaml."""
+def profile_file(source: str | Path) -> Path:
+    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none.
+
+    >>> profile_file("tiny").name
+    'tiny.yaml'
+    """
     if not isinstance(source, str | Path):
         raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
     name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"

@@ -1,4 +1,4 @@
-"""What the server imports that worker processes are copied from: all steps, and all kinds of networks."""
+"""What the server imports that worker processes are copied from: the steps of all papers, and all kinds of networks."""
 
 from importlib import import_module
 
@@ -6,8 +6,10 @@ from subnet_utils.core.workers import importing
 
 with importing():
     from subnet_utils import models
-    from subnet_utils.papers.break_it_down import steps  # noqa: F401
-    from subnet_utils.papers.break_it_down.pretraining import hidden_words  # noqa: F401
+    from subnet_utils.core.papers import papers
 
+    for _paper in papers().values():
+        if _paper.steps:
+            _paper.resolve(_paper.steps)
     for _family in models.FAMILIES.values():
         import_module(f"{models.__name__}.{_family}")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from subnet_utils.masks.discover import Discovery
     from subnet_utils.masks.methods import MaskMethod
     from subnet_utils.models.frozen import FrozenPrefix
-    from subnet_utils.models.staged import StagedModel
     from subnet_utils.training import Recipe
 
     Batches = Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
@@ -47,8 +46,8 @@ class Masking(Section):
             METHODS[field.default] = cls
 
     def find(
-        self, model: "StagedModel", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *, start: str,
-        recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
+        self, model: "nn.Module", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *,
+        start: str | None = None, recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
     ) -> "Discovery":  # fmt: skip
         """The subnetwork of a model for a task. items, batches, loss, start, recipe, options: see `discover`.
 
@@ -71,7 +70,7 @@ class TrainedMasking(Masking):
         """The method for a training of so many epochs."""
         raise TypeError(f"{type(self).__name__} has no build(epochs); write one")
 
-    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`."""
         from subnet_utils.masks.discover import discover
 
@@ -116,20 +115,20 @@ class ScoredMasking(Masking):
     """Share of the maskable weights that is kept."""
 
     def scores(
-        self, model: "StagedModel", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
+        self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
     ) -> "dict[str, Tensor]":
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
         raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
-    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""
         import pandas as pd
 
         from subnet_utils.masks.discover import Discovery
         from subnet_utils.masks.select import select
-        from subnet_utils.models.staged import fingerprint
+        from subnet_utils.models.staged import fingerprint, maskable
 
-        scores = self.scores(model, model.maskable(start), seed=recipe.seed, before=before)
+        scores = self.scores(model, maskable(model, start), seed=recipe.seed, before=before)
         total = sum(score.numel() for score in scores.values())
         found = select(scores, max(1, round(self.density * total)), network=fingerprint(model))
         history = pd.DataFrame({"epoch": [0], "density": [found.density]})
@@ -153,11 +152,16 @@ class WeightChange(ScoredMasking):
     method: Literal["weight_change"] = "weight_change"
 
     def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
-        """|w - w before training|."""
+        """|w - w before training|. Raises Fault for a network in which no weight was trained."""
+        from subnet_utils.core.step import Fault
+
         if before is None:
             raise ValueError("masking.method 'weight_change' needs the network before training; take another method")
         weights, first = dict(model.named_parameters()), dict(before().named_parameters())
-        return {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
+        found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
+        if not any(score.any() for score in found.values()):
+            raise Fault("no weight has changed; masks by 'weight_change' need a trained network")
+        return found
 
 
 class Random(ScoredMasking):
@@ -176,7 +180,7 @@ class Random(ScoredMasking):
 
 
 def any_masking() -> Any:
-    """The type of a masking field in a section: all methods that are known now, told apart by `method`."""
+    """The type of a masking field in a section: all methods that are known now, distinguished by `method`."""
     return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(_by_name)]  # noqa: UP007
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from subnet_utils import torchvision_operators  # noqa: F401 - before the modules here import torchvision
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import separate_randomness
 from subnet_utils.models.staged import StagedModel, fingerprint
 

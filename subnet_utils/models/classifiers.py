@@ -20,12 +20,11 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.models.vision_transformer import VisionTransformer
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.models.convolution import Convolution
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 from subnet_utils.models.vision import (
     BLOCKS,
-    MaxPool,
     Patches,
     Stage,
     TransformerLayer,
@@ -184,7 +183,7 @@ def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> 
         bn1=norm(width),
     )
     if not small:
-        modules["maxpool"] = MaxPool(3, stride=2, padding=1)
+        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
     modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
     return Stage(modules)
 

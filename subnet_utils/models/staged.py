@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 State = tuple[Tensor, ...]
 """What travels between stages: tensors that all have the item dimension first, [m, ...]."""
@@ -112,6 +112,39 @@ class StagedModel(nn.Module):
         return names[: names.index(start)], names[names.index(start) :]
 
 
+def maskable(model: nn.Module, start: str | None = None) -> tuple[str, ...]:
+    """Names of the weights that a mask covers: `StagedModel.maskable`, from the first stage on if start is None.
+
+    Of a module without stages these are all its parameters with two dimensions or more, embeddings included. Raises
+    ValueError for a start if there are no stages, and for an unknown stage.
+    """
+    if isinstance(model, StagedModel):
+        return model.maskable(_stage(model, start))
+    _require_no_start(model, start)
+    return tuple(name for name, parameter in model.named_parameters() if parameter.ndim >= 2)
+
+
+def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Module]:
+    """The part of a network before a stage, and the part from it on (`StagedModel.cut`).
+
+    With None, and for a module without stages, the first part is empty and the second is the whole. Raises ValueError
+    as `maskable` does.
+    """
+    if isinstance(model, StagedModel):
+        return model.cut(_stage(model, start))
+    _require_no_start(model, start)
+    return StagedModel({}), model
+
+
+def _stage(model: StagedModel, start: str | None) -> str:
+    return model.stage_names[0] if start is None else start
+
+
+def _require_no_start(model: nn.Module, start: str | None) -> None:
+    if start is not None:
+        raise ValueError(f"a {type(model).__name__} has no stages, so no '{start}' to start at; use start=None")
+
+
 CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
@@ -145,7 +178,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 @contextmanager
-def evaluating(model: StagedModel) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

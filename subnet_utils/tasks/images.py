@@ -21,7 +21,7 @@ from skimage.segmentation import felzenszwalb
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 SHORTER_SIDE = 256 / 224
 """Images are resized to this many times the resolution, then cut to its middle."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 CHUNK = 128
 """Images drawn from one random stream: a smaller set is the beginning of a larger one."""

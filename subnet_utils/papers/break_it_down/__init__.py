@@ -9,11 +9,11 @@ PAPER = Paper(
     reference="Lepori, Serre and Pavlick 2023, arXiv:2301.10884",
     section=BreakItDown,
     notebooks=(
-        Notebook("01_train_bases", requires="stimuli:require_sentences"),
+        Notebook("01_train_bases", requires="sets:require_sentences"),
         Notebook("02_discover_masks", after=("01_train_bases",)),
         Notebook("03_ablations", after=("02_discover_masks",)),
         Notebook("04_random_controls", after=("03_ablations",)),
-        Notebook("05_pretraining", about="pretrained", requires="stimuli:require_pretrained", after=("03_ablations",)),
+        Notebook("05_pretraining", about="pretrained", requires="sets:require_pretrained", after=("03_ablations",)),
         Notebook("06_overlap", after=("03_ablations",)),
     ),
     steps="steps:every_step",

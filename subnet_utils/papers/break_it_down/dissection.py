@@ -6,7 +6,6 @@ the subnetwork of each subroutine and the network without it; any other `Subnetw
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.core.lab import Lab, make_all
-from subnet_utils.core.store import Artefact, save_table
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step, make_all
+from subnet_utils.core.store import save_table
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.papers.break_it_down import stimuli
-from subnet_utils.papers.break_it_down.base_models import Network, data_of, load_base, train_base
 from subnet_utils.papers.break_it_down.evaluation import score_from
-from subnet_utils.papers.break_it_down.steps import Mask, find_mask, load_subnetwork, measured_spec, sets_for
+from subnet_utils.papers.break_it_down.masks import FinalMask, Roles, outputs_of
+from subnet_utils.papers.break_it_down.networks import Network
+from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
     CHANCE,
-    LANGUAGE_TASKS,
     other_subroutine,
     similarity_logits,
     subroutines_of,
@@ -45,10 +44,19 @@ PARTS = (WHOLE, *ALONE, *WITHOUT)
 
 
 @dataclass(frozen=True)
-class MaskPair:
-    """The first mask of each subroutine of a base model, by which it is taken apart."""
+class Parts(Step):
+    """Test accuracies of a base model's parts, made of the first mask of each subroutine: table `parts`."""
 
-    masks: tuple[Mask, ...]
+    records_faults = True
+
+    masks: tuple[FinalMask, ...]
+    test: Roles
+    draws: int = DRAWS
+
+    @classmethod
+    def of(cls, masks: tuple[FinalMask, ...]) -> "Parts":
+        """Those of the masks of both subroutines, on their base's test sets."""
+        return cls(masks, Roles.of(masks[0].base, masks[0].subroutine, "test"))
 
     @property
     def base(self) -> Network:
@@ -56,9 +64,9 @@ class MaskPair:
         return self.masks[0].base
 
     @property
-    def longest(self) -> Mask:
-        """The mask that starts first: what lies before it is the same in all parts."""
-        return max(self.masks, key=lambda mask: mask.stages)
+    def shares(self) -> Network:
+        """The base model."""
+        return self.base
 
     @property
     def title(self) -> str:
@@ -72,13 +80,29 @@ class MaskPair:
         """Attention heads in a layer of the base model, if it has attention."""
         return getattr(self.base.architecture, "heads", None)
 
+    def longest(self, lab: Lab) -> FinalMask:
+        """The mask that starts first: what lies before it is the same in all parts."""
+        return max(self.masks, key=lambda mask: mask.mask(lab).stages)
+
     def keys(self, lab: Lab) -> list[str]:
         """Those of the masks' artefacts."""
-        return [find_mask(lab, mask).key for mask in self.masks]
+        return [mask.mask(lab).key(lab) for mask in self.masks]
 
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the accuracies of the parts depend on."""
-        return {"masks": [measured_spec(lab, mask) for mask in self.masks], "draws": DRAWS}
+    def build(self, lab: Lab, folder: Path) -> None:
+        """Measure the parts; the accuracies of random subnetworks are means over draws."""
+        found = subnetworks(lab, self)
+        generic = dict(zip("AB", found.values(), strict=True))
+        drawn = {
+            (f"random like {name}", draw): random_like(own, seed=draw)
+            for name, own in generic.items()
+            for draw in range(self.draws)
+        }
+        table = accuracies(lab, self, parts(generic) | combined(generic) | drawn)
+        table.columns = ["test_a", "test_b", "whole_task", "density"]
+        names = [part if isinstance(part, str) else part[0] for part in table.index]
+        means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
+        means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, self.base), strict=True)))
+        save_table(folder / "parts.parquet", means)
 
 
 @dataclass(frozen=True)
@@ -96,31 +120,31 @@ class Dissection:
     accuracies: pd.DataFrame
 
 
-def mask_pairs(lab: Lab) -> list[MaskPair]:
+def mask_pairs(lab: Lab) -> list[Parts]:
     """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
 
     Without base models for which that leaves less than two. Raises ValueError if that is all of them.
     """
-    found: dict[Network, dict[str, Mask]] = {}
+    found: dict[Network, dict[str, FinalMask]] = {}
     for mask in used_masks(lab):
         found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
-    complete = [MaskPair(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    complete = [Parts.of(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
     if not complete:
         raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
     return complete
 
 
-def examined(lab: Lab) -> list[MaskPair]:
+def examined(lab: Lab) -> list[Parts]:
     """One base model of each modality: the first that has learned its task, or else the first."""
-    chosen: dict[str, MaskPair] = {}
-    for pair in sorted(mask_pairs(lab), key=lambda pair: not _has_learned(lab, pair.base)):
-        chosen.setdefault(pair.base.experiment.modality, pair)
+    chosen: dict[str, Parts] = {}
+    for pair in sorted(mask_pairs(lab), key=lambda pair: not pair.base.result(lab)["test_accuracy"] >= LEARNED):
+        chosen.setdefault(pair.base.modality, pair)
     return list(chosen.values())
 
 
-def subnetworks(lab: Lab, pair: MaskPair) -> dict[str, Subnetwork]:
+def subnetworks(lab: Lab, pair: Parts) -> dict[str, Subnetwork]:
     """The subnetwork of each subroutine."""
-    return {mask.subroutine: load_subnetwork(lab, mask) for mask in pair.masks}
+    return {mask.subroutine: mask.load(lab) for mask in pair.masks}
 
 
 def parts(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
@@ -143,15 +167,16 @@ def combined(found: Mapping[str, Subnetwork]) -> dict[str, Subnetwork]:
     return {TOGETHER: both, SHARED: first & second, NEITHER: ~both}
 
 
-def accuracies(lab: Lab, pair: MaskPair, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
+def accuracies(lab: Lab, pair: Parts, shown: Mapping[Any, Subnetwork]) -> pd.DataFrame:
     """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
     share of masked weights that each part keeps. One row a part, the whole network first.
 
     Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the pair's.
     """
-    about = {"target": f"Test {pair.longest.subroutine}", "compositional": "whole task"}
-    about["other"] = f"Test {other_subroutine(pair.base.task, pair.longest.subroutine)}"
-    sets, start = sets_for(lab, pair.longest, "test", tuple(about)), pair.longest.point.start
+    mask = pair.longest(lab)
+    about = {"target": f"Test {mask.subroutine}", "compositional": "whole task"}
+    about["other"] = f"Test {other_subroutine(pair.base.task, mask.subroutine)}"
+    sets, start = outputs_of(lab, mask, Roles.of(pair.base, mask.subroutine, "test"), tuple(about)), mask.start(lab)
     rows = {
         part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
         | {"weights kept": shown[part].density if part in shown else 1.0}
@@ -170,7 +195,7 @@ def assembled(lab: Lab) -> pd.DataFrame:
     one, and guesses elsewhere; of "A alone" and "B alone".
     """
     wanted = mask_pairs(lab)
-    made = make_all(lab, "dissection", take_apart, wanted, "parts of base models", shared=lambda pair: pair.base)
+    made = make_all(lab, wanted, "parts of base models")
     tables = []
     for pair, artefact in zip(wanted, made, strict=True):
         about = about_mask(lab, pair.masks[0], artefact)
@@ -192,29 +217,7 @@ def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
     return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
 
 
-def take_apart(lab: Lab, pair: MaskPair) -> Artefact:
-    """Test accuracies of a base model's parts: table `parts`."""
-    return lab.store.make("dissection", pair.spec(lab), partial(_build_parts, lab, pair))
-
-
-def _build_parts(lab: Lab, pair: MaskPair, folder: Path) -> None:
-    found = subnetworks(lab, pair)
-    generic = dict(zip("AB", found.values(), strict=True))
-    shown = parts(generic) | combined(generic)
-    drawn = {
-        (f"random like {name}", draw): random_like(own, seed=draw)
-        for name, own in generic.items()
-        for draw in range(DRAWS)
-    }
-    table = accuracies(lab, pair, shown | drawn)
-    table.columns = ["test_a", "test_b", "whole_task", "density"]
-    names = [part if isinstance(part, str) else part[0] for part in table.index]
-    means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
-    means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, pair.base), strict=True)))
-    save_table(folder / "parts.parquet", means)
-
-
-def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+def dissect(lab: Lab, pair: Parts, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
     """What a base model and parts of it answer to one test example of each subroutine's probe set.
 
     example: its number in the set. Raises IndexError, with the size of the set, for one that is not there, and
@@ -222,7 +225,7 @@ def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, exampl
     """
     network, items, chosen, rows = pair.base, {}, {}, []
     for subroutine in subroutines_of(network.task):
-        data = data_of(lab, network, f"probe-{subroutine}", "test")
+        data = network.data(f"probe-{subroutine}", "test").load(lab)
         if not 0 <= example < len(data):
             raise IndexError(f"Test {subroutine} has no example {example}; give a number from 0 to {len(data) - 1}")
         chosen[subroutine] = data.items[data.examples[example]]
@@ -236,19 +239,15 @@ def dissect(lab: Lab, pair: MaskPair, shown: Mapping[str, Subnetwork], *, exampl
 
 def _knowing_one(lab: Lab, network: Network) -> list[float]:
     """Accuracy on the whole task of whoever knows the first subroutine alone, and of whoever knows the second."""
-    data = data_of(lab, network, "base", "test")
+    data = network.test.load(lab)
     odd = data.kinds[data.examples[:, 3]]
-    told = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
-    return [float(share + CHANCE * (1 - share)) for share in told]
-
-
-def _has_learned(lab: Lab, network: Network) -> bool:
-    return train_base(lab, network).json("result")["test_accuracy"] >= LEARNED
+    knowing = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
+    return [float(share + CHANCE * (1 - share)) for share in knowing]
 
 
 def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iterator[tuple[str, StagedModel]]:
     """The base model and its parts, one after the other."""
-    base = load_base(lab, network)
+    base = network.load(lab)
     yield WHOLE, base
     for part, subnetwork in shown.items():
         yield part, subnetwork.apply(base)
@@ -263,7 +262,8 @@ def _probabilities(model: StagedModel, four: Tensor) -> list[float]:
 
 def _readable(network: Network, subroutine: str, example: int, four: Tensor) -> Any:
     """The items as a reader sees them: sentences in place of their tokens."""
-    if network.task not in LANGUAGE_TASKS:
+    chosen = network.data(f"probe-{subroutine}", "test")
+    if not isinstance(chosen, Sentences):
         return four
-    sample = stimuli.sentences(network.experiment.data, network.task, f"probe-{subroutine}", "test")
+    sample = chosen.readable()
     return [sample.sentences[row] for row in sample.examples[example].tolist()]

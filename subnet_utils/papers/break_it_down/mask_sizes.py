@@ -10,10 +10,9 @@ from dataclasses import replace
 import pandas as pd
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.papers.break_it_down import random_controls
-from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down import random_controls, tables
 from subnet_utils.papers.break_it_down.evaluation import NETWORKS
-from subnet_utils.papers.break_it_down.steps import Mask
+from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.statistics import LEARNED, t_interval
 
 OF_A_PANEL = ["model", "paper_model", "task", "number", "subroutine"]
@@ -21,15 +20,15 @@ OF_A_PANEL = ["model", "paper_model", "task", "number", "subroutine"]
 
 def factors(lab: Lab) -> list[float]:
     """What lambda is multiplied by: first by 1, as for all other results."""
-    return [1.0, *(float(factor) for factor in lab.study.controls.l0_factors or () if factor != 1)]
+    return [1.0, *(float(factor) for factor in lab.study.break_it_down.controls.l0_factors or () if factor != 1)]
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
-    """Find the masks with controls and their twins of another lambda, as `break_it_down.find_masks` finds the others,
+    """Find the masks with controls and their twins of another lambda, as `tables.find_masks` finds the others,
     with `factor`."""
-    masks = _masks(lab)
-    found = break_it_down.find(lab, list(masks.values()), "masks of other sizes")
-    return found.assign(factor=[factor for factor, _ in masks])
+    chosen = masks(lab)
+    found = tables.mask_table(lab, [mask for _, mask in chosen], "masks of other sizes")
+    return found.assign(factor=[factor for factor, _ in chosen])
 
 
 def effects_by_size(lab: Lab) -> pd.DataFrame:
@@ -40,13 +39,17 @@ def effects_by_size(lab: Lab) -> pd.DataFrame:
     `other`). A mask whose training diverged has no row. Without `controls.l0_factors` there is the factor 1 alone.
     """
     faults = find_masks(lab)["fault"]
-    used = {about: mask for (about, mask), fault in zip(_masks(lab).items(), faults, strict=True) if not fault}
-    effects = break_it_down.effects_of(lab, list(used.values()))
+    used = [one for one, fault in zip(masks(lab), faults, strict=True) if not fault]
+    effects = tables.effects_of(lab, [mask for _, mask in used])
     pairs, rows = effects.groupby(effects.index // len(NETWORKS)), []  # masks of a lambda of 0 have one key
-    for (factor, _), mask, (_, both) in zip(used, used.values(), pairs, strict=True):
+    for (factor, mask), (_, both) in zip(used, pairs, strict=True):
         subnetwork, ablated = (both[both["network"] == name].iloc[0] for name in ("subnetwork", "ablated"))
         about = {name: subnetwork[name] for name in (*OF_A_PANEL, "base_model", "mask_seed", "base_accuracy", "key")}
-        size = {"factor": factor, "l0": mask.base.experiment.masks.l0, "density": subnetwork["density"]}
+        size = {
+            "factor": factor,
+            "l0": getattr(mask.settings.masking, "l0", float("nan")),
+            "density": subnetwork["density"],
+        }
         accuracies = {"target": ablated["target_accuracy"], "other": ablated["other_accuracy"]}
         rows.append(about | size | {"own_task": subnetwork["own_task_accuracy"]} | accuracies)
     return pd.DataFrame(rows)
@@ -87,12 +90,16 @@ def changes(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["factor", "accuracy", "change", "low", "high", "n_bases", "n_masks"])
 
 
-def _masks(lab: Lab) -> dict[tuple[float, Mask], Mask]:
-    own = random_controls.with_controls(lab, break_it_down.used_masks(lab))
-    return {(factor, mask): _with_factor(mask, factor) for factor in factors(lab) for mask in own}
+def masks(lab: Lab) -> list[tuple[float, FinalMask]]:
+    """The masks with controls, and their twins with lambda multiplied by each factor."""
+    own = random_controls.with_controls(lab, tables.used_masks(lab))
+    return [(factor, with_factor(mask, factor)) for factor in factors(lab) for mask in own]
 
 
-def _with_factor(mask: Mask, factor: float) -> Mask:
-    experiment = mask.base.experiment
-    masks = experiment.masks.model_copy(update={"l0": experiment.masks.l0 * factor})
-    return replace(mask, base=replace(mask.base, experiment=experiment.model_copy(update={"masks": masks})))
+def with_factor(mask: FinalMask, factor: float) -> FinalMask:
+    """The same mask with lambda multiplied; a method without lambda stays as it is."""
+    masking = mask.settings.masking
+    if not masking.trains:
+        return mask
+    masking = masking.model_copy(update={"l0": masking.l0 * factor})
+    return mask.but(settings=replace(mask.settings, masking=masking))

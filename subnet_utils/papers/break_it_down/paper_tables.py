@@ -3,12 +3,11 @@
 import pandas as pd
 import torch
 
-from subnet_utils import statistics
 from subnet_utils.models import build
-from subnet_utils.papers.break_it_down import contrasts, reference
+from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import CLAIM
-from subnet_utils.statistics import LEARNED
+from subnet_utils.statistics import LEARNED, NO_TEST
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -238,9 +237,7 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
     """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
     keys = ["model", "task", "subroutine"]
     parts = [
-        table[keys].assign(
-            network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), statistics.NO_TEST)
-        )
+        table[keys].assign(network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST))
         for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
     ]
     return pd.concat(parts, ignore_index=True)

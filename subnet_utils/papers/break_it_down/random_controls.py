@@ -5,18 +5,18 @@ has learned or to mask training itself. Beside that stand controls that the pape
 size, which give every ablation effect a permutation p-value, and ablations by other things than zeros.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 import numpy as np
 import pandas as pd
 
-from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import make_all
 from subnet_utils.core.store import Artefact
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.ablations import null_effects, null_spec, other_ablations
-from subnet_utils.papers.break_it_down.base_models import Network, train_base
-from subnet_utils.papers.break_it_down.steps import Mask, measured_spec
+from subnet_utils.papers.break_it_down import tables
+from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask
+from subnet_utils.papers.break_it_down.measurements import NullEffects, OtherAblations
 from subnet_utils.statistics import LEARNED
 
 RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
@@ -25,35 +25,39 @@ GROUP = ["model", "paper_model", "task", "subroutine"]
 """Columns of a row of the paper's Table 12, in which singular and plural are one."""
 
 
-def random_masks(lab: Lab) -> list[Mask]:
+def random_masks(lab: Lab) -> list[FinalMask]:
     """The masks that count, to be found in untrained networks with the same settings (appendix I).
 
     Only lambda and the deviation of the weights may be others: `control_l0` and `control_deviation` of `MaskTraining`.
     """
-    masks = with_controls(lab, break_it_down.final_masks(lab))
-    return [replace(mask, base=_control(mask, as_printed=lab.study.controls.as_printed)) for mask in masks]
+    as_printed = lab.study.break_it_down.controls.as_printed
+    return [_in_untrained(mask, as_printed=as_printed) for mask in with_controls(lab, tables.final_masks(lab))]
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
-    """Find the masks over untrained networks, as `break_it_down.find_masks` finds the others."""
-    masks = random_masks(lab)
-    # in this process, one by one: they are small, and the jobs that find masks ask for them all at once
-    for mask in masks:
-        train_base(lab, mask.base)
-    return break_it_down.find(lab, masks, "masks over untrained networks")
+    """Find the masks over untrained networks, as `tables.find_masks` finds the others."""
+    return tables.mask_table(lab, random_masks(lab), "masks over untrained networks")
 
 
 def random_effects(lab: Lab) -> pd.DataFrame:
-    """Effects of masks over untrained networks, as `break_it_down.effects` (Figures 16 and 17).
+    """Effects of masks over untrained networks, as `tables.effects` (Figures 16 and 17).
 
     `base_accuracy` is that of the trained network that each is a control to: where it did not learn its task, the
     control has nothing to be compared with. Raises ValueError if no mask could be trained.
     """
-    found = find_masks(lab)
-    used = [mask for mask, fault in zip(random_masks(lab), found["fault"], strict=True) if not fault]
-    if not used:
-        raise ValueError(f"no mask over an untrained network is left to measure: {break_it_down.attempted(found)}")
-    return break_it_down.effects_of(lab, used)
+    masks = random_masks(lab)
+    make_all(lab, masks, "masks over untrained networks")
+    return tables.effects_of(lab, tables.used(lab, masks))
+
+
+def null_effects(lab: Lab, masks: Sequence[AnyMask]) -> list[NullEffects]:
+    """The effects of random subnetworks beside some masks."""
+    return [NullEffects.of(mask, draws=lab.study.break_it_down.controls.draws) for mask in masks]
+
+
+def other_ablations(masks: Sequence[AnyMask]) -> list[OtherAblations]:
+    """The other ablations of some masks."""
+    return [OtherAblations.of(mask, donor=mask.base.untrained()) for mask in masks]
 
 
 def null_draws(lab: Lab) -> pd.DataFrame:
@@ -61,17 +65,15 @@ def null_draws(lab: Lab) -> pd.DataFrame:
 
     kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
     """
-    masks = with_controls(lab, break_it_down.used_masks(lab))
-    options = {"shared": attrgetter("base"), "spec": null_spec}
-    made = make_all(lab, "null", null_effects, masks, "random subnetworks", **options)
+    masks = with_controls(lab, tables.used_masks(lab))
+    made = make_all(lab, null_effects(lab, masks), "random subnetworks")
     return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
-    """Effects of every mask under each of the `ablations.ABLATIONS`, a row each."""
-    masks = with_controls(lab, break_it_down.used_masks(lab))
-    options = {"shared": attrgetter("base"), "spec": measured_spec}
-    made = make_all(lab, "ablations", other_ablations, masks, "other ablations", **options)
+    """Effects of every mask under each of the `measurements.ABLATIONS`, a row each."""
+    masks = with_controls(lab, tables.used_masks(lab))
+    made = make_all(lab, other_ablations(masks), "other ablations")
     return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
 
 
@@ -94,7 +96,7 @@ def mean_ablations(table: pd.DataFrame) -> pd.DataFrame:
 def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     """How unusual each ablation is among those of random subnetworks of its size: a row per mask and kind.
 
-    effects: from `break_it_down.effects`; draws: from `null_draws`. Columns: observed difference of the ablated model,
+    effects: from `tables.effects`; draws: from `null_draws`. Columns: observed difference of the ablated model,
     mean and sd of the draws, n_draws, and p, the share of draws (the observed one among them) with a difference as low
     or lower: one-sided, since the claim is that ablation hurts the target more than the other subroutine.
     """
@@ -127,26 +129,26 @@ def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
 
 
-def _control(mask: Mask, *, as_printed: bool) -> Network:
-    """The untrained network that a mask's control is found in, with the lambda of its masks."""
-    masks = mask.base.experiment.masks
-    network = mask.base.untrained(mask_seed=mask.seed if as_printed else None, deviation=masks.control_deviation)
-    if masks.control_l0 is None:
-        return network
-    masks = masks.model_copy(update={"l0": masks.control_l0})
-    return replace(network, experiment=network.experiment.model_copy(update={"masks": masks}))
+def _in_untrained(mask: FinalMask, *, as_printed: bool) -> FinalMask:
+    """The same mask in the untrained network that is its control, with the lambda of such masks."""
+    settings = mask.base.experiment.masks
+    base = mask.base.untrained(mask_seed=mask.seed if as_printed else None, deviation=settings.control_deviation)
+    if settings.control_l0 is None or not settings.masking.trains:
+        return mask.but(base=base)
+    masking = settings.masking.model_copy(update={"l0": settings.control_l0})
+    return mask.but(base=base, settings=replace(mask.settings, masking=masking))
 
 
-def with_controls(lab: Lab, masks: list[Mask]) -> list[Mask]:
+def with_controls(lab: Lab, masks: Sequence[AnyMask]) -> list[AnyMask]:
     """The masks for which the study wants controls."""
-    seeds = lab.study.controls.seeds
+    seeds = lab.study.break_it_down.controls.seeds
     return [mask for mask in masks if seeds is None or mask.seed in seeds]
 
 
-def _joined(lab: Lab, masks: list[Mask], made: list[Artefact], tables: list[pd.DataFrame]) -> pd.DataFrame:
+def _joined(lab: Lab, masks: Sequence[AnyMask], made: list[Artefact], found: list[pd.DataFrame]) -> pd.DataFrame:
     """The tables of all masks as one, with columns that say which mask each row is about."""
-    about = [break_it_down.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
-    return pd.concat([table.assign(**one) for table, one in zip(tables, about, strict=True)], ignore_index=True)
+    about = [tables.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
+    return pd.concat([table.assign(**one) for table, one in zip(found, about, strict=True)], ignore_index=True)
 
 
 TAIL = ("observed", "null_mean", "null_sd", "n_draws", "p")

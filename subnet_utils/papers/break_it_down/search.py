@@ -1,20 +1,24 @@
 """The search over mask hyperparameters, and the rule that picks a winner (appendix C)."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import pandas as pd
 
-from subnet_utils.core.sections import MaskTraining
 from subnet_utils.papers.break_it_down import reference
+from subnet_utils.papers.break_it_down.section import MaskTraining
 from subnet_utils.papers.break_it_down.statistics import clamped_difference
 from subnet_utils.statistics import LEARNED
 
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of the search: Adam's learning rate, the logits' first value, the first masked stage."""
+    """One setting of the search: Adam's learning rate, the logits' first value, the first masked stage.
+
+    A method that trains no logits has no use for the first two.
+    """
 
     learning_rate: float
     mask_init: float
@@ -23,7 +27,10 @@ class Point:
 
 def grid(masks: MaskTraining) -> list[Point]:
     """All settings of a study's search, in the order in which ties are broken."""
-    return [Point(*values) for values in product(masks.learning_rates, masks.inits, masks.starts)]
+    rates, inits = masks.learning_rates, masks.inits
+    if not masks.masking.trains:
+        rates, inits = rates[:1], inits[:1]
+    return [Point(*values) for values in product(rates, inits, masks.starts)]
 
 
 def score(own_task: float, ablated_target: float, ablated_other: float) -> float:
@@ -35,19 +42,13 @@ def score(own_task: float, ablated_target: float, ablated_other: float) -> float
     return clamped_difference(ablated_other, ablated_target) if own_task >= LEARNED else 0.0
 
 
-def select(search: pd.DataFrame) -> Point:
-    """The winner of one search: highest score, the first on ties. `search` has Point's columns and `score`."""
-    row = search.iloc[best(search)]
-    return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["start"]))
-
-
-def best(search: pd.DataFrame) -> int:
-    """Position of the winner in one search: the highest score, the first on ties.
+def best(scores: Sequence[float]) -> int:
+    """Position of the winner of one search: the highest score, the first on ties.
 
     A mask that fails its own task, score 0, beats one whose ablation helps the target: so it was in the authors' run,
     where appendix C has "must achieve at least 90% accuracy". One whose training diverged, score NaN, comes last.
     """
-    return int(search["score"].fillna(-math.inf).argmax())
+    return int(pd.Series(scores, dtype=float).fillna(-math.inf).argmax())
 
 
 def selected_by_authors(
@@ -65,8 +66,3 @@ def selected_by_authors(
         raise ValueError(f"the authors selected no mask for {wanted}; use masks.search: grid")
     row = rows.iloc[0]
     return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["mask_start"]))
-
-
-def columns(point: Point) -> dict[str, float | str]:
-    """A point as table columns."""
-    return asdict(point)

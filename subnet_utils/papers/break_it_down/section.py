@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from subnet_utils.core.messages import fault
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import fault, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Place,

@@ -14,10 +14,8 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.base_models import Network, train_base
-from subnet_utils.papers.break_it_down.steps import find_mask, load_subnetwork
+from subnet_utils.papers.break_it_down import reference, tables
+from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE
 from subnet_utils.statistics import LEARNED, t_interval
@@ -160,24 +158,23 @@ def _mean_densities(several: list[Subnetwork], count: int) -> dict[str, np.ndarr
 
 def _subnetworks(lab: Lab) -> list[tuple[Network, dict[str, list[Subnetwork]]]]:
     """Every base model with its subnetworks by subroutine, those of all mask seeds."""
-    masks = break_it_down.used_masks(lab)
+    masks = tables.used_masks(lab)
     found = []
     for network, own in groupby(masks, key=lambda mask: mask.base):
         together = {subroutine: [] for subroutine in subroutines_of(network.task)}
         for mask in own:
-            together[mask.subroutine].append(load_subnetwork(lab, mask))
+            together[mask.subroutine].append(mask.load(lab))
         found.append((network, {name: several for name, several in together.items() if several}))
     return found
 
 
 def sources(lab: Lab) -> list[str]:
     """Keys of the masks that are compared."""
-    return [find_mask(lab, mask).key for mask in break_it_down.used_masks(lab)]
+    return [mask.mask(lab).key(lab) for mask in tables.used_masks(lab)]
 
 
 def _about(lab: Lab, network: Network) -> dict[str, Any]:
-    accuracy = train_base(lab, network).json("result")["test_accuracy"]
-    return break_it_down.identity(network) | {"base_accuracy": accuracy}
+    return tables.identity(network) | {"base_accuracy": network.result(lab)["test_accuracy"]}
 
 
 def _comparisons(found: dict[str, list[Subnetwork]]) -> dict[str, dict[str, dict[str, float]]]:

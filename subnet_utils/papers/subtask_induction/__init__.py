@@ -10,7 +10,7 @@ PAPER = Paper(
     section=SubtaskInduction,
     notebooks=(
         Notebook("07_subtask_induction", about="arithmetic"),
-        Notebook("07b_shape_bias", about="images", requires="image_sets:require_images"),
+        Notebook("07b_shape_bias", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
     places={

@@ -1,49 +1,47 @@
 """The section of a study for subtask induction in arithmetic (*Instilling Inductive Biases*, section 4, appendix B)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from subnet_utils.core.messages import fault
-from subnet_utils.core.names import nearest
-from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seeds
-from subnet_utils.masks.masking import ContinuousSparsification, any_masking
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
+from subnet_utils.core.sections import (
+    Distinct,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Seeds,
+    heads_divide_width,
+    without,
+)
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
+from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
+from subnet_utils.training import Training
 
 
-class ArithmeticTraining(Section):
-    """Training of a network on a computation (*Instilling Inductive Biases*, appendix B.1), best epoch kept."""
+class ArithmeticTraining(Training):
+    """Training of a source network (appendix B.1)."""
 
     learning_rate: PositiveFloat = 0.0005
     batch_size: PositiveInt = 50
     epochs: PositiveInt = 50
-    patience: PositiveInt = 10
-    """Epochs without a smaller validation loss before training stops."""
+    patience: PositiveInt | None = 10
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Decoupled, as in AdamW."""
     rows: PositiveInt = 200000
     """Training rows: a fifth of all pairs of 1000 numbers."""
 
 
-class ArithmeticMasks(Section):
-    """Discovery of a subtask's subnetwork (appendices A and B.1). Of several lambdas the sparsest mask at 99% wins,
-    else the most accurate."""
+class ArithmeticMasks(MaskSearch):
+    """Discovery of a subtask's subnetwork. The sparsest mask at 99% is taken, else the most accurate."""
 
-    learning_rate: PositiveFloat = 0.001
-    epochs: PositiveInt = 50
-    batch_size: PositiveInt = 500
     rows: PositiveInt = 50000
-    l0: Distinct[Annotated[float, Field(ge=0)]] = (1e-7, 5e-7, 1e-8)
-    masking: any_masking() = ContinuousSparsification(start_value=-0.1, beta_max=100.0)
-    """The method; `l0` above takes the place of its own."""
 
 
-class ArithmeticTransfer(Section):
+class ArithmeticTransfer(Training):
     """Training around what was inherited (section 4.2)."""
 
     learning_rate: PositiveFloat = 0.0002
-    epochs: PositiveInt = 100
     batch_size: PositiveInt = 50
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     samples: Distinct[Annotated[int, Field(ge=0)]] = (
@@ -55,15 +53,21 @@ class ArithmeticTransfer(Section):
     """For all inductions but the first; None: the same."""
     further_conditions: Distinct[str] = ("subnetwork", "full", "random", "embed_only", "scratch")
 
+    @property
+    def training(self) -> Self:
+        """The part that one training depends on."""
+        return without(self, "samples", "conditions", "further_samples", "further_conditions")
+
+    def of(self, *, first: bool) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Numbers of rows and conditions of the first induction, or of the others."""
+        if first:
+            return self.samples, self.conditions
+        return self.further_samples or self.samples, self.further_conditions
+
     @model_validator(mode="after")
     def _known_conditions(self):
         for field in ("conditions", "further_conditions"):
-            for name in getattr(self, field):
-                if name not in CONDITIONS:
-                    raise fault(field, f"'{name}' is unknown; {nearest(name, CONDITIONS)}")
-            for name in ("subnetwork", "random"):
-                if name not in getattr(self, field):
-                    raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
+            require_conditions(self, field, CONDITIONS)
         return self
 
 
@@ -111,24 +115,35 @@ class Arithmetic(Section):
     draws: PositiveInt = 20
     """Random subnetworks that a mask's ablation is compared with."""
 
+    @property
+    def problem(self) -> Self:
+        """The part that everything depends on: numbers, networks without their depth, loss and held-out rows."""
+        lists = ("layers", "seeds", "inductions", "draws")
+        return without(self, *lists, "base", "masks", "transfer")
+
+    def runs(self) -> list[tuple[Induction, int, int]]:
+        """Every induction with a depth and a seed: the first one at all depths, the others at the deepest."""
+        deepest = (max(self.layers),)
+        depths = {induction: self.layers if induction == self.inductions[0] else deepest
+                  for induction in self.inductions}  # fmt: skip
+        return [(induction, layers, seed) for induction, own in depths.items() for layers in own for seed in self.seeds]
+
     @model_validator(mode="after")
     def _fits_together(self):
         try:
             require_numbers(self.max, self.p)
         except ValueError as error:
             raise fault("p" if self.p < 2 else "max", str(error)) from None
-        if self.width % self.heads:
-            raise fault("width", f"{self.width} is not a multiple of heads {self.heads}; change one of them")
+        heads_divide_width(self)
         held, pairs = self.validation + self.test, self.max**2
-        for name, rows, there in (
-            ("base.rows", self.base.rows, pairs),
-            ("masks.rows", self.masks.rows, pairs),
-            ("transfer.samples", max(self.transfer.samples), pairs - self.max),
-            ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max),
+        for name, rows, there, least in (
+            ("base.rows", self.base.rows, pairs, self.max),
+            ("masks.rows", self.masks.rows, pairs, self.max),
+            ("transfer.samples", max(self.transfer.samples), pairs - self.max, 0),
+            ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max, 0),
         ):
             if rows + held > there:
                 raise fault(name, f"{rows:,} and {held:,} held out are more than the {there:,} pairs; lower it")
-        for name, rows in (("base.rows", self.base.rows), ("masks.rows", self.masks.rows)):
-            if rows < self.max:
-                raise fault(name, f"{rows:,} rows do not hold each of {self.max:,} numbers; give at least as many")
+            if rows < least:
+                raise fault(name, f"{rows:,} rows do not hold each of {least:,} numbers; give at least as many")
         return self

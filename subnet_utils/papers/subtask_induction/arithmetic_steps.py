@@ -1,42 +1,35 @@
 """Subtask induction in modular arithmetic, step by step (*Instilling Inductive Biases with Subnetworks*, section 4).
 
-A source network learns T1, say a + ab; masks are found in it that compute a part of it, ab, alone; that subnetwork is
-put into a new network, which is trained on T2, say a^2 + ab, with few rows that tell T2 from what agrees with it where
-a = b. Every step is an artefact, made once.
+A source network learns T1, say a + ab. Masks are found in it that compute a part of it, ab, alone. That subnetwork is
+put into a new network, which is trained on T2, say a^2 + ab. Few of its rows tell T2 from what agrees with it where
+a = b.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.jobs import cache_limit
-from subnet_utils.core.lab import CHECKPOINT, Lab, file_subnetwork, subnetwork_in
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.store import Artefact, save_json, save_table, save_tensors
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.controls import NoControl, random_like
-from subnet_utils.masks.discover import discover
-from subnet_utils.masks.methods import ContinuousSparsification
-from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.papers.break_it_down.base_models import best_pruning
-from subnet_utils.papers.subtask_induction.arithmetic_section import Arithmetic, Induction
-from subnet_utils.papers.subtask_induction.arithmetic_task import (
-    Rows,
-    diagonal_pairs,
-    disambiguation_pairs,
-    off_diagonal,
-    rows_of,
-    task_pairs,
-)
+from subnet_utils.papers.subtask_induction import arithmetic_section as section
+from subnet_utils.papers.subtask_induction import arithmetic_task as task
+from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
+from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
-from subnet_utils.training import Recipe
+from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
@@ -45,321 +38,286 @@ START = "layer_1"
 
 
 @dataclass(frozen=True)
-class Source:
-    """A network that learns a computation from scratch: T1."""
+class Source(Step):
+    """A network that learns a computation from scratch: T1. `load` gives it, frozen.
 
+    problem: `Arithmetic.problem`.
+    """
+
+    keeps: ClassVar[int] = 8
+
+    problem: section.Arithmetic
     layers: int
     computation: str
     seed: int
+    training: section.ArithmeticTraining
 
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What its weights depend on."""
-        return _about(lab, self.layers) | {
-            "computation": self.computation,
-            "seed": self.seed,
-            "training": lab.study.arithmetic.base.model_dump(),
-        }
+    def fresh(self, about: str = "source") -> StagedModel:
+        """A network before training: this one, or about='target' the one that inherits from it."""
+        sizes = self.problem.model_dump(include={"width", "heads", "mlp_width", "dropout"})
+        architecture = {"family": "gpt2", "layers": self.layers, "last_only": self.problem.loss == "answer", **sizes}
+        seed = generator_for("arithmetic network", about, self.seed).initial_seed() % 2**31
+        return build(architecture, seed=seed, vocabulary=self.problem.max + 1)
+
+    def pairs(self, train: int) -> Pairs:
+        """So many pairs for training; those that are held out do not depend on how many."""
+        held = self.problem.model_dump(include={"validation", "test"})
+        return task.task_pairs(self.problem.max, train=train, **held, seed=self.seed)
+
+    def rows(self, pairs: Tensor, computation: str | None = None) -> Rows:
+        """The rows of its computation, or of another one, for given pairs."""
+        return rows_of(computation or self.computation, pairs, maximum=self.problem.max, p=self.problem.p)
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Train it; the epoch with the smallest validation loss is kept."""
+        model, pairs = self.fresh().to(lab.device), self.pairs(self.training.rows)
+        train, *held = (self.rows(part) for part in (pairs.train, pairs.validation, pairs.test))
+        losses = partial(cross_entropy, reduction="none")
+        weights, history = train_on(
+            model,
+            [untransferred(model)],
+            lambda epoch: _batches(train, self.training.batch_size, (self.seed, epoch)),
+            loss_of(self.problem),
+            lambda now: {"validation_loss": means(losses, model, held[0].tokens, held[0].answers, now)},
+            recipe=self.training.recipe(self.seed),
+            checkpoint=folder / CHECKPOINT,
+            label=f"{self.layers} layers, {self.computation}, seed {self.seed}",
+        )
+        _set(model, {name: weight[0] for name, weight in weights.items()})
+        # not the state dict: the output is tied to the embeddings, and a file holds no weight twice
+        save_tensors(folder / "weights.safetensors", dict(model.named_parameters()))
+        save_table(folder / "history.parquet", history_of(history))
+        return _accuracies(model, *held) | {"epochs": len(history), "network": fingerprint(model)}
+
+    def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
+        """See the class."""
+        model = self.fresh().to(lab.device)
+        _set(model, artefact.tensors("weights"))
+        return model.eval().requires_grad_(False)
 
 
 @dataclass(frozen=True)
-class SubtaskMask:
-    """A mask to be found in a source network, with one lambda."""
+class SubtaskMask(Mask):
+    """A mask in a source network that computes the subtask."""
 
+    search: section.ArithmeticMasks
     source: Source
     subtask: str
-    l0: float
 
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the mask depends on."""
-        settings = lab.study.arithmetic.masks.model_dump(exclude={"l0"})
-        network = train_source(lab, self.source).json("result")["network"]
-        own = {"network": network, "subtask": self.subtask, "l0": self.l0, "masks": settings}
-        return {"source": self.source.spec(lab)} | own
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells it from other masks, without its lambda, as columns of a table."""
+        source = self.source
+        return {"source": source.computation, "subtask": self.subtask, "layers": source.layers, "seed": source.seed}
+
+    @property
+    def label(self) -> str:
+        """The same as text."""
+        return "{layers} layers, {subtask} in {source}, seed {seed}".format(**self.about)
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Find it, and measure the subnetwork alone on the subtask."""
+        source, search, model = self.source, self.search, self.source.load(lab)
+        pairs = source.pairs(search.rows)
+        train, *held = (source.rows(part, self.subtask) for part in (pairs.train, pairs.validation, pairs.test))
+        found = search.masking.find(
+            model,
+            train.tokens,
+            lambda generator: shuffled(train.targets, search.batch_size, generator),
+            loss_of(source.problem),
+            start=START,
+            recipe=search.recipe(source.seed),
+            before=source.fresh,
+            limit_gb=cache_limit(lab.study.compute),
+            checkpoint=folder / CHECKPOINT,
+            label=self.label,
+        )
+        found.save(folder)
+        kept = found.subnetwork
+        return _accuracies(kept.apply(model), *held) | {"active": kept.active, "total": kept.total}
 
 
 @dataclass(frozen=True)
-class Transfers:
-    """Networks that learn T2 from the same rows, one under each condition, trained at once."""
+class OfSubtask(Step):
+    """What is done with a subtask's subnetwork. It is a fault if no mask came to its end."""
 
-    layers: int
-    induction: Induction
-    seed: int
-    samples: int
-    conditions: tuple[str, ...]
+    records_faults: ClassVar[bool] = True
+
+    mask: ChosenMask
+
+    @property
+    def first(self) -> SubtaskMask:
+        """One of the masks of which one is taken."""
+        return self.mask.first
 
     @property
     def source(self) -> Source:
-        """Where they inherit from."""
-        return Source(self.layers, self.induction.source, self.seed)
-
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the results depend on, the inherited subnetwork among it."""
-        more = {"samples", "conditions", "further_samples", "further_conditions"}
-        settings = lab.study.arithmetic.transfer.model_dump(exclude=more)
-        mask = chosen_mask(lab, self.source, self.induction.subtask)
-        return {
-            "subnetwork": mask.spec(lab) | {"bits": _bits(lab, mask)},
-            "target": self.induction.target,
-            "samples": self.samples,
-            "conditions": list(self.conditions),
-            "transfer": settings,
-        }
+        """The network in which the mask was found."""
+        return self.first.source
 
 
-def train_source(lab: Lab, source: Source) -> Artefact:
-    """A network trained on its computation: weights, history, accuracies on held-out rows."""
-    return lab.store.make("arithmetic", source.spec(lab), partial(_build_source, lab, source))
-
-
-def find_subtask(lab: Lab, mask: SubtaskMask) -> Artefact:
-    """A subnetwork that computes the subtask, its history and accuracies; or why there is none, under `fault`."""
-    return lab.store.make("subtask", mask.spec(lab), partial(_build_mask, lab, mask))
-
-
-def chosen_mask(lab: Lab, source: Source, subtask: str) -> SubtaskMask:
-    """Of the masks with different lambdas the sparsest that computes the subtask, else the most accurate.
-
-    Raises TrainingDiverged if the training of all of them did.
-    """
-    masks = [SubtaskMask(source, subtask, l0) for l0 in lab.study.arithmetic.masks.l0]
-    return masks[best_pruning([find_subtask(lab, mask).json("result") for mask in masks], learned=FOUND)]
-
-
-def ablate_subtask(lab: Lab, mask: SubtaskMask) -> Artefact:
+@dataclass(frozen=True)
+class Ablation(OfSubtask):
     """Accuracies with and without the subnetwork, and without random ones of its size: a row each."""
-    spec = mask.spec(lab) | ablation_spec(lab, mask)
-    return lab.store.make("subtask_ablation", spec, partial(_build_ablation, lab, mask))
+
+    draws: int
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Measure every network on T1 and on the subtask."""
+        model, kept, source = self.source.load(lab), self.mask.load(lab), self.source
+        test = source.pairs(source.training.rows).test
+        networks = {
+            ("whole network", 0): model, ("subnetwork", 0): kept.apply(model), ("ablated", 0): kept.ablate(model),
+            **{("random ablated", draw): random_like(kept, seed=draw).ablate(model) for draw in range(self.draws)},
+        }  # fmt: skip
+        whole, part = source.rows(test), source.rows(test, self.first.subtask)
+        return [
+            {"network": name, "draw": draw, "source_accuracy": accuracy(network, whole),
+             "subtask_accuracy": accuracy(network, part)}
+            for (name, draw), network in networks.items()
+        ]  # fmt: skip
 
 
-def ablation_spec(lab: Lab, mask: SubtaskMask) -> dict[str, Any]:
-    """What an ablation depends on besides the mask's own specification."""
-    return {"draws": lab.study.arithmetic.draws, "bits": _bits(lab, mask)}
+@dataclass(frozen=True)
+class Transfers(OfSubtask):
+    """Networks that learn T2 from the same rows, one under each condition, trained at once: a row each.
 
+    samples: rows that are not on the diagonal. A control that cannot be had, or that diverges, has a `fault` instead.
+    """
 
-def transfer(lab: Lab, transfers: Transfers) -> Artefact:
-    """Networks trained around what they inherited: a row for each condition."""
-    return lab.store.make("transfers", transfers.spec(lab), partial(_build_transfers, lab, transfers))
+    target: str
+    samples: int
+    conditions: tuple[str, ...]
+    training: section.ArithmeticTransfer
 
+    @property
+    def work(self) -> float:
+        """Depth times rows."""
+        return self.source.layers * (self.source.problem.max + self.samples)
 
-def load_subtask(lab: Lab, mask: SubtaskMask) -> Subnetwork:
-    """The subnetwork of a mask. Raises TrainingDiverged if its training ended without one."""
-    return subnetwork_in(find_subtask(lab, mask))
-
-
-def load_source(lab: Lab, source: Source) -> StagedModel:
-    """The trained source network, frozen. One copy serves all: do not change it."""
-    return _loaded(lab, source, train_source(lab, source).key)
-
-
-def _bits(lab: Lab, mask: SubtaskMask) -> str | None:
-    """Checksum of a subnetwork: one that was built anew with other bits has results of its own."""
-    return find_subtask(lab, mask).json("manifest").get("subnetwork.safetensors")
-
-
-def _about(lab: Lab, layers: int) -> dict[str, Any]:
-    settings = lab.study.arithmetic
-    common = settings.model_dump(include={"max", "p", "loss", "dropout", "validation", "test"})
-    return {"architecture": _architecture(settings, layers)} | common
-
-
-def _architecture(settings: Arithmetic, layers: int) -> dict[str, Any]:
-    return {"family": "gpt2", "layers": layers, **settings.model_dump(include={"width", "heads", "mlp_width"})}
-
-
-def _new(lab: Lab, layers: int, *about: str | int) -> StagedModel:
-    """A network as it is before training."""
-    settings = lab.study.arithmetic
-    more = {"dropout": settings.dropout, "last_only": settings.loss == "answer"}
-    architecture = _architecture(settings, layers) | more
-    seed = generator_for("arithmetic network", *about).initial_seed() % 2**31
-    return build(architecture, seed=seed, vocabulary=settings.max + 1).to(lab.device)
-
-
-@lru_cache(maxsize=8)
-def _loaded(lab: Lab, source: Source, key: str) -> StagedModel:
-    model, weights = _new(lab, source.layers, "source", source.seed), train_source(lab, source).tensors("weights")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-    return model.eval().requires_grad_(False)
-
-
-def _build_source(lab: Lab, source: Source, folder: Path) -> None:
-    settings = lab.study.arithmetic
-    training, model = settings.base, _new(lab, source.layers, "source", source.seed)
-    sizes = {"train": training.rows, "validation": settings.validation, "test": settings.test}
-    pairs = task_pairs(settings.max, **sizes, seed=source.seed)
-    train, *held = (_rows(lab, source.computation, part) for part in (pairs.train, pairs.validation, pairs.test))
-    weights, history = train_on(
-        model,
-        [untransferred(model)],
-        lambda epoch: _batches(train, training.batch_size, (source.seed, epoch)),
-        _loss(settings),
-        lambda found: {"validation_loss": _losses(model, found, held[0])},
-        recipe=Recipe(
-            training.learning_rate, training.epochs, source.seed, training.patience, weight_decay=training.weight_decay
-        ),
-        checkpoint=folder / CHECKPOINT,
-        label=f"{source.layers} layers, {source.computation}, seed {source.seed}",
-    )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name][0])
-    # not the state dict: the output is tied to the embeddings, and a file holds no weight twice
-    save_tensors(folder / "weights.safetensors", dict(model.named_parameters()))
-    save_table(folder / "history.parquet", _flat(history, 0))
-    accuracies = {f"{name}_accuracy": 1 - _errors(model, weights, rows)[0]
-                  for name, rows in zip(("validation", "test"), held, strict=True)}  # fmt: skip
-    save_json(folder / "result.json", accuracies | {"epochs": len(history), "network": fingerprint(model)})
-
-
-def _build_mask(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
-    settings, model = lab.study.arithmetic, load_source(lab, mask.source)
-    training, sizes = settings.masks, {"validation": settings.validation, "test": settings.test}
-    pairs = task_pairs(settings.max, train=training.rows, **sizes, seed=mask.source.seed)
-    train, validation, test = (_rows(lab, mask.subtask, part) for part in (pairs.train, pairs.validation, pairs.test))
-    find = partial(
-        discover,
-        model,
-        train.tokens,
-        lambda generator: _shuffled(train, training.batch_size, generator),
-        _loss(settings),
-        method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
-        start=START,
-        recipe=Recipe(training.learning_rate, training.epochs, mask.source.seed),
-        limit_gb=cache_limit(lab.study.compute),
-        checkpoint=folder / CHECKPOINT,
-        label=f"{mask.source.layers} layers, {mask.subtask} in {mask.source.computation}, seed {mask.source.seed}",
-    )
-    kept = file_subnetwork(folder, find)
-    if kept is None:
-        return
-    alone = _stacked(kept.apply(model))
-    accuracies = {f"{name}_accuracy": 1 - _errors(model, alone, rows)[0]
-                  for name, rows in (("validation", validation), ("test", test))}  # fmt: skip
-    save_json(folder / "result.json", accuracies | {"active": kept.active, "total": kept.total})
-
-
-def _build_ablation(lab: Lab, mask: SubtaskMask, folder: Path) -> None:
-    settings, model, kept = lab.study.arithmetic, load_source(lab, mask.source), load_subtask(lab, mask)
-    sizes = {"train": settings.base.rows, "validation": settings.validation, "test": settings.test}
-    pairs = task_pairs(settings.max, **sizes, seed=mask.source.seed)
-    whole, part = (_rows(lab, computation, pairs.test) for computation in (mask.source.computation, mask.subtask))
-    networks = {("whole network", 0): model, ("subnetwork", 0): kept.apply(model), ("ablated", 0): kept.ablate(model)}
-    for draw in range(settings.draws):
-        networks["random ablated", draw] = random_like(kept, seed=draw).ablate(model)
-    rows = []
-    for (name, draw), network in networks.items():
-        weights = _stacked(network)
-        source, subtask = (1 - _errors(model, weights, of)[0] for of in (whole, part))
-        rows.append({"network": name, "draw": draw, "source_accuracy": source, "subtask_accuracy": subtask})
-    save_json(folder / "result.json", rows)
-
-
-def _build_transfers(lab: Lab, transfers: Transfers, folder: Path) -> None:
-    settings, seed, target = lab.study.arithmetic, transfers.seed, transfers.induction.target
-    training, fresh = settings.transfer, _new(lab, transfers.layers, "target", seed)
-    starts, rows = _starts(lab, transfers, fresh)
-    # what the source network and its mask were never trained on is what the new networks are judged by, too
-    sizes = {"train": settings.max, "validation": settings.validation, "test": settings.test}
-    held = task_pairs(settings.max, **sizes, seed=seed)
-    out = torch.cat([held.validation, held.test])
-    more = disambiguation_pairs(settings.max, train=transfers.samples, held=out, seed=seed)
-    train = _rows(lab, target, torch.cat([diagonal_pairs(settings.max), more]))
-    sets = {name: _rows(lab, target, pairs)
-            for name, pairs in (("validation", off_diagonal(held.validation)), ("test", off_diagonal(held.test)),
-                                ("diagonal", diagonal_pairs(settings.max)))}  # fmt: skip
-    faults: dict[int, str] = {}
-    if starts:
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Train them; of each the epoch with the fewest errors on validation rows is kept."""
+        fresh = self.source.fresh("target").to(lab.device)
+        starts, rows = self._starts(lab, fresh)
+        if not starts:
+            return rows
+        train, sets = self._sets()
+        seed, faults = self.source.seed, {}
         weights, history = train_on(
             fresh,
             list(starts.values()),
-            lambda epoch: _batches(train, training.batch_size, (seed, epoch), count=len(starts)),
-            _loss(settings),
-            lambda now: {"validation_error": _errors(fresh, now, sets["validation"])},
-            recipe=Recipe(
-                training.learning_rate, training.epochs, seed, training.epochs,
-                weight_decay=training.weight_decay, judged_by="validation_error",
-            ),
+            lambda epoch: _batches(train, self.training.batch_size, (seed, epoch), count=len(starts)),
+            loss_of(self.source.problem),
+            lambda now: {"validation_error": _errors(fresh, sets["validation"], now)},
+            recipe=self.training.recipe(seed, judged_by="validation_error"),
             checkpoint=folder / CHECKPOINT,
             faults=faults,
-            label=f"{transfers.layers} layers, {target}, {transfers.samples} rows, seed {seed}",
-        )  # fmt: skip
-        errors = {name: _errors(fresh, weights, of) for name, of in sets.items()}
-    for i, name in enumerate(starts):
-        if i in faults:
-            rows.append({"condition": name, "fault": faults[i]})
-            continue
-        own = _flat(history, i)["validation_error"]
-        accuracies = {f"{part}_accuracy": 1 - values[i] for part, values in errors.items()}
-        rows.append({"condition": name} | accuracies | {"best_epoch": int(own.idxmin()), "epochs": len(own)})
-    save_json(folder / "result.json", rows)
+            label=f"{self.source.layers} layers, {self.target}, {self.samples} rows, seed {seed}",
+        )
+        errors = {f"{name}_accuracy": _errors(fresh, of, weights) for name, of in sets.items()}
+        for i, name in enumerate(starts):
+            own = history_of(history, i)["validation_error"]
+            found = {part: 1 - values[i] for part, values in errors.items()}
+            found |= {"best_epoch": int(own.fillna(math.inf).idxmin()), "epochs": len(own)}
+            rows.append({"condition": name} | ({"fault": faults[i]} if i in faults else found))
+        return rows
+
+    def _starts(self, lab: Lab, fresh: StagedModel) -> tuple[dict[str, Transfer], list[dict[str, Any]]]:
+        """What each condition starts from, and a row with the fault for each control that cannot be had."""
+        donor, found = self.source.load(lab), self.mask.load(lab)
+        starts, faults = {}, []
+        for name in self.conditions:
+            condition = CONDITIONS[name]
+            try:
+                kept = inherited(found, condition.inherits, seed=self.source.seed)
+            except NoControl as error:  # the others can be had all the same
+                faults.append({"condition": name, "fault": str(error)})
+                continue
+            starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
+        return starts, faults
+
+    def _sets(self) -> tuple[Rows, dict[str, Rows]]:
+        """Training rows, and those to judge by: pairs that neither the source network nor its mask was trained on."""
+        maximum = self.source.problem.max
+        held = self.source.pairs(maximum)
+        out = torch.cat([held.validation, held.test])
+        more = task.disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
+        sets = {"validation": task.off_diagonal(held.validation), "test": task.off_diagonal(held.test),
+                "diagonal": task.diagonal_pairs(maximum)}  # fmt: skip
+        train = torch.cat([sets["diagonal"], more])
+        return self.source.rows(train, self.target), {
+            name: self.source.rows(pairs, self.target) for name, pairs in sets.items()
+        }
 
 
-def _starts(lab: Lab, transfers: Transfers, fresh: StagedModel) -> tuple[dict[str, Transfer], list[dict[str, str]]]:
-    """What each condition starts from, and a row with the fault for each control that cannot be had."""
-    donor = load_source(lab, transfers.source)
-    found = load_subtask(lab, chosen_mask(lab, transfers.source, transfers.induction.subtask))
-    starts, faults = {}, []
-    for name in transfers.conditions:
-        condition = CONDITIONS[name]
-        try:
-            kept = inherited(found, condition.inherits, seed=transfers.seed)
-        except NoControl as error:  # the others can be had all the same
-            faults.append({"condition": name, "fault": str(error)})
-            continue
-        starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
-    return starts, faults
+def settings_of(lab: Lab) -> section.Arithmetic:
+    """The arithmetic part of a study."""
+    return lab.section("subtask_induction").arithmetic
 
 
-def _rows(lab: Lab, computation: str, pairs: Tensor) -> Rows:
-    return rows_of(computation, pairs, maximum=lab.study.arithmetic.max, p=lab.study.arithmetic.p)
+def sources(lab: Lab) -> list[Source]:
+    """The source networks of a study."""
+    settings = settings_of(lab)
+    return list(dict.fromkeys(
+        Source(settings.problem, layers, induction.source, seed, settings.base)
+        for induction, layers, seed in settings.runs()
+    ))  # fmt: skip
 
 
-def _loss(settings: Arithmetic):
+def chosen_masks(lab: Lab) -> list[ChosenMask]:
+    """The masks of a study that are taken: one for every source network and subtask."""
+    return list(dict.fromkeys(_mask(settings_of(lab), *run) for run in settings_of(lab).runs()))
+
+
+def ablations(lab: Lab) -> list[Ablation]:
+    """The ablations of a study."""
+    return [Ablation(mask, settings_of(lab).draws) for mask in chosen_masks(lab)]
+
+
+def transfers(lab: Lab) -> list[Transfers]:
+    """The transfers of a study."""
+    settings, made = settings_of(lab), []
+    for induction, layers, seed in settings.runs():
+        mask = _mask(settings, induction, layers, seed)
+        samples, conditions = settings.transfer.of(first=induction == settings.inductions[0])
+        about = {"target": induction.target, "conditions": conditions, "training": settings.transfer.training}
+        made += [Transfers(mask, samples=number, **about) for number in samples]
+    return made
+
+
+def _mask(settings: section.Arithmetic, induction: Any, layers: int, seed: int) -> ChosenMask:
+    source = Source(settings.problem, layers, induction.source, seed, settings.base)
+    masks = [SubtaskMask(search, source, induction.subtask) for search in settings.masks.candidates()]
+    return ChosenMask(tuple(masks), learned=FOUND)
+
+
+def loss_of(problem: section.Arithmetic) -> Callable[[Tensor, Tensor], Tensor]:
     """Mean cross-entropy, nats, of all three next symbols or of the answer: (logits [m, 3, v], targets [m, 3])."""
-    if settings.loss == "all":
+    if problem.loss == "all":
         return lambda logits, targets: cross_entropy(logits.flatten(0, 1), targets.flatten())
     return lambda logits, targets: cross_entropy(logits[:, -1], targets[:, -1])
 
 
-def _errors(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
-    """Share of wrong answers of each of several networks."""
-    wrong = measure_all(
-        model, weights, rows.tokens, rows.answers, lambda logits, answers: logits[:, -1].argmax(dim=-1) != answers
-    )
-    return wrong.double().mean(dim=1).tolist()
+def accuracy(model: StagedModel, rows: Rows) -> float:
+    """Share of right answers of a network."""
+    return 1 - _errors(model, rows)[0]
 
 
-def _losses(model: StagedModel, weights: Weights, rows: Rows) -> list[float]:
-    """Mean cross-entropy of the answers, nats, of each of several networks."""
-    each = measure_all(
-        model,
-        weights,
-        rows.tokens,
-        rows.answers,
-        lambda logits, answers: cross_entropy(logits[:, -1], answers, reduction="none"),
-    )
-    return each.double().mean(dim=1).tolist()
+def _accuracies(model: StagedModel, validation: Rows, test: Rows) -> dict[str, float]:
+    return {"validation_accuracy": accuracy(model, validation), "test_accuracy": accuracy(model, test)}
 
 
-def _stacked(model: StagedModel) -> dict[str, Tensor]:
-    """The weights of one network as those of a stack of one."""
-    return {name: weight.detach()[None] for name, weight in model.named_parameters()}
+def _errors(model: StagedModel, rows: Rows, weights: Weights | None = None) -> list[float]:
+    return means(wrong, model, rows.tokens, rows.answers, weights)
 
 
-def _shuffled(rows: Rows, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass: numbers of rows [B] and their targets [B, 3]; what is left of a batch at the end is a batch, too."""
-    for batch in torch.randperm(len(rows), generator=generator).split(size):
-        yield batch, rows.targets[batch]
+@torch.no_grad()
+def _set(model: StagedModel, weights: Weights) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
 
 
 def _batches(rows: Rows, size: int, about: tuple, *, count: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
     """One pass for networks that all see the same: tokens and targets [count, B, 3]."""
-    for batch, targets in _shuffled(rows, size, generator_for("arithmetic batches", *about)):
+    for batch, targets in shuffled(rows.targets, size, generator_for("arithmetic batches", *about)):
         yield rows.tokens[batch].expand(count, -1, -1), targets.expand(count, -1, -1)
-
-
-def _flat(history: Any, run: int):
-    """The history of one of the stacked runs."""
-    return history.map(lambda value: value[run] if isinstance(value, list) else value)

@@ -12,27 +12,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from subnet_utils.core.jobs import run_jobs
-from subnet_utils.core.lab import Lab, make_all
-from subnet_utils.papers.subtask_induction import reference
-from subnet_utils.papers.subtask_induction.arithmetic_section import Arithmetic, Induction
-from subnet_utils.papers.subtask_induction.arithmetic_steps import (
-    FOUND,
-    Source,
-    SubtaskMask,
-    Transfers,
-    ablate_subtask,
-    ablation_spec,
-    chosen_mask,
-    find_subtask,
-    train_source,
-    transfer,
-)
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Fault, Step, fault_of, make_all
+from subnet_utils.core.store import Artefact
+from subnet_utils.papers.subtask_induction import arithmetic_steps, reference
+from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, OfSubtask, settings_of
 from subnet_utils.papers.subtask_induction.arithmetic_task import rows_of
+from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
+from subnet_utils.papers.subtask_induction.comparison import compared, interval
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
-from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
-from subnet_utils.statistics import Interval, t_interval
-from subnet_utils.training import TrainingDiverged
 
 LEARNED = 0.999
 """Accuracy from which on a source network has learned its computation (appendix B.1)."""
@@ -51,44 +39,31 @@ PANELS = {
 """Source, subtask and target of each panel."""
 
 
-def settings_of(lab: Lab) -> Arithmetic:
-    """The arithmetic part of a study. Raises ValueError if there is none."""
-    if lab.study.arithmetic is None:
-        raise ValueError(f"profile '{lab.study.name}' has no 'arithmetic' section; add one")
-    return lab.study.arithmetic
-
-
 def sources(lab: Lab) -> pd.DataFrame:
     """The source networks: accuracy on held-out rows and epochs, a row each."""
-    settings_of(lab)
-    wanted = list(dict.fromkeys(_source(induction, layers, seed) for induction, layers, seed in _all(lab)))
-    made = make_all(lab, "arithmetic", train_source, wanted, "source networks")
-    names = ["validation_accuracy", "test_accuracy", "epochs"]
-    return pd.DataFrame(
-        {"source": one.computation, "layers": one.layers, "seed": one.seed}
-        | {name: artefact.json("result")[name] for name in names}
-        | {"learned": artefact.json("result")["test_accuracy"] >= LEARNED, "key": artefact.key}
-        for one, artefact in zip(wanted, made, strict=True)
-    )
+    steps, rows = arithmetic_steps.sources(lab), []
+    for step, artefact in zip(steps, make_all(lab, steps, "source networks"), strict=True):
+        result = artefact.json("result")
+        measured = {name: result[name] for name in ("validation_accuracy", "test_accuracy", "epochs")}
+        about = {"source": step.computation, "layers": step.layers, "seed": step.seed}
+        rows.append(about | measured | {"learned": result["test_accuracy"] >= LEARNED, "key": artefact.key})
+    return pd.DataFrame(rows)
 
 
 def subtasks(lab: Lab) -> pd.DataFrame:
-    """Every mask that was tried: accuracy on the subtask, density, and which one is taken (Table 3)."""
-    sources(lab)
-    pairs = _pairs(lab)
-    masks = [SubtaskMask(source, subtask, l0) for source, subtask in pairs for l0 in lab.study.arithmetic.masks.l0]
-    made = dict(zip(masks, make_all(lab, "subtask", find_subtask, masks, "subtask masks"), strict=True))
-    rows, chosen = [], _chosen(lab)
-    for mask, artefact in made.items():
-        result = artefact.json("result")
-        about = {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
-        size = {} if "fault" in result else {"density": result["active"] / result["total"], "active": result["active"]}
-        rows.append(
-            about
-            | {"seed": mask.source.seed, "l0": mask.l0, "test_accuracy": result.get("test_accuracy")}
-            | size
-            | {"chosen": mask == chosen.get((mask.source, mask.subtask)), "key": artefact.key}
-        )
+    """Every mask that was tried: accuracy on the subtask, density, and which one is taken (Table 3).
+
+    Raises Fault if no mask at all came to its end.
+    """
+    chosen, rows = arithmetic_steps.chosen_masks(lab), []
+    _finished(lab, chosen, "subtask masks")
+    for one in chosen:
+        taken = one.taken(lab)
+        for mask in one.candidates:
+            found = mask.result(lab)
+            size = {} if "fault" in found else {"density": found["active"] / found["total"], "active": found["active"]}
+            own = {"l0": mask.l0, "test_accuracy": found.get("test_accuracy"), **size}
+            rows.append(mask.about | own | {"chosen": mask == taken, "key": mask.key(lab)})
     return pd.DataFrame(rows)
 
 
@@ -104,34 +79,23 @@ def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
     for (source, subtask, layers), group in chosen.groupby(["source", "subtask", "layers"], sort=False):
         named = printed["quantity"] == f"density of {subtask} in {source}"
         at = printed[named & (printed["layers"] == str(layers))]["paper"]
-        mean, low, high = interval(group["density"])
-        paper = float(at.iloc[0]) if len(at) else math.nan
-        whole = bool((group["test_accuracy"] >= FOUND).all())  # else it is not the size of what computes the subtask
-        comparable = profile == "paper" and whole and not math.isnan(paper + low)
-        verdict = AGREES if low <= paper <= high else DIFFERS
+        found_in = group["test_accuracy"] >= FOUND  # else it is not the size of what computes the subtask
+        paper, comparable = float(at.iloc[0]) if len(at) else math.nan, profile == "paper" and bool(found_in.all())
+        size = compared(group["density"], paper, comparable=comparable)
+        verdict = size.pop("verdict")
         rows.append({
-            "source": source, "subtask": subtask, "layers": layers, "paper": paper, "ours": mean, "ours_low": low,
-            "ours_high": high, "n_runs": len(group), "subtask_accuracy": group["test_accuracy"].mean(),
-            "found": f"{(group['test_accuracy'] >= FOUND).sum()} of {len(group)}",
-            "verdict": verdict if comparable else NOT_COMPARABLE,
+            "source": source, "subtask": subtask, "layers": layers, **size,
+            "subtask_accuracy": group["test_accuracy"].mean(), "found": f"{found_in.sum()} of {len(group)}",
+            "verdict": verdict,
         })  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
     """Accuracies of the source networks whole, as the subnetwork alone, and without it or a random one of its size."""
-    subtasks(lab)
-    masks = list(_chosen(lab).values())
-    missing = [mask for mask in masks
-               if lab.store.find("subtask_ablation", mask.spec(lab) | ablation_spec(lab, mask)) is None]  # fmt: skip
-    run_jobs(ablate_subtask, [(lab, mask) for mask in missing], compute=lab.study.compute, label="ablations")
-    made = [ablate_subtask(lab, mask) for mask in masks]
+    made = _finished(lab, arithmetic_steps.ablations(lab), "ablations")
     return pd.DataFrame(
-        {"source": mask.source.computation, "subtask": mask.subtask, "layers": mask.source.layers}
-        | {"seed": mask.source.seed, "key": artefact.key}
-        | row
-        for mask, artefact in zip(masks, made, strict=True)
-        for row in artefact.json("result")
+        step.first.about | {"key": artefact.key} | row for step, artefact in made for row in artefact.json("result")
     )
 
 
@@ -165,23 +129,36 @@ def transfers(lab: Lab) -> pd.DataFrame:
     A control that cannot be had, because the complement of a dense mask is too small, is left out, and a line says so;
     so are the networks that would inherit from a mask whose training diverged.
     """
-    subtasks(lab)
-    chosen = _chosen(lab)
-    wanted = [wish for wish in _transfers(lab) if (wish.source, wish.induction.subtask) in chosen]
-    made = make_all(lab, "transfers", transfer, wanted, "transfers", work=lambda wish: wish.layers * wish.samples)
-    rows, faults = [], []
-    chances = {wish.induction.target: chance(lab, wish.induction.target) for wish in wanted}
-    for wish, artefact in zip(wanted, made, strict=True):
-        about = wish.induction.model_dump() | {"layers": wish.layers, "seed": wish.seed, "samples": wish.samples}
-        about["chance"] = chances[wish.induction.target]
+    made = _finished(lab, arithmetic_steps.transfers(lab), "transfers")
+    rows, faults = [], dict[str, None]()
+    chances = {target: chance(lab, target) for target in dict.fromkeys(step.target for step, _ in made)}
+    for step, artefact in made:
+        about = step.first.about | {"target": step.target, "samples": step.samples, "chance": chances[step.target]}
         for row in artefact.json("result"):
             if "fault" in row:
-                faults.append(f"{row['condition']}, {wish.layers} layers, seed {wish.seed}: {row['fault']}")
+                faults[f"{row['condition']}, {step.first.label}: {row['fault']}"] = None
             else:
                 rows.append(about | row | {"key": artefact.key})
-    for fault in dict.fromkeys(faults):
-        print(fault, file=sys.stderr)
+    print("".join(f"{line}\n" for line in faults), end="", file=sys.stderr)
     return pd.DataFrame(rows)
+
+
+def _finished(lab: Lab, steps: Sequence[ChosenMask | OfSubtask], label: str) -> list[tuple[Step, Artefact]]:
+    """Make all steps. Those with a result, each with its artefact; a line names each of the others.
+
+    Raises Fault if there are no others than these.
+    """
+    faults: dict[str, None] = {}
+    finished = []
+    for step, artefact in zip(steps, make_all(lab, steps, label), strict=True):
+        if fault := fault_of(artefact):
+            faults[f"{step.first.label}: {fault}"] = None
+        else:
+            finished.append((step, artefact))
+    print("".join(f"{line}\n" for line in faults), end="", file=sys.stderr)
+    if not finished:
+        raise Fault(next(iter(faults)))
+    return finished
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
@@ -189,10 +166,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     keys = [*ABOUT, "chance", "condition", "samples"]
     rows = []
     for about, group in table.groupby(keys, sort=False):
-        mean, low, high = interval(group["test_accuracy"])
-        rows.append(
-            dict(zip(keys, about, strict=True)) | {"mean": mean, "low": low, "high": high, "n_runs": len(group)}
-        )
+        rows.append((*about, *interval(group["test_accuracy"]), len(group)))
     return pd.DataFrame(rows, columns=[*keys, "mean", "low", "high", "n_runs"])
 
 
@@ -225,7 +199,7 @@ def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
 
 def first(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     """The rows of the study's first induction, which is done at all depths and under all conditions."""
-    about = lab.study.arithmetic.inductions[0].model_dump()
+    about = settings_of(lab).inductions[0].model_dump()
     return table[(table[list(about)] == pd.Series(about)).all(axis=1)]
 
 
@@ -237,12 +211,11 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     table are left out. table: of one induction.
     """
     rows = []
-    for name, (condition, control) in VARIANTS.items():
-        if {condition, control} <= set(table["condition"]):
-            wide = _side_by_side(table, condition, control)
-            means = {"condition_mean": wide[condition].mean(), "control_mean": wide[control].mean()}
-            about = {"variant": name, "condition": condition, "control": control}
-            rows.append(about | means | _advantage(wide, condition, control))
+    for name, pair in VARIANTS.items():
+        if set(pair) <= set(table["condition"]):
+            found = _advantage(table, *pair)
+            about = {"variant": name, **dict(zip(("condition", "control"), pair, strict=True))}
+            rows.append(about | {"condition_mean": found.pop("mean"), "control_mean": found.pop("of_control")} | found)
     return pd.DataFrame(rows)
 
 
@@ -254,15 +227,13 @@ def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
     it may do so by chance.
     """
     rows = []
-    for (*about, layers), group in _by_depth(table):
-        for control in group["condition"].unique():
-            if control == "subnetwork" or "subnetwork" not in set(group["condition"]):
-                continue
-            wide = _side_by_side(group, "subnetwork", control)
-            for samples, part in wide.groupby("samples"):
-                means = {"subnetwork_mean": part["subnetwork"].mean(), "control_mean": part[control].mean()}
-                key = dict(zip(ABOUT, [*about, layers], strict=True)) | {"control": control, "samples": samples}
-                rows.append(key | means | _advantage(part, "subnetwork", control))
+    for about, group in _by_depth(table):
+        for control in [name for name in group["condition"].unique() if name != "subnetwork"]:
+            for samples, part in group.groupby("samples"):
+                found = _advantage(part, "subnetwork", control)
+                key = dict(zip(ABOUT, about, strict=True)) | {"control": control, "samples": samples}
+                means = {"subnetwork_mean": found.pop("mean"), "control_mean": found.pop("of_control")}
+                rows += [key | means | found] if found["n_runs"] else []
     return pd.DataFrame(rows)
 
 
@@ -275,25 +246,25 @@ def _by_depth(table: pd.DataFrame) -> Iterator[tuple[tuple, pd.DataFrame]]:
             yield (*about, "all"), group
 
 
-def _side_by_side(table: pd.DataFrame, condition: str, control: str) -> pd.DataFrame:
-    """Test accuracies of two conditions, a row for each seed, depth and number of rows that both have."""
+def _advantage(table: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
+    """By how much one condition is ahead of another with the same seed, depth and number of rows.
+
+    The mean over seeds, each the mean of its rows, with its 95% t interval; and the means of both.
+    """
     wide = table.pivot_table(index=["seed", "layers", "samples"], columns="condition", values="test_accuracy")
-    return wide[[condition, control]].dropna()
-
-
-def _advantage(wide: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
-    """Mean over seeds, each the mean of its rows, of the difference, with its 95% t interval."""
+    wide = wide.reindex(columns=[condition, control]).dropna()
     difference = (wide[condition] - wide[control]).groupby("seed").mean()
     mean, low, high = interval(difference)
-    return {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
+    means = {"mean": wide[condition].mean(), "of_control": wide[control].mean()}
+    return means | {"advantage": mean, "low": low, "high": high, "n_runs": len(difference)}
 
 
-def beside_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
+def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     """Our mean accuracies beside those of an independent implementation at the same sizes; empty if there are none.
 
     `within_05`: whether the two differ by no more than .05, about what three seeds allow.
     """
-    settings, measured = lab.study.arithmetic, reference.load("induction_measured")
+    settings, measured = settings_of(lab), reference.load("induction_measured")
     measured = measured[(measured["max"] == settings.max) & (measured["width"] == settings.width)]
     ours = curves(table[(table[["source", "subtask", "target"]] == ["a+ab", "ab", "a^2+ab"]).all(axis=1)])
     joined = measured.merge(ours, on=["layers", "samples", "condition"])
@@ -328,64 +299,7 @@ def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
 
 def chance(lab: Lab, computation: str) -> float:
     """Share of the most common answer among all pairs."""
-    settings = lab.study.arithmetic
+    settings = settings_of(lab)
     numbers = torch.arange(settings.max)
     answers = rows_of(computation, torch.cartesian_prod(numbers, numbers), maximum=settings.max, p=settings.p).answers
     return float(answers.bincount().max() / len(answers))
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% t interval of one value a seed; the ends are missing for fewer than two."""
-    return t_interval(values, range(len(values)))
-
-
-def _all(lab: Lab) -> list[tuple[Induction, int, int]]:
-    """Every (induction, depth, seed): the first induction at all depths, the others at the deepest."""
-    settings = lab.study.arithmetic
-    depths = [settings.layers] + [(max(settings.layers),)] * (len(settings.inductions) - 1)
-    return [
-        (induction, layers, seed)
-        for induction, own in zip(settings.inductions, depths, strict=True)
-        for layers in own
-        for seed in settings.seeds
-    ]
-
-
-def _pairs(lab: Lab) -> list[tuple[Source, str]]:
-    """Every source network and subtask that a mask is looked for in it."""
-    return list(dict.fromkeys((_source(i, layers, seed), i.subtask) for i, layers, seed in _all(lab)))
-
-
-def _chosen(lab: Lab) -> dict[tuple[Source, str], SubtaskMask]:
-    """The mask of every source network and subtask, without those whose training diverged, which a line names.
-
-    Raises TrainingDiverged if that is all of them.
-    """
-    found, fault = {}, None
-    for source, subtask in _pairs(lab):
-        try:
-            found[source, subtask] = chosen_mask(lab, source, subtask)
-        except TrainingDiverged as error:
-            fault = error
-            print(
-                f"{source.layers} layers, {subtask} in {source.computation}, seed {source.seed}: {error}",
-                file=sys.stderr,
-            )
-    if not found:
-        raise fault
-    return found
-
-
-def _transfers(lab: Lab) -> list[Transfers]:
-    settings = lab.study.arithmetic.transfer
-    further = settings.further_samples or settings.samples
-    first = lab.study.arithmetic.inductions[0]
-    return [
-        Transfers(layers, i, seed, samples, settings.conditions if i == first else settings.further_conditions)
-        for i, layers, seed in _all(lab)
-        for samples in (settings.samples if i == first else further)
-    ]
-
-
-def _source(induction: Induction, layers: int, seed: int) -> Source:
-    return Source(layers, induction.source, seed)

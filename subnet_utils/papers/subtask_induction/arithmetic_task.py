@@ -15,9 +15,6 @@ from torch import Tensor
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
 
-COMPUTATIONS = ("ab", "a+ab", "a^2", "a^2+b^2", "a^2+ab", "a^2+ab+b^2", "a^3+ab", "a+b", "a-b", "a^2-b^2")
-"""All that the paper computes (sections 4.2 and B.4)."""
-
 
 @dataclass(frozen=True)
 class Rows:

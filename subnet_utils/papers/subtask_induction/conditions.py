@@ -4,7 +4,11 @@
 from the text in ways that change the conclusion, so each reading has a name.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.sections import Section
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,14 @@ VARIANTS = {
     "embed_only": ("subnetwork", "embed_only"),
 }
 """Name of a variant -> the condition, and its control."""
+
+
+def require_conditions(section: Section, field: str, known: Iterable[str]) -> None:
+    """Raise a fault for an unknown name among a section's conditions, and for a subnetwork without its control."""
+    names = getattr(section, field)
+    for name in names:
+        if name not in known:
+            raise fault(field, f"'{name}' is unknown; {nearest(name, known)}")
+    for name in ("subnetwork", "random"):
+        if name not in names:
+            raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")

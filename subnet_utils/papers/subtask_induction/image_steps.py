@@ -1,240 +1,282 @@
 """Subtask induction with images, step by step (*Instilling Inductive Biases with Subnetworks*, section 5).
 
-A base network classifies images in which shape and texture go together; masks are found in it that classify
-mean-pooled images, which have no texture; that subnetwork is put into a new network, which is trained on ordinary
-images alone. Images whose shape and texture are of different classes tell which of the two a network goes by. Every
-step is an artefact, made once.
+A base network classifies images in which shape and texture go together. Masks are found in it that classify
+mean-pooled images, which have no texture. That subnetwork is put into a new network, which is trained on ordinary
+images alone. Images whose shape and texture are of different classes tell which of the two a network goes by.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.jobs import cache_limit
-from subnet_utils.core.lab import CHECKPOINT, Lab, file_subnetwork, subnetwork_in
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.store import Artefact, save_json, save_table, save_tensors
-from subnet_utils.masks.controls import NoControl
-from subnet_utils.masks.discover import discover
-from subnet_utils.masks.methods import ContinuousSparsification
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, inherited, measure_all, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.models.frozen import CHUNK, full_precision
-from subnet_utils.papers.break_it_down.base_models import precision_of
+from subnet_utils.papers.subtask_induction import images_section as section
+from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
-from subnet_utils.papers.subtask_induction.image_sets import data_spec, image_set, settings_of
-from subnet_utils.papers.subtask_induction.images_section import ImageModel, ImageTraining
+from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
+from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
 from subnet_utils.tasks.images import ImageSet
-from subnet_utils.training import Recipe, TrainingDiverged
 
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""
+VALIDATION = {"validation": "validation", "pooled": "pooled_validation"}
+"""Sets on which networks are judged while they are trained, by their names in the history."""
 
 
 @dataclass(frozen=True)
-class ImageBase:
-    """A base network: trained from scratch, or pretrained with a new classifier, or, as a control, untrained."""
+class Network:
+    """A network to be. architecture: without its published weights.
 
-    model: ImageModel
+    resolution: pixels a side, of a ViT, whose positions depend on it; weights: digest of published weights in a local
+    file or folder, or their name on the hub; place: where they are had.
+    """
+
+    architecture: section.ResNetClassifier | section.ViTClassifier
+    classes: int
     seed: int
-    untrained: bool = False
+    resolution: int | None = None
+    weights: str = ""
+    place: str | None = field(default=None, compare=False)
 
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What its weights depend on."""
-        architecture = self.model.architecture.model_dump()
-        spec = {"architecture": architecture, "seed": self.seed, "classes": list(settings_of(lab).data.classes)}
-        if self.untrained:
-            if architecture["family"] == "vit_classifier":  # its positions depend on it
-                spec["resolution"] = settings_of(lab).data.resolution
-            published = {"pretrained": None} if architecture["pretrained"] is None else {}
-            return spec | {"architecture": architecture | published, "untrained": True}
-        if architecture["pretrained"] is not None:
-            spec["architecture"] = architecture | {"pretrained": _published(lab, self.model)}
-        training = {"training": self.model.base.model_dump(), "precision": lab.study.compute.precision}
-        return spec | training | {"data": data_spec(lab)}
+    def fresh(self, about: str = "base", *, published: bool = False) -> StagedModel:
+        """The network before training. about: base, or target for the one that inherits; published: whether its
+        weights are the published ones, if there are any."""
+        seed = generator_for("image network", about, self.seed).initial_seed() % 2**31
+        model = self._build(self.place, seed)
+        if self.place is not None and not published:
+            # new weights, but pixels and normalizations as in the network that weights may be inherited from
+            model.load_state_dict(self._build(None, seed).state_dict())
+        return model
 
-
-@dataclass(frozen=True)
-class ShapeMask:
-    """A mask to be found on mean-pooled images, with one lambda."""
-
-    base: ImageBase
-    l0: float
-
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What the mask depends on."""
-        settings = self.base.model.masks.model_dump(exclude={"l0"})
-        network = train_image_base(lab, self.base).json("result")["network"]
-        own = {"network": network, "l0": self.l0, "masks": settings, "data": data_spec(lab)}
-        return {"base": self.base.spec(lab), "precision": lab.study.compute.precision} | own
+    def _build(self, place: str | None, seed: int) -> StagedModel:
+        architecture = self.architecture.model_dump() | {"classes": self.classes, "pretrained": place}
+        return build(architecture, seed=seed, resolution=self.resolution)
 
 
 @dataclass(frozen=True)
-class Induced:
-    """A network trained on ordinary images from what a condition gives it."""
+class UntrainedBase(Step):
+    """A base network as it is drawn: a control. `load` gives it, frozen."""
 
-    base: ImageBase
+    keeps: ClassVar[int] = 4
+    published: ClassVar[bool] = False
+
+    network: Network
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, str]:
+        """File its weights."""
+        return _filed(self.network.fresh(), folder)
+
+    def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
+        """See the class."""
+        model = self.network.fresh(published=self.published)
+        model.load_state_dict(artefact.tensors("weights"))
+        return model.to(lab.device).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class TrainedBase(UntrainedBase):
+    """A base network that is trained from scratch, or pretrained and given a new classifier. It votes."""
+
+    published: ClassVar[bool] = True
+
+    data: ImageSets
+    training: section.ImageTraining
+    precision: str = "auto"
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, str]:
+        """Train it. Raises WeightsError for published weights that cannot be had."""
+        pretrained = self.network.place is not None
+        model = self.network.fresh(published=True).to(lab.device)
+        start = _only_classifier(model, model) if pretrained else untransferred(model)
+        _train(self, lab, folder, model, start, updating=not pretrained, label="base")
+        votes(lab, self.data, model.eval(), folder)
+        return _filed(model, folder)
+
+
+@dataclass(frozen=True)
+class ShapeMask(Mask):
+    """A mask in a base network that classifies mean-pooled images. The subnetwork alone votes."""
+
+    search: section.ImageMasks
+    base: UntrainedBase
+    data: ImageSets
+    precision: str = "auto"
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Find it; its accuracy on pooled validation images is measured after every epoch."""
+        model, network = self.base.load(lab), self.base.network
+        train, held = (self.data.load(lab, title) for title in ("pooled_mask", VALIDATION["pooled"]))
+
+        def accuracy(kept: Subnetwork) -> dict[str, float]:
+            return {"validation_accuracy": 1 - _errors(kept.apply(model), held)[0]}
+
+        found = self.search.masking.find(
+            model,
+            train.pixels,
+            lambda generator: shuffled(train.shapes, self.search.batch_size, generator),
+            cross_entropy,
+            start=self.search.start,
+            recipe=self.search.recipe(network.seed),
+            before=lambda: network.fresh(published=self.base.published),
+            autocast=lab.autocast,
+            watch=accuracy,
+            limit_gb=cache_limit(lab.study.compute),
+            checkpoint=folder / CHECKPOINT,
+            label=f"shape mask, seed {network.seed}",
+        )
+        found.save(folder)
+        kept = found.subnetwork
+        votes(lab, self.data, kept.apply(model), folder)
+        return accuracy(kept) | {"active": kept.active, "total": kept.total}
+
+
+@dataclass(frozen=True)
+class Induced(Step):
+    """A network trained on ordinary images from what its condition gives it. It votes.
+
+    base, mask: where it inherits from, without those that the condition does not ask for.
+    """
+
+    records_faults: ClassVar[bool] = True
+
+    network: Network
     condition: str
+    data: ImageSets
+    training: section.ImageTraining
+    base: TrainedBase | None = None
+    mask: ChosenMask | None = None
+    precision: str = "auto"
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, str]:
+        """Train it. Raises Fault if there is no mask or no control, or if training diverges."""
+        fresh = self.network.fresh("target").to(lab.device)
+        more = ("pooled_mask",) if self.condition == "mixture" else ()
+        options = {"more": more, "updating": self.condition != "linear", "label": self.condition}
+        _train(self, lab, folder, fresh, self._start(lab, fresh), **options)
+        votes(lab, self.data, fresh.eval(), folder)
+        return {"network": fingerprint(fresh)}
+
+    def _start(self, lab: Lab, fresh: StagedModel) -> Transfer:
+        if self.base is None:
+            return untransferred(fresh)
+        donor = self.base.load(lab)
+        if self.mask is None:
+            return _only_classifier(donor, fresh) if self.condition == "linear" else untransferred(donor)
+        about = CONDITIONS[self.condition]
+        kept = inherited(self.mask.load(lab), about.inherits, seed=self.network.seed)
+        return transplant(donor, fresh, kept, carried=about.carried, frozen=about.frozen)
+
+
+@dataclass(frozen=True)
+class ModelSteps:
+    """The steps of one model of a study with one seed."""
+
+    model: section.ImageModel
+    base: TrainedBase
+    data: ImageSets
+    precision: str
 
     @property
-    def inherits_nothing(self) -> bool:
-        """Whether all of it is drawn anew, so that base network and mask do not matter."""
-        about = CONDITIONS.get(self.condition)
-        return about is not None and about.inherits == "nothing" and not about.carried
+    def about(self) -> dict[str, Any]:
+        """The model and the seed, as columns of a table."""
+        return {"model": self.model.model, "paper_model": self.model.paper_model, "seed": self.base.network.seed}
 
-    def spec(self, lab: Lab) -> dict[str, Any]:
-        """What its votes depend on, the inherited subnetwork among it."""
-        training = self.base.model.linear if self.condition == "linear" else self.base.model.transfer
-        spec = {"condition": self.condition, "training": training.model_dump(), "base": self.base.spec(lab)}
-        if self.inherits_nothing:
-            return spec
-        if self.condition in CONDITIONS:
-            try:
-                mask = chosen_shape_mask(lab, self.base)
-            except TrainingDiverged as error:
-                return spec | {"fault": str(error)}
-            bits = find_shape_mask(lab, mask).json("manifest").get("subnetwork.safetensors")
-            return spec | {"mask": mask.spec(lab), "bits": bits}
-        return spec | {"network": train_image_base(lab, self.base).json("result")["network"]}
+    @property
+    def bases(self) -> dict[str, UntrainedBase]:
+        """The base network and its control, by name."""
+        return {"trained": self.base, "random": UntrainedBase(self.base.network)}
 
+    def mask(self, base: UntrainedBase) -> ChosenMask:
+        """The mask that is taken, in the base network or in its control."""
+        searches = self.model.masks.candidates()
+        return ChosenMask(tuple(ShapeMask(search, base, self.data, self.precision) for search in searches))
 
-def train_image_base(lab: Lab, base: ImageBase) -> Artefact:
-    """A base network: weights, history, votes."""
-    return lab.store.make("image_base", base.spec(lab), partial(_build_base, lab, base))
+    def induced(self, condition: str) -> Induced:
+        """The network of a condition."""
+        about, inherits = CONDITIONS.get(condition), {}
+        if about is None or about.inherits != "nothing" or about.carried:
+            inherits = {"base": self.base} | ({"mask": self.mask(self.base)} if about else {})
+        training = self.model.linear if condition == "linear" else self.model.transfer
+        return Induced(self.base.network, condition, self.data, training, **inherits, precision=self.precision)
 
-
-def load_image_base(lab: Lab, base: ImageBase) -> StagedModel:
-    """The base network, frozen. One copy serves all: do not change it."""
-    return _loaded_base(lab, base, train_image_base(lab, base).key)
+    @property
+    def conditions(self) -> dict[str, Induced]:
+        """The networks of all conditions, by name."""
+        return {condition: self.induced(condition) for condition in self.model.conditions}
 
 
-def find_shape_mask(lab: Lab, mask: ShapeMask) -> Artefact:
-    """A subnetwork for mean-pooled images, its history and votes; or why there is none, under `fault`."""
-    return lab.store.make("shape_mask", mask.spec(lab), partial(_build_mask, lab, mask))
+def models(lab: Lab) -> list[ModelSteps]:
+    """The steps of every model and seed of a study."""
+    images, precision = settings_of(lab), lab.study.compute.precision
+    data, made = image_sets(images), []
+    for model in images.models:
+        first = _network(model, data)
+        # what a local file holds counts, and not where it lies; the hub is not asked before something is made
+        local = first.place is not None and Path(first.place).exists()
+        weights = published_weights(first) if local else first.place or ""
+        for seed in model.seeds:
+            base = TrainedBase(replace(first, seed=seed, weights=weights), data, model.base, precision)
+            made.append(ModelSteps(model, base, data, precision))
+    return made
 
 
-def chosen_shape_mask(lab: Lab, base: ImageBase) -> ShapeMask:
-    """Of the masks with different lambdas the one that is most accurate on pooled validation images, then the sparsest.
-
-    Raises TrainingDiverged if the training of all of them did.
-    """
-    masks = [ShapeMask(base, l0) for l0 in base.model.masks.l0]
-    found = {mask: find_shape_mask(lab, mask).json("result") for mask in masks}
-    usable = [mask for mask in masks if "fault" not in found[mask]]
-    if not usable:
-        raise TrainingDiverged(f"no mask came to its end: {found[masks[0]]['fault']}")
-    return max(usable, key=lambda mask: (found[mask]["validation_accuracy"], -found[mask]["active"]))
+def require_images(lab: Lab) -> None:
+    """Raise ImageError for a folder that lacks classes or images, WeightsError for weights that cannot be had."""
+    images = settings_of(lab)
+    if isinstance(images.data, section.Folders):  # first: weights may have to be fetched
+        listing(images.data)
+    for model in images.models:
+        if model.architecture.pretrained is not None:
+            published_weights(_network(model, image_sets(images)))
 
 
-def induce(lab: Lab, induced: Induced) -> Artefact:
-    """A network trained from what its condition gives it: history, votes; or why there is none, under `fault`."""
-    return lab.store.make("induced", induced.spec(lab), partial(_build_induced, lab, induced))
-
-
-@lru_cache(maxsize=4)
-def _published(lab: Lab, model: ImageModel) -> str:
-    """Fingerprint of published weights: what a file holds counts, and not where it lies."""
-    return fingerprint(_new(lab, ImageBase(model, 0)))
-
-
-def _new(lab: Lab, base: ImageBase, *, about: str = "base") -> StagedModel:
-    """A network before training, with published weights where there are any and the base network asks for them."""
-    architecture = base.model.architecture.model_dump()
-    if base.untrained or about != "base":
-        architecture["pretrained"] = None
-    seed = generator_for("image network", about, base.seed).initial_seed() % 2**31
-    sizes = {"resolution": settings_of(lab).data.resolution} if architecture["family"] == "vit_classifier" else {}
-    more = {"classes": len(list(settings_of(lab).data.classes))}
-    model = build(architecture | more, seed=seed, **sizes)
-    published = base.model.architecture.pretrained
-    if published is not None and architecture["pretrained"] is None:
-        # new weights, but pixels and normalizations as in the network that weights may be inherited from
-        drawn, model = model.state_dict(), build(architecture | more | {"pretrained": published}, seed=seed, **sizes)
-        model.load_state_dict(drawn)
-    return model.to(lab.device)
+def published_weights(network: Network) -> str:
+    """Digest of published weights: what a file holds counts, and not where it lies. Raises WeightsError."""
+    return _fingerprint(network, network.place)
 
 
 @lru_cache(maxsize=4)
-def _loaded_base(lab: Lab, base: ImageBase, key: str) -> StagedModel:
-    model = _new(lab, base)
-    model.load_state_dict(train_image_base(lab, base).tensors("weights"))
-    return model.eval().requires_grad_(False)
+def _fingerprint(network: Network, place: str | None) -> str:
+    """place: networks are equal that differ in nothing else."""
+    return fingerprint(network.fresh(published=True))
 
 
-def _build_base(lab: Lab, base: ImageBase, folder: Path) -> None:
-    model = _new(lab, base)
-    if not base.untrained:
-        pretrained = base.model.architecture.pretrained is not None
-        start = _only_classifier(model, model) if pretrained else untransferred(model)
-        _train(lab, model, start, base.model.base, base.seed, folder, updating=not pretrained, label="base")
+def _network(model: section.ImageModel, data: ImageSets) -> Network:
+    """The network of a model with seed 0."""
+    architecture = model.architecture
+    resolution = data.resolution if architecture.family == "vit_classifier" else None
+    plain = architecture.model_copy(update={"pretrained": None})
+    return Network(plain, len(data.classes), 0, resolution, place=architecture.pretrained)
+
+
+@torch.no_grad()
+def votes(lab: Lab, data: ImageSets, model: StagedModel, folder: Path) -> None:
+    """File the class that a network gives to every image of the test sets, in float32: int64 [n] each."""
+    with full_precision(lab.device):
+        found = {name: torch.cat([
+            model(chunk.to(lab.device)).argmax(dim=1).cpu() for chunk in data.load(lab, name).pixels.split(CHUNK)
+        ]) for name in JUDGED}  # fmt: skip
+    save_tensors(folder / "votes.safetensors", found)
+
+
+def _filed(model: StagedModel, folder: Path) -> dict[str, str]:
     save_tensors(folder / "weights.safetensors", model.state_dict())
-    if not base.untrained:
-        save_tensors(folder / "votes.safetensors", votes(lab, model.eval()))
-    save_json(folder / "result.json", {"network": fingerprint(model)})
-
-
-def _build_mask(lab: Lab, mask: ShapeMask, folder: Path) -> None:
-    model, training = load_image_base(lab, mask.base), mask.base.model.masks
-    train, held = image_set(lab, "pooled_mask"), image_set(lab, "pooled_validation")
-
-    def accuracy(kept: Subnetwork) -> dict[str, float]:
-        return {"validation_accuracy": 1 - _errors(kept.apply(model), held)}
-
-    find = partial(
-        discover,
-        model,
-        train.pixels,
-        lambda generator: _shuffled(len(train), training.batch_size, generator, train.shapes),
-        cross_entropy,
-        method=ContinuousSparsification(training.epochs, training.beta_max, training.mask_init, mask.l0),
-        start=training.start,
-        recipe=Recipe(training.learning_rate, training.epochs, mask.base.seed),
-        autocast=precision_of(lab),
-        watch=accuracy,
-        limit_gb=cache_limit(lab.study.compute),
-        checkpoint=folder / CHECKPOINT,
-        label=f"shape mask in {mask.base.model.model}, seed {mask.base.seed}",
-    )
-    kept = file_subnetwork(folder, find)
-    if kept is None:
-        return
-    save_tensors(folder / "votes.safetensors", votes(lab, kept.apply(model)))
-    save_json(folder / "result.json", accuracy(kept) | {"active": kept.active, "total": kept.total})
-
-
-def _build_induced(lab: Lab, induced: Induced, folder: Path) -> None:
-    base, condition = induced.base, induced.condition
-    fresh, donor = _new(lab, base, about="target"), load_image_base(lab, base)
-    training, more = base.model.transfer, ()
-    try:
-        if induced.inherits_nothing:
-            start = untransferred(fresh)
-        elif condition == "linear":
-            start, training = _only_classifier(donor, fresh), base.model.linear
-        elif condition == "mixture":
-            start, more = untransferred(donor), ("pooled_mask",)
-        else:
-            found = subnetwork_in(find_shape_mask(lab, chosen_shape_mask(lab, base)))
-            about = CONDITIONS[condition]
-            kept = inherited(found, about.inherits, seed=base.seed)
-            start = transplant(donor, fresh, kept, carried=about.carried, frozen=about.frozen)
-        _train(
-            lab, fresh, start, training, base.seed, folder, more=more, updating=condition != "linear", label=condition
-        )
-    except (NoControl, TrainingDiverged) as error:
-        save_json(folder / "result.json", {"fault": str(error)})
-        return
-    save_tensors(folder / "votes.safetensors", votes(lab, fresh.eval()))
-    save_json(folder / "result.json", {"network": fingerprint(fresh)})
+    return {"network": fingerprint(model)}
 
 
 def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
@@ -249,73 +291,51 @@ def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
 
 
 def _train(
-    lab: Lab,
-    model: StagedModel,
-    start: Transfer,
-    training: ImageTraining,
-    seed: int,
-    folder: Path,
-    *,
-    more: Sequence[str] = (),
-    updating: bool,
-    label: str,
-) -> None:
-    """Train a network on ordinary images, and on further sets; the best epoch's weights are left in it.
+    step: TrainedBase | Induced, lab: Lab, folder: Path, model: StagedModel, start: Transfer, *,
+    more: Sequence[str] = (), updating: bool, label: str,
+) -> None:  # fmt: skip
+    """Train a network on ordinary images and on further sets; the best epoch's weights are left in it.
 
     The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
     """
-    sets = [image_set(lab, name) for name in ("train", *more)]
+    sets = [step.data.load(lab, title) for title in ("train", *more)]
     labels = torch.cat([one.shapes for one in sets])
-    weights = _class_weights(labels, len(list(settings_of(lab).data.classes))).to(lab.device)
-    held = {"validation": image_set(lab, "validation"), "pooled": image_set(lab, "pooled_validation")}
-
-    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        generator = generator_for("image batches", seed, epoch)
-        for rows, targets in _shuffled(len(labels), training.batch_size, generator, labels):
-            pixels = _rows(sets, rows)
-            if training.flips:
-                mirrored = torch.rand(len(rows), generator=generator) < 0.5
-                pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
-            yield pixels[None], targets[None]
-
-    def validate(found: dict[str, Tensor]) -> dict[str, list[float]]:
-        return {f"{name}_error": [_errors(model, one, found)] for name, one in held.items()}
-
+    counts = labels.bincount(minlength=len(step.data.classes))
+    # all classes count alike, as in the paper
+    weights = (len(labels) / (len(counts) * counts.clamp(min=1))).float().to(lab.device)
+    held = {f"{name}_error": step.data.load(lab, title) for name, title in VALIDATION.items()}
     found, history = train_on(
         model,
         [start],
-        batches,
+        lambda epoch: _batches(step, sets, labels, epoch),
         lambda logits, targets: cross_entropy(logits, targets, weight=weights),
-        validate,
-        recipe=Recipe(
-            training.learning_rate, training.epochs, seed, training.epochs, final_share=training.final_share,
-            weight_decay=training.weight_decay, judged_by="validation_error", optimizer=training.optimizer,
-        ),
-        autocast=precision_of(lab),
+        lambda now: {name: _errors(model, one, now) for name, one in held.items()},
+        recipe=step.training.recipe(step.network.seed, judged_by="validation_error"),
+        autocast=lab.autocast,
         updating=updating,
         checkpoint=folder / CHECKPOINT,
-        label=f"{label}, seed {seed}",
-    )  # fmt: skip
+        label=f"{label}, seed {step.network.seed}",
+    )
     model.load_state_dict({name: tensor[0] for name, tensor in found.items()}, strict=False)
-    _save_history(history, folder, list(held))
+    flat = history_of(history)
+    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in VALIDATION}
+    save_table(folder / "history.parquet", flat[["epoch", "train_loss"]].assign(**accuracies))
 
 
-def _class_weights(labels: Tensor, classes: int) -> Tensor:
-    """Weights of the loss that make all classes count alike, as in the paper; float32 [classes]."""
-    counts = labels.bincount(minlength=classes)
-    return (len(labels) / (len(counts) * counts.clamp(min=1))).float()
+def _batches(
+    step: TrainedBase | Induced, sets: Sequence[ImageSet], labels: Tensor, epoch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = generator_for("image batches", step.network.seed, epoch)
+    for rows, targets in shuffled(labels, step.training.batch_size, generator):
+        pixels = rows_of(sets, rows)
+        if step.training.flips:
+            mirrored = torch.rand(len(rows), generator=generator) < 0.5
+            pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
+        yield pixels[None], targets[None]
 
 
-def _save_history(history: pd.DataFrame, folder: Path, names: Sequence[str]) -> None:
-    """The history of the one network, with accuracies on the sets of these names in place of errors."""
-    flat = history.map(lambda value: value[0] if isinstance(value, list) else value)
-    accuracies = {f"{name}_accuracy": 1 - flat[f"{name}_error"] for name in names}
-    table = pd.DataFrame({"epoch": flat["epoch"], "train_loss": flat["train_loss"], **accuracies})
-    save_table(folder / "history.parquet", table)
-
-
-def _rows(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
-    """Images of several sets, numbered through; large sets are not copied into one."""
+def rows_of(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
+    """Images of one or two sets, numbered through; large sets are not copied into one."""
     if len(sets) == 1:
         return sets[0].pixels.index_select(0, rows)
     first = len(sets[0])
@@ -325,26 +345,5 @@ def _rows(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
     return found
 
 
-@torch.no_grad()
-def votes(lab: Lab, model: StagedModel) -> dict[str, Tensor]:
-    """The class that a network gives to every image of the test sets, in float32: int64 [n] each."""
-    with full_precision(lab.device):
-        return {name: torch.cat([
-            model(chunk.to(lab.device)).argmax(dim=1).cpu() for chunk in image_set(lab, name).pixels.split(CHUNK)
-        ]) for name in JUDGED}  # fmt: skip
-
-
-def _errors(model: StagedModel, images: ImageSet, weights: dict[str, Tensor] | None = None) -> float:
-    """Share of wrong answers, of a network or of the same with other weights [1, ...]."""
-    own = weights or {name: tensor.detach()[None] for name, tensor in model.named_parameters()}
-    with full_precision(next(model.parameters()).device):
-        wrong = measure_all(
-            model, own, images.pixels, images.shapes, lambda logits, shapes: logits.argmax(dim=1) != shapes
-        )
-    return float(wrong.double().mean())
-
-
-def _shuffled(count: int, size: int, generator: torch.Generator, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass: numbers of images [B] and their classes [B]."""
-    for rows in torch.randperm(count, generator=generator).split(size):
-        yield rows, labels[rows]
+def _errors(model: StagedModel, images: ImageSet, weights: Weights | None = None) -> list[float]:
+    return means(wrong, model, images.pixels, images.shapes, weights)

@@ -1,7 +1,7 @@
 """Figures of subtask induction with images: what is seen, what is answered, and by which cue.
 
-Networks look and are called as in arithmetic (`induction_figures`) where they are made alike. chance, in all functions:
-one out of the number of classes, which is dotted.
+Networks look and are called as in `arithmetic_figures` where they are made alike. chance, in all functions: one out of
+the number of classes, which is dotted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, CHANCE, FEWEST, LINES, Line, legend_below
-from subnet_utils.papers.subtask_induction.arithmetic_tables import interval
+from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FEWEST, LINES, Line, legend_below
+from subnet_utils.papers.subtask_induction.comparison import interval
+from subnet_utils.plots.style import CHANCE_LINE
 
 NETWORKS = {
     "base": Line(BLACK, "-", "base network"),
@@ -141,28 +142,28 @@ def by_class(table: pd.DataFrame) -> Figure:
     networks = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
     size = (max(4.6, 0.62 * len(classes) + 1), 1.9 * len(models) + 0.5)
     figure, axes = plt.subplots(len(models), 1, figsize=size, squeeze=False, sharex=True)
-    places, width = np.arange(len(classes)), 0.8 / len(networks)
+    positions, width = np.arange(len(classes)), 0.8 / len(networks)
     for ax, model in zip(axes.flat, models, strict=True):
         for i, (network, line) in enumerate(networks.items()):
             own = table[(table["model"] == model) & (table["network"] == network)]
             found = own.groupby("class", sort=False)["accuracy"].agg(["mean", "min", "max"]).reindex(classes)
-            x = places + (i - (len(networks) - 1) / 2) * width
+            x = positions + (i - (len(networks) - 1) / 2) * width
             ax.bar(x, found["mean"], width * 0.94, color=line.color, label=line.label)
             ax.vlines(x, found["min"], found["max"], color=BLACK, lw=0.8, path_effects=HALO)
             _name_low(ax, x, found, line.color)
         ax.axhline(1 / len(classes), **DOTTED | {"zorder": 3})
         ax.set(title=model, ylabel="accuracy, pooled images", ylim=(0, 1.03))
-        ax.set_xticks(places, classes, rotation=45 if len(classes) > 10 else 0)
+        ax.set_xticks(positions, classes, rotation=45 if len(classes) > 10 else 0)
     return legend_below(figure, axes)
 
 
-def ballots(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: int) -> Figure:
+def answers(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: int) -> Figure:
     """Cue-conflict images, and below each the cue that every network's answer goes by.
 
-    shown: from `shape_bias.ballots`, of that seed; table: as in `dots`, of the same model. At the right stands the mean
-    accuracy by shape over seeds, since one seed's answers to a few images may be unlike those of the others.
+    shown: from `images_tables.answers`, of that seed; table: as in `dots`, of the same model. At the right stands the
+    mean accuracy by shape over seeds, since one seed's answers to a few images may be unlike those of the others.
     """
-    rows = [name for name in NETWORKS if name in shown[0]["votes"]]
+    rows = [name for name in NETWORKS if name in shown[0]["cues"]]
     size = (2.5 + 0.72 * len(shown), 1.6 + 0.17 * len(rows))
     figure, axes = plt.subplots(
         2, len(shown), figsize=size, squeeze=False, height_ratios=(1, 0.2 * len(rows)), layout="constrained"
@@ -170,7 +171,7 @@ def ballots(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: in
     for column, one in zip(axes.T, shown, strict=True):
         _image(column[0], one["image"])
         column[0].set_title(f"{one['shape']},\n{one['texture']}", fontsize=6.5, fontweight="normal")
-        _votes(column[1], [one["votes"][name] for name in rows])
+        _cues(column[1], [one["cues"][name] for name in rows])
     axes[1, 0].set_yticks(range(len(rows)), [NETWORKS[name].label for name in rows])
     axes[1, 0].tick_params(axis="y", length=0)
     means = table.groupby("network")["shape_accuracy"].mean()
@@ -187,16 +188,16 @@ def ballots(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: in
     return figure
 
 
-def _votes(ax: Axes, votes: Sequence[str]) -> None:
-    ax.imshow([[to_rgb(CUES[vote])] for vote in votes], aspect="auto")
+def _cues(ax: Axes, cues: Sequence[str]) -> None:
+    ax.imshow([[to_rgb(CUES[cue])] for cue in cues], aspect="auto")
     ax.set(xticks=[], yticks=[])
-    ax.set_yticks(np.arange(0.5, len(votes)), minor=True)
+    ax.set_yticks(np.arange(0.5, len(cues)), minor=True)
     ax.grid(which="minor", color="white", lw=1.2)
     ax.tick_params(which="minor", length=0)
     ax.spines[:].set_visible(False)
 
 
-DOTTED = {"color": "0.45", "ls": ":", "lw": 0.9, "zorder": 0, "label": CHANCE}
+DOTTED = CHANCE_LINE | {"zorder": 0}
 HALO = [withStroke(linewidth=2, foreground="white")]
 
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from subnet_utils.core.messages import fault
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import fault, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Place,
@@ -17,9 +16,10 @@ from subnet_utils.core.sections import (
     Several,
     heads_divide_width,
 )
-from subnet_utils.masks.masking import ContinuousSparsification, any_masking
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, IMAGE_CONDITIONS
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, IMAGE_CONDITIONS, require_conditions
+from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.tasks.textures import require_known
+from subnet_utils.training import Training
 
 
 class ResNetClassifier(Section):
@@ -114,14 +114,11 @@ class Rendered(Section):
 
 
 class Folders(Section):
-    """Images from folders, one folder a class: 16-class ImageNet and the cue-conflict images.
+    """Images from folders, one folder a class: 16-class ImageNet and the cue-conflict images."""
 
-    Relative paths start at the checkout.
-    """
-
-    train: str
-    test: str
-    conflicts: str
+    train: Place
+    test: Place
+    conflicts: Place
     """Files such as `cat/cat3-elephant1.png`: shape, then texture."""
     classes: Distinct[str] = (
         "airplane", "bear", "bicycle", "bird", "boat", "bottle", "car", "cat",
@@ -138,30 +135,25 @@ class Folders(Section):
     """Of the classical segmentation: larger for larger segments."""
 
 
-class ImageTraining(Section):
+class ImageTraining(Training):
     """Training of a classifier; the epoch with the fewest errors on validation images is kept (appendix C.1)."""
 
     optimizer: Literal["adam", "sgd"] = "sgd"
-    learning_rate: PositiveFloat = 0.001
     batch_size: PositiveInt = 128
     epochs: PositiveInt = 20
     weight_decay: Annotated[float, Field(ge=0)] = 0.0001
-    final_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Of the learning rate, to which it falls by a cosine; 1: a constant one."""
     flips: bool = False
     """Mirror images left-right at random."""
 
 
-class ImageMasks(Section):
-    """Discovery of the shape subnetwork on mean-pooled images. Of several lambdas the most accurate mask wins."""
+class ImageMasks(MaskSearch):
+    """Discovery of the shape subnetwork on mean-pooled images. The most accurate mask is taken."""
 
     start: str
-    learning_rate: PositiveFloat = 0.001
+    """First stage with masked weights."""
     epochs: PositiveInt = 100
     batch_size: PositiveInt = 32
     l0: Distinct[Annotated[float, Field(ge=0)]] = (1e-6, 1e-7, 1e-8)
-    masking: any_masking() = ContinuousSparsification(start_value=-0.1, beta_max=100.0)
-    """The method; `l0` above takes the place of its own."""
 
 
 class ImageModel(Section):
@@ -184,12 +176,7 @@ class ImageModel(Section):
         stages = self.architecture.stages
         if self.masks.start not in stages:
             raise fault("masks.start", f"'{self.masks.start}' is not a stage; {nearest(self.masks.start, stages)}")
-        for name in self.conditions:
-            if name not in IMAGE_CONDITIONS and name not in CONDITIONS:
-                raise fault("conditions", f"'{name}' is unknown; {nearest(name, (*IMAGE_CONDITIONS, *CONDITIONS))}")
-        for name in ("subnetwork", "random"):
-            if name not in self.conditions:
-                raise fault("conditions", f"'{name}' is missing; a subnetwork and its control belong together")
+        require_conditions(self, "conditions", (*IMAGE_CONDITIONS, *CONDITIONS))
         return self
 
 

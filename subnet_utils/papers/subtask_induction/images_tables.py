@@ -5,8 +5,7 @@ al. (2019), is the share of shape among those answers to cue-conflict images tha
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,76 +14,51 @@ import skimage
 from PIL import Image
 from torch import Tensor
 
-from subnet_utils.core.jobs import run_jobs
-from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step, fault_of, make_all
 from subnet_utils.core.store import Artefact
 from subnet_utils.papers.subtask_induction import reference
-from subnet_utils.papers.subtask_induction.arithmetic_tables import interval
-from subnet_utils.papers.subtask_induction.image_sets import POOLED, SETS, data_spec, image_set, settings_of
-from subnet_utils.papers.subtask_induction.image_steps import (
-    ImageBase,
-    Induced,
-    ShapeMask,
-    chosen_shape_mask,
-    find_shape_mask,
-    induce,
-    train_image_base,
-)
-from subnet_utils.papers.subtask_induction.images_section import Folders, ImageModel, Images
-from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.papers.subtask_induction.comparison import compared, interval
+from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
+from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
+from subnet_utils.papers.subtask_induction.images_section import Folders
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
-from subnet_utils.training import TrainingDiverged
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
 """Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape (mean over classes), share
 of answers that are not the texture's, and shape bias."""
+CONDITIONS = ("trained", "random")
+"""Networks in which masks are found: base networks, and untrained ones."""
 BASE, MASK = "base", "mask"
-"""Names of the base network and of its subnetwork, beside those of the conditions."""
+"""Names of the base network and of its subnetwork, next to those of the conditions."""
 PHOTOGRAPH_SCALE = Folders.model_fields["segment_scale"].default
 ABOUT = ["model", "seed", "network"]
 
 
-def open_images(lab: Lab) -> Images:
-    """The image section of a study, its folders and published weights looked at before any work.
-
-    Raises ImageError for a folder that lacks classes or images, WeightsError for weights that cannot be had.
-    """
-    settings = settings_of(lab)
-    data_spec(lab)
-    for base in _bases(lab):
-        base.spec(lab)
-    return settings
-
-
-def prepare(lab: Lab) -> None:
-    """Make all sets of images: ordinary ones first, then the mean-pooled ones."""
-    settings_of(lab)
-    for names in ((*SETS, "mask"), tuple(POOLED)):
-        run_jobs(_make_set, [(lab, name) for name in names], compute=lab.study.compute, label="images")
+def prepare(lab: Lab) -> ImageSets:
+    """Make all sets of images."""
+    sets = image_sets(settings_of(lab))
+    make_all(lab, sets.sets, "images")
+    return sets
 
 
 def bases(lab: Lab) -> pd.DataFrame:
     """The base networks: a row each with the measures."""
-    prepare(lab)
-    wanted = _bases(lab)
-    made = make_all(lab, "image_base", train_image_base, wanted, "base networks")
-    return pd.DataFrame([_row(lab, one, BASE, artefact) for one, artefact in zip(wanted, made, strict=True)])
+    return _rows(lab, [(one, BASE, one.base) for one in models(lab)], "base networks")
 
 
 def masks(lab: Lab) -> pd.DataFrame:
     """Every mask that was tried, in base networks and in untrained ones: measures, density, and which is taken."""
-    bases(lab)
-    untrained = [ImageBase(one.model, one.seed, untrained=True) for one in _bases(lab)]
-    make_all(lab, "image_base", train_image_base, untrained, "untrained networks")
-    wanted = [ShapeMask(base, l0) for base in [*_bases(lab), *untrained] for l0 in base.model.masks.l0]
-    made = make_all(lab, "shape_mask", find_shape_mask, wanted, "shape masks")
+    chosen = {(condition, one): one.mask(one.bases[condition]) for condition in CONDITIONS for one in models(lab)}
+    make_all(lab, list(chosen.values()), "shape masks")
     rows = []
-    for mask, artefact in zip(wanted, made, strict=True):
-        result = artefact.json("result")
-        about = {"condition": "random" if mask.base.untrained else "trained", "l0": mask.l0}
-        own = {"fault": result["fault"]} if "fault" in result else {"density": result["active"] / result["total"]}
-        chosen = "fault" not in result and mask == chosen_shape_mask(lab, mask.base)  # else there may be none
-        rows.append(_row(lab, mask.base, MASK, artefact) | about | own | {"chosen": chosen})
+    for (condition, one), choice in chosen.items():
+        taken = choice.taken(lab)
+        for mask in choice.candidates:
+            found = mask.result(lab)
+            own = {} if "fault" in found else {"density": found["active"] / found["total"]}
+            about = {"condition": condition, "l0": mask.l0} | own | {"chosen": mask == taken}
+            rows.append(_row(lab, one, MASK, mask) | about)
     return pd.DataFrame(rows)
 
 
@@ -92,13 +66,10 @@ def induced(lab: Lab) -> pd.DataFrame:
     """All networks: base, subnetwork alone, and those trained under each condition; a row each with the measures."""
     found = masks(lab)
     alone = found[found["chosen"] & (found["condition"] == "trained")]
-    wanted = [Induced(base, condition) for base in _bases(lab) for condition in base.model.conditions]
-    made = make_all(lab, "induced", induce, wanted, "induced networks")
-    rows = [_row(lab, one.base, one.condition, artefact) for one, artefact in zip(wanted, made, strict=True)]
-    table = pd.concat(
-        [bases(lab), alone.reindex(columns=["paper_model", *ABOUT, *MEASURES, "key"]), pd.DataFrame(rows)],
-        ignore_index=True,
-    )
+    wanted = [(one, condition, step) for one in models(lab) for condition, step in one.conditions.items()]
+    columns = ["paper_model", *ABOUT, *MEASURES, "key"]
+    made = _rows(lab, wanted, "induced networks")
+    table = pd.concat([bases(lab), alone.reindex(columns=columns), made], ignore_index=True)
     for _, row in table[table.get("fault", pd.Series(index=table.index)).notna()].iterrows():
         print(f"{row['model']}, seed {row['seed']}, {row['network']}: {row['fault']}")
     return table.dropna(subset=["original"])
@@ -117,7 +88,7 @@ def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
             paper = at[at["measure"] == measure]["paper"]
             rows.append({
                 "model": model, "network": network, "measure": measure,
-                **_beside(group[measure], float(paper.iloc[0]) if len(paper) else math.nan, comparable=comparable),
+                **compared(group[measure], float(paper.iloc[0]) if len(paper) else math.nan, comparable=comparable),
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -137,7 +108,7 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
             at = printed[(printed["model"] == paper_model) & (printed["network"] == network)]
             paper = float(at[at["measure"] == measure]["paper"].iloc[0])
             rows.append({"model": model, "network": network, "measure": measure}
-                        | _beside(values, paper, comparable=comparable))  # fmt: skip
+                        | compared(values, paper, comparable=comparable))  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -153,7 +124,7 @@ def advantages(table: pd.DataFrame) -> pd.DataFrame:
             own = wide[measure]
             for network in [name for name in group["network"].unique() if name not in ("subnetwork", MASK)]:
                 difference = (own["subnetwork"] - own[network]).dropna()
-                mean, low, high = interval(difference) if len(difference) else (math.nan,) * 3
+                mean, low, high = interval(difference)
                 rows.append({"model": model, "measure": measure, "baseline": network, "ahead": mean,
                              "low": low, "high": high, "n_runs": len(difference)})  # fmt: skip
     return pd.DataFrame(rows)
@@ -162,59 +133,54 @@ def advantages(table: pd.DataFrame) -> pd.DataFrame:
 def dynamics(lab: Lab, conditions: Sequence[str] = ("subnetwork", "random", "scratch")) -> pd.DataFrame:
     """Validation accuracy after every epoch of training (Figure 5), on ordinary and on mean-pooled images."""
     frames = []
-    for base in _bases(lab):
-        for condition in [one for one in conditions if one in base.model.conditions]:
-            artefact = induce(lab, Induced(base, condition))
-            if "fault" not in artefact.json("result"):
-                about = {"model": base.model.model, "seed": base.seed, "network": condition}
-                frames.append(artefact.table("history").assign(**about))
+    for one in models(lab):
+        for condition, artefact in _votes(lab, one, conditions).items():
+            frames.append(artefact.table("history").assign(**one.about, network=condition))
     return pd.concat(frames, ignore_index=True)
 
 
 def discovery(lab: Lab) -> pd.DataFrame:
     """Accuracy of thresholded masks on pooled validation images after every epoch, trained and untrained (Figure 11).
 
-    With it `base`, that of the whole trained network.
+    With it `base`, that of the whole trained network. Of a method that does not train masks there is one epoch.
     """
     frames = []
-    for one in _bases(lab):
-        epochs = train_image_base(lab, one).table("history")
+    for one in models(lab):
+        epochs = one.base.make(lab).table("history")
         whole = epochs["pooled_accuracy"][epochs["validation_accuracy"].idxmax()]  # of the epoch that was kept
-        for base in (one, ImageBase(one.model, one.seed, untrained=True)):
-            try:
-                artefact = find_shape_mask(lab, chosen_shape_mask(lab, base))
-            except TrainingDiverged:  # none of this base's masks came to its end; the table of masks says so
-                continue
-            about = {"model": one.model.model, "seed": one.seed, "condition": "random" if base.untrained else "trained"}
-            frames.append(artefact.table("history")[["epoch", "validation_accuracy"]].assign(**about, base=whole))
+        for condition, base in one.bases.items():
+            mask = one.mask(base).taken(lab)
+            if mask is not None:  # else the table of masks says why
+                history = mask.make(lab).table("history")
+                if "validation_accuracy" not in history:
+                    history["validation_accuracy"] = mask.result(lab)["validation_accuracy"]
+                own = history[["epoch", "validation_accuracy"]]
+                frames.append(own.assign(**one.about, condition=condition, base=whole))
     return pd.concat(frames, ignore_index=True)
 
 
 def by_class(lab: Lab, *, networks: Sequence[str] = (BASE, "subnetwork")) -> pd.DataFrame:
     """Accuracy on mean-pooled test images class by class, a row for every network, seed and class (appendix C.3)."""
-    images, classes = image_set(lab, "pooled_test"), settings_of(lab).data.classes
     rows = []
-    for base in _bases(lab):
-        for network in networks:
-            artefact = train_image_base(lab, base) if network == BASE else induce(lab, Induced(base, network))
-            if "fault" in artefact.json("result"):
-                continue
-            right = artefact.tensors("votes")["pooled_test"] == images.shapes
-            for i, name in enumerate(classes):
-                own = right[images.shapes == i]
-                rows.append({"model": base.model.model, "seed": base.seed, "network": network, "class": name,
-                             "accuracy": float(own.double().mean()) if len(own) else math.nan})  # fmt: skip
+    for one in models(lab):
+        shapes = one.data.load(lab, "pooled_test").shapes
+        for network, artefact in _votes(lab, one, networks).items():
+            right = artefact.tensors("votes")["pooled_test"] == shapes
+            for i, name in enumerate(one.data.classes):
+                own = right[shapes == i]
+                accuracy = float(own.double().mean()) if len(own) else math.nan
+                rows.append(one.about | {"network": network, "class": name, "accuracy": accuracy})
     return pd.DataFrame(rows)
 
 
 def examples(lab: Lab) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """The first test image of every class and the same mean-pooled (Figure 4): (class, original, pooled), [h, w, 3]."""
-    original, flat = image_set(lab, "test"), image_set(lab, "pooled_test")
-    shown = []
-    for i, name in enumerate(settings_of(lab).data.classes):
-        places = (original.shapes == i).nonzero().flatten()
-        if len(places):
-            pair = (one.pixels[places[0]].permute(1, 2, 0).numpy() for one in (original, flat))
+    sets, shown = prepare(lab), []
+    original, flat = sets.load(lab, "test"), sets.load(lab, "pooled_test")
+    for i, name in enumerate(sets.classes):
+        own = (original.shapes == i).nonzero().flatten()
+        if len(own):
+            pair = (one.pixels[own[0]].permute(1, 2, 0).numpy() for one in (original, flat))
             shown.append((name, *pair))
     return shown
 
@@ -241,33 +207,21 @@ def typical_seed(table: pd.DataFrame) -> int:
     return int(own.sort_values(["shape_accuracy", "seed"])["seed"].iloc[(len(own) - 1) // 2])
 
 
-def ballots(lab: Lab, model: str, seed: int, *, count: int = 12) -> list[dict[str, Any]]:
-    """Conflict images with the vote of every network of a seed: image, shape, texture, votes by network."""
-    images, classes = image_set(lab, "conflicts"), settings_of(lab).data.classes
-    (base,) = [one for one in _bases(lab) if one.model.model == model and one.seed == seed]
-    made = {BASE: train_image_base(lab, base)}
-    with suppress(TrainingDiverged):  # none of this base's masks came to its end; the table of masks says so
-        made[MASK] = find_shape_mask(lab, chosen_shape_mask(lab, base))
-    made |= {condition: induce(lab, Induced(base, condition)) for condition in base.model.conditions}
-    votes = {name: artefact.tensors("votes")["conflicts"] for name, artefact in made.items()
-             if "fault" not in artefact.json("result")}  # fmt: skip
+def answers(lab: Lab, model: str, seed: int, *, count: int = 12) -> list[dict[str, Any]]:
+    """Conflict images with the answer of every network of a seed: image, shape, texture, cue by network."""
+    (one,) = [one for one in models(lab) if (one.model.model, one.base.network.seed) == (model, seed)]
+    images, classes = one.data.load(lab, "conflicts"), one.data.classes
+    names = getattr(settings_of(lab).data, "textures", classes)
+    votes = {name: artefact.tensors("votes")["conflicts"] for name, artefact in _votes(lab, one).items()}
     return [
         {
             "image": images.pixels[i].permute(1, 2, 0).numpy(),
             "shape": classes[images.shapes[i]],
-            "texture": getattr(settings_of(lab).data, "textures", classes)[images.textures[i]],
-            "votes": {name: _cue(vote[i], images, i) for name, vote in votes.items()},
+            "texture": names[images.textures[i]],
+            "cues": {name: _cue(vote[i], images, i) for name, vote in votes.items()},
         }
         for i in _varied(images, count)
     ]
-
-
-def measured(lab: Lab, artefact: Artefact) -> dict[str, float]:
-    """The measures of a network from its votes."""
-    votes = artefact.tensors("votes")
-    conflicts = image_set(lab, "conflicts")
-    by = {name: float((votes[name] == image_set(lab, name).shapes).double().mean()) for name in ("test", "pooled_test")}
-    return {"original": by["test"], "pooled": by["pooled_test"]} | conflict_scores(votes["conflicts"], conflicts)
 
 
 def conflict_scores(votes: Tensor, images: ImageSet) -> dict[str, float]:
@@ -292,18 +246,9 @@ def _cue(vote: Tensor, images: ImageSet, i: int) -> str:
 
 def _varied(images: ImageSet, count: int) -> list[int]:
     """Numbers of images of as many classes as can be: the first of each shape, then the second, and so on."""
-    places = {int(i): (images.shapes == i).nonzero().flatten().tolist() for i in images.shapes.unique()}
-    turns = [own[turn] for turn in range(len(images)) for own in places.values() if turn < len(own)]
+    by_shape = [(images.shapes == i).nonzero().flatten().tolist() for i in images.shapes.unique()]
+    turns = [own[turn] for turn in range(len(images)) for own in by_shape if turn < len(own)]
     return turns[:count]
-
-
-def _beside(values: pd.Series, paper: float, *, comparable: bool) -> dict[str, Any]:
-    """The paper's number, ours with its interval over the runs that have one, and the verdict."""
-    values = values.dropna()
-    mean, low, high = interval(values) if len(values) else (math.nan,) * 3
-    judged = comparable and not math.isnan(paper + low)
-    verdict = (AGREES if low <= paper <= high else DIFFERS) if judged else NOT_COMPARABLE
-    return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": verdict}
 
 
 def is_comparable(lab: Lab) -> bool:
@@ -318,19 +263,27 @@ def segmentation(lab: Lab) -> str:
     return "Segment Anything" if found is not None else "Felzenszwalb and Huttenlocher's graph method"
 
 
-def _bases(lab: Lab) -> list[ImageBase]:
-    return [ImageBase(model, seed) for model in settings_of(lab).models for seed in model.seeds]
+def _rows(lab: Lab, wanted: Sequence[tuple[ModelSteps, str, Step]], label: str) -> pd.DataFrame:
+    """Make steps, and a row of each. wanted: model, name of the network, step."""
+    make_all(lab, [step for *_, step in wanted], label)
+    return pd.DataFrame([_row(lab, *one) for one in wanted])
 
 
-def _row(lab: Lab, base: ImageBase, network: str, artefact: Artefact) -> dict[str, Any]:
-    about: Mapping[str, Any] = _about(base.model) | {"seed": base.seed, "network": network, "key": artefact.key}
-    fault = artefact.json("result").get("fault")
-    return dict(about) | ({"fault": fault} if fault else measured(lab, artefact))
+def _row(lab: Lab, one: ModelSteps, network: str, step: Step) -> dict[str, Any]:
+    """The measures of a network from its votes, or its fault."""
+    artefact = step.make(lab)
+    about = one.about | {"network": network, "key": artefact.key}
+    if fault := fault_of(artefact):
+        return about | {"fault": fault}
+    votes, sets = artefact.tensors("votes"), one.data
+    by = {name: float((votes[name] == sets.load(lab, name).shapes).double().mean()) for name in ("test", "pooled_test")}
+    scores = conflict_scores(votes["conflicts"], sets.load(lab, "conflicts"))
+    return about | {"original": by["test"], "pooled": by["pooled_test"]} | scores
 
 
-def _about(model: ImageModel) -> dict[str, str]:
-    return {"model": model.model, "paper_model": model.paper_model}
-
-
-def _make_set(lab: Lab, name: str) -> None:
-    image_set(lab, name)
+def _votes(lab: Lab, one: ModelSteps, networks: Sequence[str] | None = None) -> dict[str, Artefact]:
+    """Artefacts of a model's networks by name, all or some, without those that ended with a fault."""
+    mask = one.mask(one.base).taken(lab)
+    steps = {BASE: one.base} | ({} if mask is None else {MASK: mask}) | one.conditions
+    found = {name: step.make(lab) for name, step in steps.items() if networks is None or name in networks}
+    return {name: artefact for name, artefact in found.items() if not fault_of(artefact)}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from subnet_utils.statistics import LEARNED
 from subnet_utils.papers.break_it_down import paper_tables
 
-from subnet_utils.papers.break_it_down.tables import split_task
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import split_task
 from subnet_utils.papers.break_it_down.figures import (
     controls as control_figures,
     discovery as discovery_figures,

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from subnet_utils.papers.break_it_down.dissection import MaskPair
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.papers.break_it_down.dissection import Parts
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS, layer_order, short_layer
 
 NEITHER = "#ececec"
@@ -63,10 +64,11 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     return figure
 
 
-def described(pair: MaskPair) -> str:
+def described(lab: Lab, pair: Parts) -> str:
     """What the caption of a map says: which weights are drawn, what lines are, and how the weights lie."""
-    latest = min(pair.masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
-    starts = {mask.point.start for mask in pair.masks}
+    masks = [mask.mask(lab) for mask in pair.masks]
+    latest = min(masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
+    starts = {mask.point.start for mask in masks}
     where = f", from {latest} on (one of them starts before)" if len(starts) > 1 else ""
     lines = " Black lines part attention heads." if pair.heads else ""
     return (

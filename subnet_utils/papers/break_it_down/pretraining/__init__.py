@@ -2,52 +2,67 @@
 
 *Break It Down* (section 8, appendix G) pretrains a ResNet50 on its own images with SimCLR (`views`); its BERT-small
 starts from published weights (Turc et al. 2019). Where none are to be had, `hidden_words` pretrains a BERT by BERT's
-own objective on sentences of the templates. `pretrain` makes either an artefact, `start_from` puts it into a fresh
-network.
+own objective on sentences of the templates.
 """
 
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from subnet_utils.core.devices import autocast, resolve_device
-from subnet_utils.core.sections import Compute, MaskedLanguageModel, SimCLR
-from subnet_utils.core.store import Artefact, Store, save_json, save_table, save_tensors
-from subnet_utils.core.study import Experiment
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.papers.break_it_down import stimuli
 from subnet_utils.papers.break_it_down.pretraining.views import simclr
+from subnet_utils.papers.break_it_down.section import Bert, MaskedLanguageModel, ResNet, SimCLR
+from subnet_utils.papers.break_it_down.sets import Images
 from subnet_utils.papers.break_it_down.tasks import tokenization
 
-CHECKPOINT = "checkpoint.safetensors"
 
-
-def spec(experiment: Experiment, compute: Compute) -> dict[str, Any]:
-    """What the pretrained weights of an experiment depend on."""
-    settings, data = experiment.pretraining, experiment.data
-    if settings.method == "simclr":
-        sizes = data.base.model_dump(include={"train", "validation"})
-        on = {"sizes": sizes, "stimuli": {task: stimuli.sampling(task, data) for task in settings.tasks}}
-    else:
-        on = {"stimuli": {"generator": stimuli.VERSIONS["language"]}}  # of all sentences, so no set's sampling matters
-    return {
-        "architecture": experiment.architecture.model_dump(),
-        "pretraining": settings.model_dump(),
-        "precision": compute.precision,
-        **on,
-    }
-
-
-def pretrain(store: Store, experiment: Experiment, compute: Compute) -> Artefact:
-    """The pretrained weights of an experiment, with the history, and the accuracy in `result`.
+@dataclass(frozen=True)
+class Pretraining(Step):
+    """Pretrained weights, with the history, and the accuracy in the result.
 
     That is the validation top-5 accuracy of SimCLR, or the share of hidden words that are found. It has no part in what
-    follows and only tells that something was learned.
+    follows and only tells that something was learned. images: of SimCLR the training and validation sets of every task.
     """
-    build_it = partial(_build_pretraining, store, experiment, compute)
-    return store.make("pretraining", spec(experiment, compute), build_it)
+
+    architecture: Bert | ResNet
+    settings: SimCLR | MaskedLanguageModel
+    images: tuple[tuple[Images, ...], ...] = ()
+    resolution: int | None = None
+    precision: str = "auto"
+    model: str = field(default="", compare=False)
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Train, and keep the weights with the lowest validation loss."""
+        settings, simple = self.settings, self.settings.method != "simclr"
+        sizes = {"vocabulary": tokenization.tokenizer().size} if simple else {"resolution": self.resolution}
+        model = build(self.architecture.model_dump(exclude_none=True), seed=settings.seed, **sizes).to(lab.device)
+        options = settings.model_dump(exclude={"method", "tasks", "sentences"}) | {"precision": lab.autocast}
+        options |= {"checkpoint": folder / CHECKPOINT, "label": f"{self.model} {settings.method.replace('_', ' ')}"}
+        history = self._from_sentences(model, **options) if simple else self._from_images(lab, model, **options)
+        best = history.loc[history["validation_loss"].idxmin()]
+        save_table(folder / "history.parquet", history)
+        save_tensors(folder / "weights.safetensors", model.state_dict())
+        result = {name: float(best[name]) for name in ("validation_accuracy", "validation_loss")}
+        return result | {"best_epoch": int(best["epoch"]), "epochs": len(history), "network": fingerprint(model)}
+
+    def _from_images(self, lab: Lab, model: StagedModel, **options: Any) -> pd.DataFrame:
+        """SimCLR on the base sets of the tasks."""
+        train, validation = ([one.load(lab) for one in of_split] for of_split in self.images)
+        return simclr(model, train, validation, **options)
+
+    def _from_sentences(self, model: StagedModel, **options: Any) -> pd.DataFrame:
+        """The masked language model on sentences of the tasks, validated on a tenth as many others."""
+        from subnet_utils.papers.break_it_down.pretraining.hidden_words import grammatical, masked_language_model
+
+        about = {"seed": self.settings.seed, "tokenizer": tokenization.tokenizer()}
+        sentences = grammatical(self.settings.tasks, "train", limit=self.settings.sentences, **about)
+        held_out = grammatical(self.settings.tasks, "validation", limit=max(1, len(sentences) // 10), **about)
+        return masked_language_model(model, sentences, held_out, **options)
 
 
 def start_from(model: StagedModel, artefact: Artefact, settings: SimCLR | MaskedLanguageModel) -> None:
@@ -60,49 +75,3 @@ def start_from(model: StagedModel, artefact: Artefact, settings: SimCLR | Masked
     if settings.method == "simclr":
         weights |= {name: weight for name, weight in model.state_dict().items() if name.startswith("stages.head.")}
     model.load_state_dict(weights)
-
-
-def _build_pretraining(store: Store, experiment: Experiment, compute: Compute, folder: Path) -> None:
-    settings, sizes = experiment.pretraining, {"resolution": experiment.data.resolution}
-    if settings.method == "masked_language_model":
-        sizes = {"vocabulary": tokenization.tokenizer().size}
-    model = build(experiment.architecture.model_dump(), seed=settings.seed, **sizes).to(resolve_device(compute))
-    learn = {"simclr": _from_images, "masked_language_model": _from_sentences}[settings.method]
-    options = settings.model_dump(exclude={"method", "tasks", "sentences"})
-    history = learn(
-        store,
-        experiment,
-        model,
-        **options,
-        precision=partial(autocast, compute, resolve_device(compute)),
-        checkpoint=folder / CHECKPOINT,
-        label=f"{experiment.model} {settings.method.replace('_', ' ')}",
-    )
-    best = history.loc[history["validation_loss"].idxmin()]
-    save_table(folder / "history.parquet", history)
-    save_tensors(folder / "weights.safetensors", model.state_dict())
-    result = {name: float(best[name]) for name in ("validation_accuracy", "validation_loss")}
-    result |= {"best_epoch": int(best["epoch"]), "epochs": len(history), "network": fingerprint(model)}
-    save_json(folder / "result.json", result)
-
-
-def _from_images(store: Store, experiment: Experiment, model: StagedModel, **options: Any) -> pd.DataFrame:
-    """SimCLR on the base sets of the tasks."""
-    train, validation = (
-        [stimuli.load(store, experiment, task, "base", split) for task in experiment.pretraining.tasks]
-        for split in ("train", "validation")
-    )
-    return simclr(model, train, validation, **options)
-
-
-def _from_sentences(store: Store, experiment: Experiment, model: StagedModel, **options: Any) -> pd.DataFrame:
-    """The masked language model on sentences of the tasks, validated on a tenth as many others."""
-    from subnet_utils.papers.break_it_down.pretraining.hidden_words import (  # seconds to import
-        grammatical,
-        masked_language_model,
-    )
-
-    settings = experiment.pretraining
-    draw = partial(grammatical, settings.tasks, seed=settings.seed, tokenizer=tokenization.tokenizer())
-    sentences = draw("train", limit=settings.sentences)
-    return masked_language_model(model, sentences, draw("validation", limit=max(1, len(sentences) // 10)), **options)

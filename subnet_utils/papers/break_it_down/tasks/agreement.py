@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, composition, sets_of
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 
 SUBROUTINES: dict[str, tuple[str, str]] = {
     "inside-contact": ("inside", "contact"),
@@ -61,6 +61,18 @@ def subroutines_of(task: str) -> tuple[str, str]:
     if task not in SUBROUTINES:
         raise ValueError(f"unknown task '{task}'; {nearest(task, SUBROUTINES)}")
     return SUBROUTINES[task]
+
+
+def split_task(task: str) -> tuple[str, str]:
+    """A task's name without its grammatical number, and the number ('' in vision).
+
+    >>> split_task("sv-agreement-singular")
+    ('sv-agreement', 'singular')
+    """
+    if task not in LANGUAGE_TASKS:
+        return task, ""
+    name, number = task.rsplit("-", 1)
+    return name, number
 
 
 def other_subroutine(task: str, subroutine: str) -> str:

@@ -14,7 +14,7 @@ import torch
 from matplotlib.colors import hsv_to_rgb
 from numpy.typing import NDArray
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, sets_of
 from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
 

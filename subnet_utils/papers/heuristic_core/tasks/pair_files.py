@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from subnet_utils.core.names import nearest
+from subnet_utils.core.messages import nearest
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, Pairs, is_entailed
 
 CLASSES = ("entailment", "neutral", "contradiction")

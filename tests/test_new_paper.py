@@ -1,0 +1,148 @@
+"""A paper is a folder and a notebook, a mask method is a class: neither needs an edit of a file that is there."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from subnet_utils.core.sections import ROOT
+from tests import toy_paper
+from tests.toy_paper import run, write_profile
+
+NAME = "toy-from-a-test"
+
+
+@pytest.fixture
+def rooms(tmp_path) -> Path:
+    return toy_paper.write_room(tmp_path / "rooms")
+
+
+@pytest.fixture
+def profile(tmp_path):
+    yield write_profile(tmp_path / f"{NAME}.yaml", toy={"numbers": [1, 2, 4]})
+    shutil.rmtree(ROOT / "figures" / NAME, ignore_errors=True)
+
+
+def made_by_the_notebook() -> list[str]:
+    manifest = json.loads((ROOT / "figures" / NAME / "20_toy.json").read_text())
+    return [item["name"] for item in manifest["items"]]
+
+
+def test_papermill_runs_a_new_paper(tmp_path, rooms, profile):
+    notebook = rooms / "toy" / "20_toy.ipynb"
+    done = run(tmp_path, "subnet_utils.execute", str(notebook), "out.ipynb", "-f", str(profile), rooms=rooms)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert made_by_the_notebook() == ["squares"]
+    results = [path.read_text().strip() for path in (tmp_path / "artifacts").glob("toy-*/*/result.json")]
+    assert sorted(results) == ["1", "16", "21.0", "4"]
+
+
+def test_snakemake_runs_a_new_paper_in_shards_and_does_nothing_twice(tmp_path, rooms, profile):
+    options = ["snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "2", "--nolock"]
+    options += ["--config", f"profile={profile}", "shards=1"]
+    plan = run(tmp_path, *options, "-n", rooms=rooms)
+    assert plan.returncode == 0, plan.stdout + plan.stderr
+    assert re.search(r"^shard +4$", plan.stdout, re.MULTILINE) and "train_bases" not in plan.stdout
+    done = run(tmp_path, *options, rooms=rooms)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert made_by_the_notebook() == ["squares"]
+    assert len(list((tmp_path / "runs" / NAME / "shards").glob("toy-*.done"))) == 4
+    again = run(tmp_path, *options, rooms=rooms)
+    assert "20_toy, " not in again.stdout + again.stderr and again.returncode == 0
+    shutil.rmtree(tmp_path / "artifacts")
+    gone = run(tmp_path, *options, "-n", rooms=rooms)
+    assert re.search(r"^shard +4$", gone.stdout, re.MULTILINE)
+
+
+def test_shards_are_listed_made_by_name_and_left_out_where_data_are_missing(tmp_path, rooms, profile):
+    listed = run(tmp_path, "subnet_utils.shards", str(profile), rooms=rooms)
+    names = listed.stdout.split()
+    assert [name.rpartition("-")[0] for name in names] == ["toy-square"] * 3 + ["toy-total"]
+    assert run(tmp_path, "subnet_utils.shards", str(profile), names[0], rooms=rooms).returncode == 0
+    assert run(tmp_path, "subnet_utils.shards", str(profile), rooms=rooms).stdout.split() == names[1:]
+    assert run(tmp_path, "subnet_utils.shards", str(profile), "all", rooms=rooms).returncode == 0
+    assert run(tmp_path, "subnet_utils.shards", str(profile), rooms=rooms).stdout.split() == []
+    unknown = run(tmp_path, "subnet_utils.shards", str(profile), "toy-cube", rooms=rooms)
+    assert unknown.returncode == 2 and unknown.stderr.startswith(f"no step 'toy-cube' in profile '{NAME}'")
+    write_profile(profile, toy={"numbers": [13]})
+    without = run(tmp_path, "subnet_utils.shards", str(profile), rooms=rooms)
+    assert (without.returncode, without.stdout.split()) == (0, [])
+    assert without.stderr == "20_toy: no shards, because no file '13.csv'; put it there\n"
+    assert run(tmp_path, "subnet_utils.shards", str(profile), "all", rooms=rooms).returncode == 2
+
+
+METHOD = '''
+"""Masks that keep what is nearest to 0."""
+
+from typing import Literal
+
+from subnet_utils.masks.masking import ScoredMasking
+
+
+class Smallest(ScoredMasking):
+    """The weights that are nearest to 0."""
+
+    method: Literal["smallest"] = "smallest"
+    power: float = 1.0
+
+    def scores(self, model, names, *, seed, before):
+        """-|w|."""
+        weights = dict(model.named_parameters())
+        return {name: -(weights[name].detach().abs() ** self.power) for name in names}
+'''
+USE = """
+import sys
+from subnet_utils.papers.break_it_down import section  # before anything else
+from dataclasses import dataclass
+from subnet_utils.core.step import Step
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks.masking import Masking
+from subnet_utils.models import build
+
+@dataclass(frozen=True)
+class Found(Step):
+    masking: Masking
+
+values = Study.load("tiny").model_dump(mode="json")
+masks = values["break_it_down"]["experiments"][0]["masks"]
+def chosen(masking):
+    masks["masking"] = masking
+    return Study.load(values).break_it_down.experiments[0].masks.masking
+names = {Found(chosen(one)).name for one in ("smallest", "magnitude", {"method": "smallest", "power": 2.0})}
+assert len(names) == 3
+try:
+    chosen("smalest")
+except StudyError as error:
+    print(error)
+
+network = build({"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 4, "width_factor": 1,
+                 "head_width": 8, "embedding": 8, "small_stem": True}, seed=0, resolution=32)
+class Recipe:
+    seed = 0
+found = chosen({"method": "smallest", "density": 0.25}).find(network, None, None, None, start="stem", recipe=Recipe)
+weights = dict(network.named_parameters())
+kept = [weights[name].abs()[mask] for name, mask in found.subnetwork.masks.items()]
+left = [weights[name].abs()[~mask] for name, mask in found.subnetwork.masks.items()]
+assert max(float(one.max()) for one in kept if len(one)) <= min(float(one.min()) for one in left if len(one))
+print(round(found.subnetwork.density, 3))
+"""
+
+
+def test_a_mask_method_from_a_folder_can_be_named_in_every_section(tmp_path):
+    (tmp_path / "rooms").mkdir()
+    (tmp_path / "rooms" / "smallest.py").write_text(METHOD.lstrip())
+    (tmp_path / "use.py").write_text(USE)
+    done = run(tmp_path, "use", rooms=tmp_path / "rooms")
+    assert done.returncode == 0, done.stderr[-2000:]
+    message, density = done.stdout.splitlines()
+    assert message.startswith("break_it_down.experiments.0.masks.masking.method: 'smalest' is not valid; did you mean")
+    assert density == "0.25"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    done = run(tmp_path, "subnet_utils.check", "tiny", rooms=tmp_path / "nowhere")
+    assert done.returncode != 0
+    said = f"ValueError: SUBNET_PAPERS names '{tmp_path / 'nowhere'}', which is no folder; correct it or unset it"
+    assert done.stderr.splitlines()[-1] == said

@@ -1,0 +1,87 @@
+"""A study in shards: what is listed, and that every process has a GPU of its own. See also test_new_paper."""
+
+import os
+import re
+
+import pytest
+
+from subnet_utils import shards
+from subnet_utils.core.papers import notebooks
+from subnet_utils.core.sections import ROOT, Section, without
+from tests.toy_paper import run
+
+
+@pytest.fixture(autouse=True)
+def gpus(monkeypatch, tmp_path):
+    monkeypatch.setenv("SUBNET_ARTIFACTS", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_unknown_step_or_profile_is_one_line(capsys):
+    assert shards.main(["tyni"]) == 2 and shards.main(["tiny", "base-0"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and "did you mean 'tiny'?" in lines[0] and "no step 'base-0' in profile 'tiny'" in lines[1]
+
+
+def test_a_section_without_a_part_whose_data_are_missing():
+    class Images(Section):
+        folders: str
+
+    class Both(Section):
+        numbers: int
+        images: Images | None = None
+
+    both = Both(numbers=3, images=Images(folders="a"))
+    assert shards._without(both, "images") == Both(numbers=3) == without(both, "images")
+    assert shards._without(both, "numbers") is shards._without(both, "") is shards._without(None, "images") is None
+
+
+def test_the_papers_own_settings_come_to_hundreds_of_shards_and_no_notebook_waits_for_another_paper(tmp_path):
+    """The profile `paper` names data and weights that are not here: what needs them is left out with a line."""
+    plan = run(tmp_path, "snakemake", "-s", str(ROOT / "Snakefile"), "--dag", "--config", "profile=paper", "shards=1")
+    assert plan.returncode == 0, plan.stdout + plan.stderr
+    left_out = [line.partition(":")[0] for line in plan.stderr.splitlines() if "no shards, because" in line]
+    assert left_out == ["05_pretraining", "07b_shape_bias", "08_heuristic_core"]
+    rules = dict(re.findall(r'^\t(\d+)\[label = "(\w+)', plan.stdout, re.MULTILINE))
+    assert list(rules.values()).count("shard") >= 200
+    edges = {(rules[a], rules[b]) for a, b in re.findall(r"^\t(\d+) -> (\d+)$", plan.stdout, re.MULTILINE)}
+    for name, (paper, notebook) in notebooks().items():
+        before = {first for first, second in edges if second == name}
+        assert before == {f"shards_{paper.name}", *notebook.after}
+
+
+def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    with shards.own_gpu() as first:
+        assert (first, os.environ["CUDA_VISIBLE_DEVICES"]) == ("3", "3")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+        with shards.own_gpu() as second:
+            assert second == "GPU-5"
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+            monkeypatch.setattr(shards.time, "sleep", lambda _: (_ for _ in ()).throw(TimeoutError("waits")))
+            with pytest.raises(TimeoutError, match="waits"), shards.own_gpu():
+                pass
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    with shards.own_gpu() as again:
+        assert again == "3"
+
+
+def test_the_one_gpu_that_slurm_gives_a_job_stays_and_several_are_shared_out(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    with shards.own_gpu() as one, shards.own_gpu() as same:
+        assert one == same == os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with shards.own_gpu() as first:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        with shards.own_gpu() as second:
+            assert (first, second) == ("0", "1")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        monkeypatch.setenv("SLURM_JOB_ID", "8")  # other cards, which are numbered from 0 there, too
+        with shards.own_gpu() as others:
+            assert others == "0"
+
+
+def test_without_a_gpu_nothing_is_waited_for():
+    with shards.own_gpu() as gpu:
+        assert gpu is None
