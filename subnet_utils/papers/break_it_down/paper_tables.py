@@ -4,9 +4,7 @@ import pandas as pd
 import torch
 
 from subnet_utils.models import build
-from subnet_utils.papers.break_it_down import contrasts, reference
-from subnet_utils.papers.break_it_down.statistics import compositionality_table, random_control_table
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
 from subnet_utils.report.comparison import CLAIM
 from subnet_utils.statistics import LEARNED, NO_TEST
@@ -171,12 +169,12 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
     """
     learned = _as_paper_model(effects[effects["base_accuracy"] >= LEARNED])
-    ours = random_control_table(learned)
+    ours = statistics.random_control_table(learned)
     printed = reference.load("table12").add_prefix("paper_")
     keys = ["model", "task", "subroutine"]
     table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
     table = table.join(_found_by_control(learned, keys), on=keys)
-    guessing = table["random_own_task"] <= CHANCE + CLAIM
+    guessing = table["random_own_task"] <= statistics.CHANCE + CLAIM
     shift = _paper_means("random") - _paper_means("trained")
     tests = (
         ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
@@ -215,7 +213,7 @@ def table_1(found: pd.DataFrame) -> pd.DataFrame:
     """
     learned = _as_paper_model(found[found["base_accuracy"] >= LEARNED])
     keys = ["model", "task", "subroutine"]
-    ours = compositionality_table(learned)
+    ours = statistics.compositionality_table(learned)
     printed = reference.load("table1").set_index(keys).add_prefix("paper_")
     table = ours.merge(printed, left_on=keys, right_index=True, how="left")
     for test, network in (("intercept", "subnetwork"), ("ablated", "ablated")):
