@@ -107,8 +107,14 @@ def make(study: Study, names: list[str]) -> None:
 
 
 def _named(lab: "Lab", names: list[str]) -> "list[Step]":
-    steps = [step for paper in papers().values() for step in paper.steps_of(_with_what_is_there(lab, paper))]
-    known, profile = {step.name: step for step in steps}, lab.study.name
+    known: dict[str, Step] = {}
+    for paper in papers().values():
+        try:
+            steps = paper.steps_of(lab)
+        except ValueError:  # not before: to look for all data takes longer than many a step
+            steps = paper.steps_of(_with_what_is_there(lab, paper))
+        known |= {step.name: step for step in steps}
+    profile = lab.study.name
     for name in names:
         if name not in known:
             remedy = f"`python -m subnet_utils.shards {profile}` lists them"

@@ -145,7 +145,7 @@ def write_profile(path: Path, **sections: dict) -> Path:
 
 def run(folder: Path, *arguments: str, rooms: Path | None = None) -> subprocess.CompletedProcess:
     """`python -m ...` in a folder, with artefacts of its own there and rooms from elsewhere."""
-    own = {"PYTHONPATH": str(ROOT), "SUBNET_ARTIFACTS": str(folder / "artifacts")}
+    own = {"PYTHONPATH": str(ROOT), "SUBNET_ARTIFACTS": str(folder / "artifacts"), "HF_HUB_OFFLINE": "1"}
     own |= {"SUBNET_PAPERS": str(rooms)} if rooms else {}
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True, timeout=600)
