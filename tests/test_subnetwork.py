@@ -122,13 +122,6 @@ def test_counts_and_overlap_against_numpy(a, b):
         assert found[name] == pytest.approx(expected, nan_ok=True)
 
 
-def test_overlap_of_extremes():
-    some, nothing = Subnetwork(random_masks(0), "n"), Subnetwork(random_masks(0, p=0.0), "n")
-    assert some.iou(some) == dict.fromkeys(SHAPES, 1.0) and some.iou(~some) == dict.fromkeys(SHAPES, 0.0)
-    assert some.iou(nothing) == dict.fromkeys(SHAPES, 0.0)
-    assert all(math.isnan(value) for value in nothing.iou(nothing).values())
-
-
 @pytest.mark.parametrize("operation", [Subnetwork.__and__, Subnetwork.__or__, Subnetwork.iou])
 def test_subnetworks_of_two_networks_or_two_starts_are_not_combined(operation):
     one = Subnetwork(random_masks(0), "n")
