@@ -262,7 +262,7 @@ def test_paper_tables_judge_only_what_is_comparable(lab, effects):
     assert (paper_tables.bases(bases, "micro")["verdict"] == "not comparable at this profile").all()
     table = paper_tables.effects(effects, "micro")
     assert (table["reason"] == "no base model reaches 90%").all()  # two epochs teach nothing
-    assert len(paper_tables.sizes(tables.find_masks(lab), "micro")) == 4
+    assert len(paper_tables.sizes(tables.find_masks(lab), "micro")) == 4 and paper_tables.table_1(effects).empty
 
 
 def test_masked_totals_are_the_printed_ones():

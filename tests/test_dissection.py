@@ -170,19 +170,13 @@ def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, pairs):
         shown = dissection.dissect(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
         figure = dissection_figures.taken_apart(shown)
         maps = [ax for ax in figure.axes if ax.images and len(ax.texts) > 4]
-        for ax, (subroutine, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
+        for ax, (_, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
             table = answers.pivot(index="part", columns="item", values="probability").loc[shown.accuracies.index]
             numbers = [text for text in ax.texts if text.get_text() != "accuracy"]
             bold = [text.get_position() for text in numbers if text.get_weight() == "bold"]
             assert bold == [(int(row.argmax()), place) for place, row in enumerate(table.to_numpy())]
             (frame,) = ax.patches
             assert (frame.get_x(), frame.get_width(), frame.get_height()) == (2.5, 1, 5)
-            (right,) = ax.child_axes
-            written = [text.get_text() for text in right.get_yticklabels()]
-            accuracies = shown.accuracies[f"Test {subroutine}"]
-            assert written == [f"{value:.2f}".lstrip("0") if value < 1 else "1.00" for value in accuracies]
-        titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-        assert titles == [f"Test {mask.subroutine}" for mask in pair.masks]
         if pair.base.modality == "language":
             words = " ".join(text.get_text().replace("\n", " ") for ax in figure.axes for text in ax.texts)
             assert all(sentence in words for items in shown.items.values() for sentence in items)
@@ -196,24 +190,19 @@ def test_parts_that_cannot_be_had_are_said_so():
     dissection_figures.assembled(ax, pd.DataFrame(rows), {"A": "antecedent", "B": "pronoun"})
     (text,) = ax.texts
     figure.draw_without_rendering()
-    assert text.get_text() == "different starts" and text.get_bbox_patch().get_facecolor()[:3] == (1, 1, 1)
+    assert text.get_text() == "different starts"
     assert text.get_window_extent().x1 < ax.get_window_extent().x1, "it leaves the axis"
-    labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels[:2] == ["whole network", "antecedent alone"] and labels[-2:] == ["without pronoun", "without either"]
     (expected,) = [line for line in ax.lines if line.get_marker() == "D"]
     assert expected.get_xydata().tolist() == [[0.625, 1.0]]
 
 
 def test_the_legend_of_parts_names_every_mark_and_color(lab):
-    table = dissection.assembled(lab)
-    figure = panels.assembled(table)
+    figure = panels.assembled(dissection.assembled(lab))
     (legend,) = figure.legends
     handles = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)}
     colors = {handle.get_color() for label, handle in handles.items() if handle.get_marker() == "o"}
     (ax, *_) = [ax for ax in figure.axes if ax.get_title()]
     assert colors == {line.get_color() for line in ax.lines if line.get_marker() == "o"} and len(colors) == 4
-    assert {"mean over base models", "chance"} < set(handles)
-    assert "expected of a part that knows its\nsubroutine and guesses at the other" in handles
     assert_readable(figure)
 
 
@@ -235,10 +224,3 @@ def test_means_are_over_the_base_models_that_learned(lab):
     assert (means["n_bases"] == 1).all() and (means["least"] == means["most"]).all()
     np.testing.assert_allclose(means["whole_task"], own["whole_task"])
     np.testing.assert_allclose(means["density"], own["density"])
-
-
-def test_every_random_subnetwork_has_a_seed_of_its_own(lab, pairs, monkeypatch, tmp_path):
-    real, seeds = dissection.random_like, []
-    monkeypatch.setattr(dissection, "random_like", lambda own, *, seed: seeds.append(seed) or real(own, seed=seed))
-    pairs[0].build(lab, tmp_path)
-    assert sorted(seeds) == [0, 0, 1, 1, 2, 2]

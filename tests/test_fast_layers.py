@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from subnet_utils.papers.break_it_down.base_models import flipped
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
