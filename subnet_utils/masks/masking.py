@@ -106,6 +106,19 @@ class GumbelSigmoid(TrainedMasking):
         return methods.GumbelSigmoid(self.l0, self.temperature, self.start_value)
 
 
+class HardConcrete(TrainedMasking):
+    """See `methods.HardConcrete`."""
+
+    method: Literal["hard_concrete"] = "hard_concrete"
+    start_value: float = 10.0
+
+    def build(self, epochs: int, **options: Any) -> "MaskMethod":
+        """The method; it has no schedule, so the number of epochs does not matter."""
+        from subnet_utils.masks import methods
+
+        return methods.HardConcrete(self.l0, self.start_value)
+
+
 class ScoredMasking(Masking):
     """Every weight gets a score; the highest are kept."""
 
@@ -179,15 +192,15 @@ class Random(ScoredMasking):
         return {name: torch.rand(weights[name].shape, generator=generator) for name in names}
 
 
-def any_masking() -> Any:
-    """The type of a masking field in a section: all methods that are known now, distinguished by `method`."""
-    return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(_by_name)]  # noqa: UP007
+def any_masking(usual: str = "continuous_sparsification") -> Any:
+    """The type of a masking field in a section: all methods that are known now, told apart by `method`.
 
+    A profile may give the name of a method alone, and settings without a name for the usual method.
+    """
 
-def _by_name(value: Any) -> Any:
-    """Accept the name of a method alone, and settings without a method for continuous sparsification."""
-    if isinstance(value, str):
-        return {"method": value}
-    if isinstance(value, Mapping) and "method" not in value:
-        return {"method": "continuous_sparsification", **value}
-    return value
+    def named(value: Any) -> Any:
+        if isinstance(value, str):
+            return {"method": value}
+        return {"method": usual, **value} if isinstance(value, Mapping) else value
+
+    return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(named)]  # noqa: UP007
