@@ -4,7 +4,7 @@ A comment behind a number, which a reader of the page does not see, names its cs
 
     from scratch .17<!-- laptop/shape_table_1: ours where network == "scratch" and measure == "shape_accuracy" -->
 
-Several columns stand for as many numbers: `.12 [-.15, .39]<!-- laptop/shape_advantages: ahead, low, high where ... -->`.
+Several columns stand for as many numbers: `.12 [.1, .3]<!-- laptop/shape_advantages: ahead, low, high where ... -->`.
 A column may be an expression (`100 * in_domain`), or `sum`, `mean`, `median`, `min`, `max` or `count` of one over
 several rows (`count ours > .05`; `count` alone counts rows). Rows and expressions are written as pandas reads them.
 """
@@ -60,7 +60,7 @@ def faults(text: str) -> list[str]:
             rows = table(mark["table"])
             rows = rows.query(mark["rows"]) if mark["rows"] else rows
             values = [float(value(rows, column)) for column in columns]
-            right = all([agrees(*pair) for pair in zip(printed, values, strict=True)])
+            right = all(agrees(*pair) for pair in zip(printed, values, strict=True))
         except Exception as error:
             found.append(f"{comment[0]} cannot be read: {error}")
             continue

@@ -1,9 +1,8 @@
 """Language networks: BERT of any size, whose embedding of a sentence is the last hidden state of [CLS].
 
 *Break It Down* (section 5, appendix B) trains BERT-small, 4 layers of width 512 with 8 heads, from scratch
-and from pretrained weights. The modules and their initialization are those of transformers' BertModel; the
-forward pass through a layer is written out, so that a layer is a stage and the last one need not compute what
-nobody reads.
+and from pretrained weights. The modules and their initialization are those of transformers' BertModel. The forward pass
+through a layer is written out here: so a layer is a stage, and the last one computes [CLS] alone.
 
 A state is `(tokens,)` at first, integers [m, L] with 0 for padding on the right, and then `(hidden, keep)`:
 floats [m, L, width], and booleans [m, L] that say which tokens are not padding.
@@ -50,8 +49,8 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: (hidden, keep) -> (hidden, keep).
 
-    first_only: compute the new hidden state of [CLS] alone. The embedding is [CLS] of the last layer, so the other
-    tokens' last hidden states would be thrown away.
+    first_only: compute the new hidden state of [CLS] alone. In the last layer nothing else is needed: the embedding is
+    that of [CLS].
     """
 
     def __init__(self, layer: BertLayer, *, first_only: bool) -> None:
@@ -75,7 +74,7 @@ class Layer(nn.Module):
         return Spread.apply(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
 
     def _project(self, readers: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of those who read; keys and values of what they read."""
+        """Queries of the tokens that read, keys and values of the tokens that they read."""
         own = self.attention.self
         return own.query(readers), own.key(hidden), own.value(hidden)
 

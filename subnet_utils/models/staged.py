@@ -1,9 +1,9 @@
 """Networks as an ordered dict of named stages, so that any of them can be cut in two.
 
 *Break It Down* (appendix C) masks a network from some stage on and leaves everything before it alone. Cutting
-the network at that stage turns this into two plain networks: a frozen prefix, whose output can be computed
-once and cached, and a suffix, whose weights are masked. Both share the modules of the whole, and the names of
-their parameters too, so a mask found in the suffix is a mask of the whole network.
+the network at that stage gives two plain networks: a frozen prefix, whose output is computed once and cached, and a
+suffix, whose weights are masked. Both share the modules of the whole and the names of their parameters. So a mask found
+in the suffix is a mask of the whole network.
 
 No network is ever edited: masked weights go through
 `torch.func.functional_call(suffix, {name: weight * mask}, state)`, which can be vectorized over masks with
