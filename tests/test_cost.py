@@ -23,12 +23,15 @@ from subnet_utils.models import build
 from subnet_utils.training import SAMPLE, Recipe, TrainingDiverged, fit
 
 CPU = torch.device("cpu")
-SLEEP = 0.02
+SLEEP = 0.03
 """Seconds of a batch of the toy training: long beside what else a training does."""
+TRAINED: list[int] = []
+"""The batches of all toy trainings."""
 
 
 def train(weights, epochs, batches=4, **options) -> pd.DataFrame:
     def loss(batch, epoch):
+        TRAINED.append(batch)
         time.sleep(SLEEP)
         return (weights["w"] ** 2).sum()
 
@@ -76,13 +79,13 @@ class Faulty(Step):
     """What cannot be sampled: it raises an error of the given kind, or takes too long."""
 
     base: Base
-    how: str
+    how: tuple[str]
     records_faults = True
 
     def build(self, lab, folder):
-        if self.how == "slow":
+        if self.how == ("slow",):
             time.sleep(60)
-        raise {"fault": Fault, "error": ZeroDivisionError}[self.how]("no such luck")
+        raise {"fault": Fault, "error": ZeroDivisionError}[self.how[0]]("no such luck")
 
 
 @dataclass
@@ -115,12 +118,12 @@ def rows(table) -> dict:
 
 
 def test_a_training_is_cut_short_and_counts_in_full(lab):
-    begun, step = time.monotonic(), Base(epochs=50, seed=0)
+    before, step = len(TRAINED), Base(epochs=50, seed=0)
     with standing_in(sample_fit):
         artefact = step.make(replace(lab, store=sample.SampleStore(lab.store.root / "samples", lab.store)))
-    assert time.monotonic() - begun < 50 * 4 * SLEEP
+    assert len(TRAINED) - before == 2 * 4
     assert artefact.json("result")["rows"] == 50, "the history is as long as that of a real training"
-    assert artefact.json("provenance")["seconds"] == pytest.approx(50 * 4 * SLEEP, rel=0.3)
+    assert artefact.json("provenance")["seconds"] == pytest.approx(50 * 4 * SLEEP, rel=0.8)
     assert 20 <= artefact.json("result")["positive"] <= 60, "a mask would keep some of its weights"
     assert not step.is_done(lab)
 
@@ -131,7 +134,14 @@ def test_batches_that_are_not_trained_on_are_counted(monkeypatch):
     for _ in few(0):
         time.sleep(SLEEP)
     assert len(few.times) == sample.BATCHES and few.left == 20 - sample.BATCHES
-    assert few.seconds[0] == pytest.approx(20 * SLEEP, rel=0.5)
+    assert few.seconds[0] == pytest.approx(20 * SLEEP, rel=0.8)
+
+
+def test_a_network_is_left_as_a_few_steps_make_it():
+    weights = {"w": torch.arange(1.0, 9.0).requires_grad_()}
+    with standing_in(sample_fit):
+        train(weights, 10)
+    assert (weights["w"] > 0).all()
 
 
 def test_a_pause_and_filed_epochs_are_as_in_a_real_training():
@@ -160,7 +170,7 @@ def test_what_is_done_counts_with_what_was_made_on_the_way(lab, steps):
     found = rows(cost.spent(lab))
     assert (found["base"]["steps"], found["base"]["done"]) == (3, 2)
     assert (found["score"]["steps"], found["score"]["done"]) == (2, 1)
-    assert found["base"]["spent_s"] == pytest.approx(2 * 2 * 4 * SLEEP, rel=0.5)
+    assert found["base"]["spent_s"] == pytest.approx(2 * 2 * 4 * SLEEP, rel=0.8)
     assert found["score"]["spent_s"] >= 2 * 2 * SLEEP, "with both parts"
     assert found["base"]["spent_cpu_s"] < found["base"]["spent_s"], "it slept"
 
@@ -180,7 +190,7 @@ def test_one_of_each_kind_is_sampled_and_stands_for_the_others(lab, steps, monke
     steps(*bases, *(Score((base,)) for base in bases), Score(tuple(bases)))
     found = rows(cost.predict(lab))
     assert [base.epochs for base in made] == [5, 10], "seeds and rates cost no time"
-    assert found["base"]["to_come_s"] == pytest.approx((6 * 5 + 10) * 4 * SLEEP, rel=0.4)
+    assert found["base"]["to_come_s"] == pytest.approx((6 * 5 + 10) * 4 * SLEEP, rel=0.8)
     assert found["score"]["to_come_s"] >= 6 * 2 * SLEEP, "a part for each"
     assert (found["base"]["unknown"], found["base"]["note"]) == (0, "")
     assert not list(lab.store.root.glob("*/*")), "the study's own store is left alone"
@@ -202,7 +212,7 @@ def test_what_is_done_is_not_sampled_but_stands_for_what_is_alike(lab, steps, mo
 
 def test_what_cannot_be_sampled_is_named_and_the_others_go_on(lab, steps):
     base = Base(2, 0)
-    steps(base, *(Faulty(base, how) for how in ("error", "fault", "slow")), Score((Base(3, 0),)))
+    steps(base, *(Faulty(base, (how,)) for how in ("error", "fault", "slow")), Score((Base(3, 0),)))
     table = cost.predict(lab, limit=1.0)
     found = rows(table)
     assert found["faulty"]["unknown"] == 3 and "ZeroDivisionError: no such luck" in found["faulty"]["note"]
@@ -213,7 +223,7 @@ def test_what_cannot_be_sampled_is_named_and_the_others_go_on(lab, steps):
 
 
 def test_a_sample_that_takes_too_long_is_given_up(lab, steps):
-    steps(Faulty(Base(2, 0), "slow"))
+    steps(Faulty(Base(2, 0), ("slow",)))
     begun = time.monotonic()
     found = rows(cost.predict(lab, limit=0.5))
     assert time.monotonic() - begun < 30 and "takes over 0.5 s" in found["faulty"]["note"]
@@ -248,8 +258,8 @@ def test_contenders_step_in_turns_and_are_compared_in_each_round():
     rounds = race.race({("float32", race.PLAIN): contender(0.02), ("float32", "x"): contender(0.04)}, steps=4)
     assert rounds.shape == (4, 2)
     table = race.relative(rounds).set_index("trained")
-    assert table.loc["x", "ms"] == pytest.approx(40, rel=0.4)
-    assert table.loc["x", "times_plain"] == pytest.approx(2, rel=0.4)
+    assert table.loc["x", "ms"] == pytest.approx(40, rel=0.8)
+    assert table.loc["x", "times_plain"] == pytest.approx(2, rel=0.8)
 
 
 def test_an_error_of_a_contender_is_raised():

@@ -104,16 +104,17 @@ def alike(step: Step, known: dict[str, str]) -> str:
     Learning rates, penalties and thresholds are broken numbers. known: by name, what was found before.
     """
     if step.name not in known:
-        about = _without_seeds(described(step, lambda parent: alike(parent, known)))
+        about = _timed(described(step, lambda parent: alike(parent, known)))
         known[step.name] = hashlib.sha256(json.dumps([step.kind(), about]).encode()).hexdigest()
     return known[step.name]
 
 
-def _without_seeds(value: Any) -> Any:
+def _timed(value: Any) -> Any:
+    """What is in a description, without seeds and broken numbers."""
     if isinstance(value, Mapping):
         kept = {name: one for name, one in value.items() if not name.endswith(("seed", "seeds"))}
-        return {name: _without_seeds(one) for name, one in kept.items() if not isinstance(one, float)}
-    return [_without_seeds(one) for one in value if not isinstance(one, float)] if isinstance(value, list) else value
+        return {name: _timed(one) for name, one in kept.items() if not isinstance(one, float)}
+    return [_timed(one) for one in value if not isinstance(one, float)] if isinstance(value, list) else value
 
 
 def _seconds(artefact: Artefact, listed: set[str], roots: Sequence) -> np.ndarray:

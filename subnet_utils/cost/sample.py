@@ -25,8 +25,8 @@ BATCHES = 6
 ENOUGH, LONG = 0.5, 5.0
 """Seconds after which no further batch is taken; and after which none is, even if there were few."""
 POSITIVE = 0.4
-"""Share of the trained numbers that are positive after a sample. As many of a mask's weights are kept. A few steps of
-training would keep all or none, and no random control could be drawn."""
+"""Share of a mask's logits that are positive after a sample. After a few steps of training all or none would be, and no
+random control could be drawn."""
 
 
 class FewBatches:
@@ -70,12 +70,14 @@ def sample_fit(
     The artefact that is being built counts with the seconds of all epochs. Early stopping is not foreseen.
     """
     epochs = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
+    are_logits = all(len(tensor.unique()) == 1 for tensor in parameters.values())  # they start at one value
     few, begun, made = FewBatches(batches), now(), min(2, epochs)
     with standing_in(None):
         history = fit(parameters, few, loss, recipe=recipe, stop_after=made, file=file, **options)
     if (work := building()) is not None:
         work.more(*map(float, epochs * few.seconds - (now() - begun)))
-    _as_if_trained(parameters)
+    if are_logits:
+        _as_if_trained(parameters)
     rows = history.to_dict("records")
     return pd.DataFrame([*rows, *(rows[-1] | {"epoch": i} | (file(i) if file else {}) for i in range(made, epochs))])
 
@@ -130,7 +132,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @torch.no_grad()
 def _as_if_trained(parameters: Mapping[str, Tensor]) -> None:
-    """Give trained numbers random signs."""
+    """Give logits random signs."""
     for name, tensor in parameters.items():
         positive = torch.rand(tensor.shape, generator=generator_for("sample", name)) < POSITIVE
         tensor.copy_(torch.where(positive.to(tensor.device), tensor.abs(), -tensor.abs()))
