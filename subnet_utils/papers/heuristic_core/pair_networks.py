@@ -67,25 +67,25 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Transformer:
-    """The network of a study before it is trained, and how it reads pairs. Published weights count by their content.
+    """The network of a study before it is trained, and how it reads pairs.
 
-    section: as in the study, but of published weights with a digest; weights: where these are; shape: layers, and heads
-    in each, (0, 0) if published weights are not there.
+    Published weights in a folder count by their content, wherever they lie; on the model hub by their name, since to
+    name a step asks no hub. section: as in the study, but with a digest in place of the folder; weights: where they
+    are; shape: layers, and heads in each, None of what is not at hand.
     """
 
     section: OwnTransformer | PublishedTransformer
     weights: str = field(default="", compare=False)
-    shape: tuple[int, int] = field(default=(0, 0), compare=False)
+    shape: tuple[int, int] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, section: OwnTransformer | PublishedTransformer) -> "Transformer":
-        """The network of a section. Published weights that are not there stand for themselves; to load them fails."""
+        """The network of a section. Raises PretrainedError for a folder that lacks something."""
         if section.family != "published":
             return cls(section, shape=(section.layers, section.heads))
-        try:
-            digest, shape = published_facts(section.weights, section.max_length)
-        except PretrainedError:
-            digest, shape = section.weights, (0, 0)
+        if not Path(section.weights).is_dir():
+            return cls(section, section.weights)
+        digest, shape = published_facts(section.weights, section.max_length)
         return cls(section.model_copy(update={"weights": digest}), section.weights, shape)
 
     @property
@@ -97,7 +97,8 @@ class Transformer:
         """The network with a new classifier drawn by the seed. Raises PretrainedError for absent weights."""
         if not self.is_published:
             return own_network(self.section, "ForSequenceClassification", classes=classes, seed=seed)
-        if published_facts(self.weights, self.section.max_length)[0] != self.section.weights:
+        digest, _ = published_facts(self.weights, self.section.max_length)
+        if Path(self.weights).is_dir() and digest != self.section.weights:
             raise PretrainedError(f"'{self.weights}' has changed while this ran; run again")
         return published_network(self.weights, classes=classes, seed=seed)
 

@@ -234,8 +234,8 @@ def random_units(lab: Lab) -> list[RandomUnits]:
 
 
 def every_head(lab: Lab) -> list[tuple[int, int]]:
-    """(layer, head) of all heads, counted from 0."""
-    layers, heads = network(lab).transformer.shape
+    """(layer, head) of all heads, counted from 0. A network from the hub is made for that."""
+    layers, heads = network(lab).transformer.shape or units.shape_of(teacher(lab).checkpoint.load(lab))
     return list(product(range(layers), range(heads)))
 
 
@@ -250,12 +250,13 @@ def attention(lab: Lab) -> Attention:
 
 
 def every_step(lab: Lab) -> Iterator[Step]:
-    """All steps that can be named before anything is made. Which heads are ablated together, pruning has to find."""
+    """All steps that can be named before anything is made. Which heads are ablated together, pruning finds."""
     own = network(lab)
     yield from (step for step in (own.pretraining, own) if step)
     yield from (teacher(lab, step) for step in own.training.kept)
     yield from prunings(lab)
     yield from grid_prunings(lab)
     yield from random_units(lab)
-    yield from (without_heads(lab, (head,)) for head in every_head(lab))
+    if own.transformer.shape:
+        yield from (without_heads(lab, (head,)) for head in every_head(lab))
     yield attention(lab)

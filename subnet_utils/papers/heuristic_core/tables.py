@@ -108,8 +108,8 @@ def examples(lab: Lab) -> pd.DataFrame:
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
     """Number of heads and of MLPs."""
-    layers, heads = steps.network(lab).transformer.shape
-    return layers * heads, layers
+    heads = steps.every_head(lab)
+    return len(heads), len({layer for layer, _ in heads})
 
 
 def by_sparsity(lab: Lab) -> pd.DataFrame:
