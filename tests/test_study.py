@@ -19,6 +19,7 @@ from subnet_utils.core.notebook import begin
 from subnet_utils.core.sections import ROOT, Section
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.models import build
+from subnet_utils.papers.heuristic_core import pair_sets
 
 SIZES = {
     "base": {"train": 8, "validation": 4, "test": 4}, "mask": {"train": 8, "validation": 4, "test": 4},
@@ -497,8 +498,10 @@ def profile_of_pairs(tmp_path: Path, files: dict[str, str]) -> Path:
     return path
 
 
-def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys):
+def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys, monkeypatch):
     path = profile_of_pairs(tmp_path, {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"})
+    assert check([str(path)]) == 2 and f"'{tmp_path / 'bert'}': tokenizer cannot be loaded" in capsys.readouterr().err
+    monkeypatch.setattr(pair_sets, "published_facts", lambda *_: None)  # as if the weights were there
     assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
@@ -510,6 +513,7 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
 
 def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
+    monkeypatch.setattr(pair_sets, "published_facts", lambda *_: None)
     files = {"train": "hub:nyu-mll/multi_nli:train", "hans": "hub:jhu-cogsci/hans:validation"}
     assert check([str(profile_of_pairs(tmp_path, files))]) == 2
     assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
