@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from subnet_utils.papers.break_it_down.base_models import flipped
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
@@ -15,6 +14,7 @@ from subnet_utils.models.attention import ShortSoftmax, attend, attend_once, sof
 from subnet_utils.models.convolution import WIDE, Conv3x3, Convolution, PlaceByPlace, TapByTap, with_conv3x3
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.vision import InstanceNorm, MaxPool, NormOverPlaces
+from subnet_utils.papers.break_it_down.base_models import flipped
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

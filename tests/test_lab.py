@@ -5,14 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from subnet_utils.papers.break_it_down.base_models import (
-    best_pruning,
-    load_base,
-    pretrain,
-    prune,
-    prunings,
-    train_base,
-)
 from transformers import BertConfig, BertModel
 
 from subnet_utils.core.jobs import worker_count
@@ -23,6 +15,14 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import base_models, ledger, stimuli
 from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down.base_models import (
+    best_pruning,
+    load_base,
+    pretrain,
+    prune,
+    prunings,
+    train_base,
+)
 from subnet_utils.papers.break_it_down.tasks import shapes, tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
