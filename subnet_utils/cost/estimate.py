@@ -57,10 +57,10 @@ def summary(predicted: pd.DataFrame, lab: Lab) -> str:
     hours = predicted[["spent_s", "to_come_s"]].sum() / 3600
     jobs = worker_count(lab.study.compute)
     wait = f"about {60 * hours['to_come_s'] / jobs:.0f} minutes with {jobs} jobs at a time"
-    told = f"{hours['spent_s']:.2f} job-hours spent, {hours['to_come_s']:.2f} to come: {wait}"
+    both = f"{hours['spent_s']:.2f} job-hours spent, {hours['to_come_s']:.2f} to come: {wait}"
     noted = predicted[predicted["note"] != ""]
     lines = [f"without {row.unknown or 'any'} of {row.kind}: {row.note}" for row in noted.itertuples()]
-    return "\n".join([f"profile {lab.study.name}: {told}", *lines])
+    return "\n".join([f"profile {lab.study.name}: {both}", *lines])
 
 
 @dataclass
