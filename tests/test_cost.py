@@ -90,11 +90,14 @@ class Faulty(Step):
 
 @dataclass
 class Toy:
-    """A paper with some steps."""
+    """A paper with some steps, or a reason why they cannot be named."""
 
     steps: list[Step]
+    reason: str = ""
 
     def steps_of(self, lab):
+        if self.reason:
+            raise ValueError(self.reason)
         return self.steps
 
 
@@ -220,6 +223,12 @@ def test_what_cannot_be_sampled_is_named_and_the_others_go_on(lab, steps):
     first, *others = cost.summary(table, lab).splitlines()
     assert first.startswith("profile toy: 0.00 job-hours spent, 0.00 to come: about 0 minutes with 1 jobs at a time")
     assert others == [f"without 3 of test_cost-faulty: {found['faulty']['note']}"]
+
+
+def test_a_paper_whose_steps_cannot_be_named_is_noted(lab, monkeypatch):
+    papers = {"there": Toy([Base(2, 0)]), "lacking": Toy([], "no vocabulary; fetch it")}
+    monkeypatch.setattr(estimate, "papers", lambda: papers)
+    assert cost.summary(cost.predict(lab), lab).splitlines()[1:] == ["without any of lacking: no vocabulary; fetch it"]
 
 
 def test_a_sample_that_takes_too_long_is_given_up(lab, steps):

@@ -8,8 +8,8 @@ those of one job that runs alone, with the threads of the study's jobs.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -57,44 +57,50 @@ def summary(predicted: pd.DataFrame, lab: Lab) -> str:
     hours = predicted[["spent_s", "to_come_s"]].sum() / 3600
     jobs = worker_count(lab.study.compute)
     wait = f"about {60 * hours['to_come_s'] / jobs:.0f} minutes with {jobs} jobs at a time"
-    told = f"{hours['spent_s']:.2f} job-hours spent, {hours['to_come_s']:.2f} to come: {wait}"
-    unknown = predicted[predicted["unknown"] > 0]
-    lines = [f"without {row.unknown} of {row.kind}: {row.note}" for row in unknown.itertuples()]
-    return "\n".join([f"profile {lab.study.name}: {told}", *lines])
+    both = f"{hours['spent_s']:.2f} job-hours spent, {hours['to_come_s']:.2f} to come: {wait}"
+    noted = predicted[predicted["note"] != ""]
+    lines = [f"without {row.unknown or 'any'} of {row.kind}: {row.note}" for row in noted.itertuples()]
+    return "\n".join([f"profile {lab.study.name}: {both}", *lines])
 
 
 @dataclass
 class _Group:
     """Steps that are alike; the artefacts of those that are done; and the seconds of one step, by both clocks."""
 
-    steps: list[Step]
-    done: list[Artefact]
-    spent: np.ndarray
-    each: np.ndarray
+    kind: str
+    steps: list[Step] = field(default_factory=list)
+    done: list[Artefact] = field(default_factory=list)
+    spent: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    each: np.ndarray = field(default_factory=lambda: np.full(2, math.nan))
     note: str = ""
 
     @property
-    def missing(self) -> int:
-        """Steps that are not done."""
-        return len(self.steps) - len(self.done)
+    def row(self) -> dict[str, Any]:
+        """The row of a table, see COLUMNS."""
+        missing, known = len(self.steps) - len(self.done), not np.isnan(self.each[0])
+        to_come = self.each * missing if known and missing else np.zeros(2)
+        numbers = [len(self.steps), len(self.done), *self.spent, *to_come, 0 if known else missing]
+        return dict(zip(COLUMNS, [self.kind, *numbers, self.note], strict=True))
 
 
 def _groups(lab: Lab) -> dict[str, _Group]:
-    """All steps of a profile in groups, parents first."""
-    every = with_parents(step for paper in papers().values() for step in paper.steps_of(lab))
+    """All steps of a profile in groups, parents first. A paper whose steps cannot be named is a group with a note."""
+    steps, groups = [], {}
+    for name, paper in papers().items():
+        try:
+            steps += paper.steps_of(lab)
+        except ValueError as reason:  # published weights or data are not there
+            groups[name] = _Group(name, note=str(reason).splitlines()[0])
     known: dict[str, Artefact | None] = {}
     names: dict[str, str] = {}
-    groups: dict[str, _Group] = {}
-    for step in every:
-        about = alike(step, names)
-        group = groups.setdefault(about, _Group([], [], np.zeros(2), np.full(2, math.nan)))
+    for step in with_parents(steps):
+        group = groups.setdefault(alike(step, names), _Group(step.kind()))
         group.steps.append(step)
         group.done += [artefact] if (artefact := step.find(lab, known)) else []
     listed = {_name(artefact) for artefact in known.values() if artefact}
-    for group in groups.values():
-        group.spent = sum((_seconds(artefact, listed, [lab.store.root]) for artefact in group.done), np.zeros(2))
-        if group.done:
-            group.each = group.spent / len(group.done)
+    for group in (group for group in groups.values() if group.done):
+        group.spent = sum(_seconds(artefact, listed, [lab.store.root]) for artefact in group.done)
+        group.each = group.spent / len(group.done)
     return groups
 
 
@@ -131,30 +137,31 @@ def _seconds(artefact: Artefact, listed: set[str], roots: Sequence) -> np.ndarra
 
 def _sample(lab: Lab, groups: Mapping[str, _Group], limit: float) -> None:
     """Give every group of which nothing is done the seconds of one of its steps, or a note on why it has none."""
-    names, stand_ins, listed = {}, {}, set()
+    names, stand_ins, listed = {}, {}, {_name(artefact) for group in groups.values() for artefact in group.done}
     for about, group in groups.items():
         if group.done:
             stand_ins[about] = next(step for step in group.steps if step.is_done(lab))
-            listed |= {_name(artefact) for artefact in group.done}
-            continue
-        parents = {alike(parent, names) for parent in group.steps[-1].parents}
-        if not parents <= stand_ins.keys():
+        elif group.steps and {alike(parent, names) for parent in group.steps[-1].parents} <= stand_ins.keys():
+            # the last one: the first may share what it makes with a step of another kind
+            step = with_steps(group.steps[-1], lambda parent: stand_ins[alike(parent, names)])
+            artefact, group.note = _made(step, lab, limit)
+            if artefact is not None:
+                stand_ins[about] = step
+                listed.add(_name(artefact))
+                group.each = _seconds(artefact, listed, [lab.store.root, lab.store.real.root])
+        elif group.steps:
             group.note = "it needs what could not be sampled"
-            continue
-        # the last one: the first may share what it makes with a step of another kind
-        step = with_steps(group.steps[-1], lambda parent: stand_ins[alike(parent, names)])
-        try:
-            with standing_in(sample_fit), time_limit(limit):
-                artefact = step.make(lab)
-        except Exception as error:  # of any kind: the other groups go on
-            group.note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            continue
-        if fault := fault_of(artefact):
-            group.note = f"its sample ended early: {fault}"
-            continue
-        stand_ins[about] = step
-        listed.add(_name(artefact))
-        group.each = _seconds(artefact, listed, [lab.store.root, lab.store.real.root])
+
+
+def _made(step: Step, lab: Lab, limit: float) -> tuple[Artefact | None, str]:
+    """The sample of a step; or None, and why there is none."""
+    try:
+        with standing_in(sample_fit), time_limit(limit):
+            artefact = step.make(lab)
+    except Exception as error:  # of any kind: the other groups go on
+        return None, f"{type(error).__name__}: {error}".splitlines()[0]
+    fault = fault_of(artefact)
+    return (None, f"its sample ended early: {fault}") if fault else (artefact, "")
 
 
 def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True) -> Any:
@@ -162,7 +169,7 @@ def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True
     if isinstance(value, Step) and not top:
         return stand_in(value)
     if is_dataclass(value) and not isinstance(value, type):
-        own = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        own = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
         changed = {name: with_steps(one, stand_in, top=False) for name, one in own.items()}
         return replace(value, **changed) if any(changed[name] is not own[name] for name in own) else value
     if isinstance(value, Mapping):
@@ -173,20 +180,9 @@ def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True
 
 
 def _by_kind(groups: Mapping[str, _Group]) -> pd.DataFrame:
-    return pd.DataFrame(_rows(groups.values()), columns=COLUMNS).groupby("kind", sort=False, as_index=False).agg(
-        dict.fromkeys(COLUMNS[1:-1], "sum") | {"note": lambda notes: next(filter(None, notes), "")}
-    )  # fmt: skip
-
-
-def _rows(groups: Iterable[_Group]) -> Iterable[dict[str, Any]]:
-    for group in groups:
-        known = not np.isnan(group.each[0])
-        to_come = group.each * group.missing if known and group.missing else np.zeros(2)
-        yield {
-            "kind": group.steps[0].kind(), "steps": len(group.steps), "done": len(group.done),
-            "spent_s": group.spent[0], "spent_cpu_s": group.spent[1], "to_come_s": to_come[0],
-            "to_come_cpu_s": to_come[1], "unknown": 0 if known else group.missing, "note": group.note,
-        }  # fmt: skip
+    sums = dict.fromkeys(COLUMNS[1:-1], "sum") | {"note": lambda notes: next(filter(None, notes), "")}
+    table = pd.DataFrame([group.row for group in groups.values()], columns=COLUMNS)
+    return table.groupby("kind", sort=False, as_index=False).agg(sums)
 
 
 def _name(artefact: Artefact) -> str:

@@ -74,7 +74,7 @@ def _last_line(process: subprocess.Popen, said: TextIO) -> str:
     """What a process that has ended said last."""
     process.kill()  # if it has not
     process.wait()
-    with suppress(BrokenPipeError):  # what it was told and did not read
+    with suppress(BrokenPipeError):  # lines that it did not read
         process.stdin.close()
     said.seek(0)
     return (said.read().strip().splitlines() or ["it said nothing"])[-1]

@@ -5,7 +5,6 @@ fraction of its time, and its provenance notes the seconds that it would take.
 """
 
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,10 +112,7 @@ class SampleStore(Store):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block when the time is over. Threads other than the main one have no limit."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
+    """Raise TimeoutError in the block when the time is over. For the main thread alone."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"takes over {seconds:g} s")
