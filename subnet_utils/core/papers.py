@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subnet_utils.core.messages import nearest
 from subnet_utils.core.sections import ROOT, Section
 
 if TYPE_CHECKING:
@@ -122,11 +121,3 @@ def notebooks() -> dict[str, tuple[Paper, Notebook]]:
                 )
             found[one.name] = paper, one
     return dict(sorted(found.items()))
-
-
-def paper_of(notebook: str) -> tuple[Paper, Notebook]:
-    """The paper that a notebook belongs to, and the notebook. Raises ValueError for an unknown name."""
-    known = notebooks()
-    if notebook not in known:
-        raise ValueError(f"no paper has a notebook '{notebook}'; {nearest(notebook, known)}")
-    return known[notebook]
