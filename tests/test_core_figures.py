@@ -53,19 +53,6 @@ def test_heads_that_change_alike_all_have_their_names_with_a_line_to_each():
     assert not any(box.contains(*dot) for box in boxes for dot in dots)
 
 
-@pytest.mark.usefixtures("paper_style")
-@pytest.mark.parametrize("largest", [0.02, 0.5])
-def test_losses_can_be_read_off_both_scales(largest):
-    figure, ax = plt.subplots(figsize=(6, 3))
-    lost = ablated(0).assign(in_domain=[0, 0.001, -0.004, 0.01, -largest, 0, largest])
-    head_figures.without_heads(ax, lost.assign(out_of_domain=-lost["in_domain"]))
-    for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-        shown = [tick for tick in axis.get_majorticklocs() if limits[0] <= tick <= limits[1]]
-        assert {-0.01, -0.005, 0, 0.005, 0.01} <= set(shown)
-        assert {0.002, 0.02} <= {round(tick, 3) for tick in axis.get_minorticklocs()} | set(shown)
-    assert_readable(figure)
-
-
 def test_checkpoints_without_a_core_show_other_heads_alone():
     table = pd.DataFrame({"step": [4, 4, 10, 10], "core": [0.5, 1.0, 1.0, 1.0], "others": [0.3, 0.5, 0.4, 0.4]})
     _, ax = plt.subplots()
@@ -92,27 +79,4 @@ def test_frequencies_say_the_sparsities():
     head_figures.head_frequencies(axes[1], pd.DataFrame(rows), (0.2, 0.5))
     assert labels(axes[1]) == ["20% sparsity", "50% sparsity"]
     assert [text.get_text() for text in axes[1].texts] == ["0"]  # of the head that no network at 50% has
-    assert_readable(figure)
-
-
-@pytest.mark.parametrize(
-    ("core", "whose"),
-    [
-        (0, "Attention of the 2 heads that look most at repeated words"),
-        (1, "Attention of the head of the core"),
-        (2, "Attention of the heads of the core (all are shown)"),
-        (3, "Attention of the 2 heads of the core that look most at repeated words"),
-    ],
-)
-def test_a_core_of_few_heads_is_not_said_to_look_at_repeated_words(core, whose):
-    assert head_figures.whose_maps(core) == whose
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_a_share_of_nothing_is_marked_and_the_half_explained():
-    figure, ax = plt.subplots(figsize=(3.5, 2.5))
-    table = pd.DataFrame({"head_name": ["L0.H0", "L0.H1"], "repeated": [0.6, 0.1], "previous": [0.0, 0.2],
-                          "next": [0.1, 0.004], "separator": 0.1})  # fmt: skip
-    head_figures.attention_shares(ax, table)
-    assert sorted(text.get_text() for text in ax.texts) == ["0", "0", "half:\nits category"]
     assert_readable(figure)

@@ -4,7 +4,6 @@ import csv
 from collections import defaultdict
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from subnet_utils.core.sections import ROOT
@@ -95,11 +94,3 @@ def test_spread_is_over_twelve_seeds():
     row = table.loc[(0.5, "Embed-If")]
     assert row["n_runs"] == 12 == len(own) and row["full"] == 0.334
     assert row["std"] == pytest.approx(np.std(own, ddof=1)) and row["max"] == max(own) == 0.502
-
-
-def test_mean_sizes_keep_the_range_of_the_seeds():
-    sizes = pd.DataFrame({"step": 5, "domain": "mixed", "seed": [0, 1, 2], "accuracy": 0.8,
-                          "effective_size": [0.5, 0.9, 1.0], "smallest_possible": 0.3})  # fmt: skip
-    row = published.mean_sizes(sizes).iloc[0]
-    assert (row["size_min"], row["effective_size"], row["size_max"]) == (0.5, pytest.approx(0.8), 1.0)
-    assert (row["n_runs"], row["accuracy"], row["smallest_possible"]) == (3, 0.8, 0.3)

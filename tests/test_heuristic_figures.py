@@ -34,49 +34,11 @@ def test_colors_of_one_figure_differ_for_every_eye(colors, deficiency):
         assert np.linalg.norm(seen[one] - seen[other]) > 10, (one, other)  # CIE76; 2.3 is a just noticeable difference
 
 
-def test_every_set_of_one_figure_has_a_marker_of_its_own():
-    for looks in ([LOOKS[name] for name in OWN], list(DOMAINS.values())):
-        assert len({marker for _, marker in looks}) == len(looks)
-
-
-def test_sets_of_one_figure_look_different():
-    shown = ("MNLI", "SO-Swap", "Prep", "Embed-If", "Embed-Verb", "QQP", "PAWS (adv.)")
-    assert len({LOOKS[name] for name in shown}) == len(shown)
-    colors = [LOOKS[name][0] for name in shown if name != "QQP"]  # in domain all are black
-    seen = [_lab(_linear(to_rgb(color))) for color in colors]
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 20
-
-
 def accuracies(names, seeds: int = 3) -> pd.DataFrame:
     """Of networks pruned to 0.2 and 0.5."""
     return pd.DataFrame({"name": name, "set": name, "target_sparsity": sparsity, "seed": seed, "full": 0.9,
                          "accuracy": 0.9 - sparsity - seed / 50}
                         for name in names for sparsity in (0.2, 0.5) for seed in range(seeds))  # fmt: skip
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_figures_are_drawn():
-    table = published.subnetworks("mnli")
-    figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.8))
-    figures.dots(axes[0, 0], table[table["target_sparsity"] == 0.5])
-    assert [tick.get_text() for tick in axes[0, 0].get_xticklabels()][:2] == ["MNLI", "SO-Swap"]
-    figures.bars(axes[0, 1], published.differing())
-    assert [tick.get_text() for tick in axes[0, 1].get_xticklabels()] == ["seed 43", "seed 46", "seed 49"]
-    figures.over_sparsity(axes[1, 0], published.by_sparsity("qqp"))
-    figure.canvas.draw()
-    figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
-    figures.training(axes, published.effective_sizes("qqp"))
-    assert_readable(figures.legend(figure))
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_dots_and_lines_are_named_once_and_only_outer_panels_have_a_label():
-    figure, axes = plt.subplots(2, 2, figsize=(7, 4), sharey=True)
-    for ax in axes.flat:
-        figures.dots(ax, accuracies(["in domain", "Prep"]))
-    assert_readable(figures.legend(figure))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pruned networks", "full network"]
-    assert [ax.get_ylabel() for ax in axes.flat] == ["accuracy", "", "accuracy", ""]
 
 
 KINDS = ("constituent_cn_adverb", "subsequence_se_PP_on_obj", "in domain", "lexical_overlap_ln_subject-object_swap",
@@ -133,23 +95,6 @@ def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
     plt.close("all")
 
 
-@pytest.mark.parametrize(("places", "half"), [((0.5, 6.5, 12.5), 0.45), ((400, 700, 1000, 4000), 22.5)])
-def test_points_stand_close_to_where_they_were_measured(places, half):
-    assert figures.dodge(places, 3) == pytest.approx([-half, 0, half])
-    beside_zero = figures.dodge((0, *places), 2)
-    assert beside_zero[0] == 0 and beside_zero[1] <= 2 * half
-    assert figures.dodge(places, 1).tolist() == [0]
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_the_papers_sparsities_have_a_panel_for_each_task_and_heuristic():
-    tables = [published.by_sparsity(task) for task in ("mnli", "qqp")]
-    figure = figures.by_heuristic(figures.over_sparsity, *tables)
-    assert [ax.get_title() for ax in figure.axes] == ["MNLI: lexical overlap", "MNLI: constituent", "QQP: PAWS (adv.)"]
-    assert min(line.get_xdata().min() for ax in figure.axes for line in ax.lines) == 0
-    assert_readable(figure)
-
-
 @pytest.mark.usefixtures("paper_style")
 @pytest.mark.parametrize("names", [OWN[:10], ("in domain", "Prep", "constituent_cn_disjunction", "entailed")])
 def test_a_panel_for_every_heuristic_and_one_legend(names):
@@ -162,18 +107,6 @@ def test_a_panel_for_every_heuristic_and_one_legend(names):
     questions = ["in domain", "PAWS (adv.)", "entailed"]
     figure = figures.by_heuristic(figures.over_sparsity, by_sparsity(questions))
     assert [ax.get_title() for ax in figure.axes] == ["PAWS (adv.)", "entailed"]
-
-
-@pytest.mark.usefixtures("paper_style")
-def test_what_is_learned_at_the_same_time_is_seen_in_lines_of_different_width():
-    table = pd.DataFrame({"name": name, "step": step, "accuracy": 1.0} for name in OWN[:10] for step in range(3))
-    figure = figures.by_heuristic(figures.learning, table)
-    assert_readable(figure)
-    for ax in figure.axes:
-        lines = sorted(ax.lines, key=lambda line: line.get_zorder())
-        assert (np.diff([line.get_linewidth() for line in lines]) < 0).all() and lines[-1].get_label() == "in domain"
-        # those between are broken, and show what lies below them
-        assert [line.get_linestyle() for line in lines] == ["-", *["--"] * (len(lines) - 2), "-"]
 
 
 def sizes(steps) -> pd.DataFrame:
@@ -210,12 +143,4 @@ def test_few_checkpoints_have_a_tick_each_and_points_beside_it(steps, label):
         assert ax.get_xlabel() == label
         places = np.array([line.get_xdata() for line in ax.lines if line.get_marker() != "None"])
         assert np.abs(places - ax.get_xticks()).max() == pytest.approx(0.075)
-    plt.close("all")
-
-
-def test_many_checkpoints_stand_to_scale():
-    _, ax = plt.subplots()
-    steps = range(500, 12500, 2000)
-    assert list(figures.along_steps(ax, steps).values()) == [0.5, 2.5, 4.5, 6.5, 8.5, 10.5]
-    assert ax.get_xlabel() == "thousand steps of fine-tuning"
     plt.close("all")

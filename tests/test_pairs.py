@@ -91,16 +91,6 @@ def test_a_cased_tokenizer_that_makes_letters_small_is_refused(tmp_path):
         published_tokenizer(str(tmp_path))
 
 
-def test_loading_weights_does_not_tell_that_the_classifier_is_new(tmp_path, capfd):
-    transformers.BertModel(transformers.BertConfig(vocab_size=9, **TINY)).save_pretrained(tmp_path)
-    level = transformers.logging.get_verbosity()
-    capfd.readouterr()
-    published_network(str(tmp_path), classes=2, seed=0)
-    said = capfd.readouterr()
-    assert "newly initialized" not in said.err + said.out and "MISSING" not in said.err + said.out
-    assert transformers.logging.get_verbosity() == level
-
-
 def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, causal: bool) -> dict[str, float]:
     """The four shares of one head on one pair, word by word; nan where no word can look."""
     words = [i for i, segment in enumerate(segments) if segment >= 0]
@@ -139,10 +129,3 @@ def test_shares_of_attention_are_those_counted_word_by_word(family, same):
             assert getattr(row, name) == pytest.approx(share, abs=1e-5, nan_ok=True)
         largest = max((name for name in PATTERNS if expected[name] >= 0), key=expected.get)
         assert row.category == (largest if expected[largest] >= 0.5 else "other")
-
-
-@pytest.mark.parametrize("kind", ["classifier", "language model"])
-def test_no_keys_and_values_are_kept_for_words_to_come(kind):
-    own = transformer("gpt2")
-    model = own.classifier(classes=2, seed=0) if kind == "classifier" else own.language_model(seed=0)
-    assert model(**encoded("gpt2").batch(torch.arange(2))).past_key_values is None

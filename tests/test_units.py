@@ -144,25 +144,6 @@ def test_mean_ablation_is_that_of_plain_numpy(model, inputs):
     torch.testing.assert_close(ablated, by_hand, atol=1e-6, rtol=1e-6)
 
 
-def test_half_a_gate_is_half_way_to_the_mean(inputs):
-    model = make("bert")
-    means = units.mean_activations(model, [inputs])
-    seen = []
-    layer = units.layers_of(model)[0]
-    gates = gates_of()
-    gates["heads"][0, 0] = 0.25
-    with units.gated(model, gates, means):
-        handle = layer.attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-        logits(model, inputs)
-        handle.remove()
-    logits_plain = layer.attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    logits(model, inputs)
-    logits_plain.remove()
-    gated, plain = (one[..., : WIDTH // HEADS] for one in seen)
-    mean = means["heads"][0, : WIDTH // HEADS]
-    torch.testing.assert_close(gated, (plain - mean) * 0.25 + mean, atol=1e-6, rtol=1e-6)
-
-
 def test_unit_subnetworks_have_the_algebra_of_weights(inputs, tmp_path):
     model = make("bert")
     every = units.whole(model)
@@ -226,11 +207,6 @@ def test_warm_ups_must_fit_into_the_steps():
     for sizes in ({"steps": 100, "warmup": 50}, {"steps": 300, "warmup": 301}, {"steps": 300, "warmup": 0}):
         with pytest.raises(ValueError, match="warm-ups must fit into the steps"):
             units.Schedule(**sizes)
-
-
-def test_the_papers_schedule():
-    assert (units.Schedule.of_paper(0.5).warmup, units.Schedule.of_paper(0.5).steps) == (9000, 9300)
-    assert (units.Schedule.of_paper(0.7).warmup, units.Schedule.of_paper(0.7).steps) == (10000, 10420)
 
 
 def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, method=GATES, **more):

@@ -66,7 +66,7 @@ def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
     return lower[lower["seed"].isin(chosen)].sort_values("seed", kind="stable")
 
 
-def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+def with_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     """Our `spread` with the paper's columns, the lower sparsity beside the lower one, by name of the set.
 
     paper: of `paper_cores.spread`. A set that the paper lacks has none.
@@ -237,7 +237,7 @@ def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
     difference = first["core"] - first["others"]
     interval = _interval(difference)
     about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
-    return [_row(2, about, difference.mean(), key="early", interval=interval, state=_beside_zero(interval),
+    return [_row(2, about, difference.mean(), key="early", interval=interval, state=_sign(interval),
                  n=len(first))]  # fmt: skip
 
 
@@ -352,7 +352,7 @@ def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
     return {"p": p, "state": OPEN if not p < LEVEL else HOLDS if p_more < p_less else FAILS}
 
 
-def _beside_zero(interval: tuple[float, float]) -> str:
+def _sign(interval: tuple[float, float]) -> str:
     low, high = interval
     return HOLDS if low > 0 else FAILS if high < 0 else OPEN
 

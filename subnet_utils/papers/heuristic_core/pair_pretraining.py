@@ -87,7 +87,7 @@ class PairLanguageModel(Step):
             where[:, -1] = False
             return inputs, where, tokens.roll(-1, dims=1)[where]
         segments = data.segments[rows, : tokens.shape[1]]
-        words = segments == 1 if self.training.second_only else segments != NO_WORD
+        words = segments != NO_WORD
         lexicon = torch.arange(MASK + 1, len(inference.words()) + MASK + 1)
         gaps = make_gaps(
             tokens, share=self.training.share, mask_id=MASK, lexicon=lexicon, generator=generator, words=words

@@ -149,8 +149,6 @@ class PairPretraining(_InSteps):
     pairs: PositiveInt = 12000
     share: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Of the words, to be predicted (BERT, RoBERTa)."""
-    second_only: bool = False
-    """Hide words of the hypothesis only: learning to copy from the premise takes less time."""
     learning_rate: PositiveFloat = 0.001
     steps: PositiveInt = 2000
     warmup: Annotated[int, Field(ge=0)] = 200
@@ -235,7 +233,7 @@ class HeuristicCore(Section):
     pretraining: PairPretraining | None = None
     finetuning: FineTuning = FineTuning()
     pruning: UnitPruning = UnitPruning()
-    beside: Network = "bert_mnli"
+    paper_network: Network = "bert_mnli"
     """The paper's network whose numbers stand beside ours."""
 
     @property
