@@ -9,8 +9,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every notebook's parameters cell the study of the command line, as papermill would."""
+    """Give the parameters cell of every notebook that has a study the one of the command line, as papermill would."""
     for item in items:
         cell = getattr(item, "cell", None)
-        if cell is not None and "parameters" in cell.metadata.get("tags", []):
+        if cell is not None and cell.source.startswith("study:"):
             cell.source = f"study = {config.getoption('study')!r}"

@@ -31,8 +31,8 @@ from subnet_utils.core.store import note
 
 MOMENTUM = 0.9
 """Of stochastic gradient descent."""
-REHEARSAL: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("rehearsal", default=None)
-"""What stands in for `fit` where it is asked how long a run will take (`cost.rehearsal`)."""
+SAMPLE: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("sample", default=None)
+"""What stands in for `fit` where it is asked how long a training will take (`cost.sample`)."""
 
 
 class TrainingDiverged(Fault):
@@ -161,9 +161,9 @@ def fit(
     Raises TrainingDiverged when a loss or a parameter is not finite and `faults` is not given, ValueError for a
     patience without `validate` and for an epoch without batches.
     """
-    if (rehearsal := REHEARSAL.get()) is not None:
-        parts = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after, "faults": faults}
-        return rehearsal(parameters, batches, loss, recipe=recipe, label=label, **parts)
+    if (sample := SAMPLE.get()) is not None:
+        options = {"validate": validate, "observe": observe, "file": file, "stop_after": stop_after, "faults": faults}
+        return sample(parameters, batches, loss, recipe=recipe, label=label, **options)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
     if stop_after is not None and stop_after < 1:

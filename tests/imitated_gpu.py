@@ -13,9 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -165,16 +164,6 @@ def _count(function, args: tuple, kwargs: dict, there: list, here: list, to_gpu:
         COPIES[name] += 1
 
 
-def _on_gpu(run: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
-    """What a thread runs, with the GPU in it."""
-
-    def within(thread: threading.Thread) -> None:
-        with _Functions(), _Operators():
-            run(thread)
-
-    return within
-
-
 def counted() -> list[Counter]:
     """What was counted so far: operations, copies, waits."""
     return [Counter(counter) for counter in (OPERATIONS, COPIES, WAITS)]
@@ -190,4 +179,3 @@ torch.cuda.manual_seed_all = torch.cuda.manual_seed = lambda seed: None
 torch.__future__.set_swap_module_params_on_conversion(True)  # a wrapper cannot take the place of a tensor's memory
 _Functions().__enter__()
 _Operators().__enter__()
-threading.Thread.run = _on_gpu(threading.Thread.run)  # what was entered above holds in the thread that entered it

@@ -1,5 +1,8 @@
 """The smallest study that still walks every path: one language and one vision task, seconds in all."""
 
+from subnet_utils.core.lab import Lab
+from subnet_utils.masks.subnetwork import Subnetwork
+
 SIZES = {"train": 24, "validation": 12, "test": 16}
 DATA = {"base": SIZES, "mask": SIZES, "probe": {"validation": 12, "test": 16}}
 BASE = {"learning_rate": 0.001, "batch_size": 8, "epochs": 2, "patience": 2, "seeds": [0, 1]}
@@ -62,3 +65,9 @@ def whole_study(**compute) -> dict:
                  "batch_size": 8, "learning_rates": [0.01]},
         controls={"draws": 4, "seeds": [0], "l0_factors": [100.0]},
     )  # fmt: skip
+
+
+def masks_on_disk(lab: Lab) -> dict[str, Subnetwork]:
+    """Every subnetwork of a store, by key: `==` compares them bit for bit."""
+    found = lab.store.root.glob("break_it_down-mask/*/subnetwork.safetensors")
+    return {path.parent.name: Subnetwork.load(path) for path in found}

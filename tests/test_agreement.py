@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,144 +14,16 @@ from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
 
 SPLITS = ("train", "validation", "test")
-RELATIVES = {
-    "object relative, animate": 5600,
-    "object relative, inanimate": 5040,
-    "object relative without that, animate": 5600,
-    "object relative without that, inanimate": 5040,
-}
-SUBJECT_VERB_COUNTS = RELATIVES | {
-    "prepositional, animate": 8400,
-    "prepositional, inanimate": 2520,
-    "subject relative": 5600,
-    "simple": 70,
-}
+SUBJECT_VERB_COUNTS = {
+    "object relative, animate": 5600, "object relative, inanimate": 5040,
+    "object relative without that, animate": 5600, "object relative without that, inanimate": 5040,
+    "prepositional, animate": 8400, "prepositional, inanimate": 2520, "subject relative": 5600, "simple": 70,
+}  # fmt: skip
 REFLEXIVE_COUNTS = {"reflexive object relative": 11200, "simple reflexive": 140}
 
-# Appendix F, all of its examples: per task and set four sentences with their kinds (0 grammatical,
-# 1 = A flipped, 2 = B flipped) as read off by hand; the fourth is the odd one out.
-PRINTED = {
-    ("sv-agreement-singular", "base"): {
-        "the farmer near the parent is old": 0,
-        "the surgeon that the architects hate laughs": 0,
-        "the novel that the dancer likes is new": 0,
-        "the senator to the side of the parents are young": 2,
-    },
-    ("sv-agreement-plural", "base"): {
-        "the farmers the taxi drivers love are short": 0,
-        "the songs the dancers admire are unpopular": 0,
-        "the surgeons that admire the executives are young": 0,
-        "the officers that love the assistant is short": 2,
-    },
-    ("sv-agreement-singular", "mask-subject"): {
-        "the farmer that the taxi driver hates smile": 2,
-        "the consultant the guards hate is young": 0,
-        "the poem that the assistant likes brings joy to people": 0,
-        "the customers that the chefs like is tall": 1,
-    },
-    ("sv-agreement-plural", "mask-subject"): {
-        "the novels the guard hates are good": 0,
-        "the teachers across from the parent is young": 2,
-        "the shows that the taxi driver likes are unpopular": 0,
-        "the manager across from the parent smile": 1,
-    },
-    ("sv-agreement-singular", "mask-verb"): {
-        "the game the executives admire is unpopular": 0,
-        "the surgeon to the side of the taxi drivers smiles": 0,
-        "the consultants the dancer likes swims": 1,
-        "the painting that the chefs love are unpopular": 2,
-    },
-    ("sv-agreement-plural", "mask-verb"): {
-        "the customer the assistant loves swim": 1,
-        "the surgeons that the executive likes are short": 0,
-        "the authors that love the chef swim": 0,
-        "the officers that like the assistant swims": 2,
-    },
-    ("sv-agreement-singular", "probe-subject"): {
-        "the teacher to the side of the taxi driver swims": 0,
-        "the farmer that the chef likes is young": 0,
-        "the novel the ministers admire is bad": 0,
-        "the customers in front of the dancers is old": 1,
-    },
-    ("sv-agreement-plural", "probe-subject"): {
-        "the pictures by the skater interest people": 0,
-        "the movies the skater admires are bad": 0,
-        "the pilots in front of the taxi driver are tall": 0,
-        "the consultant that the dancer likes are old": 1,
-    },
-    ("sv-agreement-singular", "probe-verb"): {
-        "the senator the taxi drivers admire is young": 0,
-        "the pilot to the side of the dancer smiles": 0,
-        "the farmer the assistant admires is young": 0,
-        "the pilot that loves the minister are tall": 2,
-    },
-    ("sv-agreement-plural", "probe-verb"): {
-        "the poems that the chefs hate are bad": 0,
-        "the surgeons in front of the dancer laugh": 0,
-        "the surgeons near the taxi drivers smile": 0,
-        "the farmers behind the architects is short": 2,
-    },
-    ("anaphora-singular", "base"): {
-        "the consultant that the chef loves disguised himself": 0,
-        "the manager that the architects hate congratulated herself": 0,
-        "the pilot that the architects admire hurt herself": 0,
-        "the surgeon that the executives like congratulated themselves": 2,
-    },
-    ("anaphora-plural", "base"): {
-        "the consultants that the guards love injured themselves": 0,
-        "the senators that the minister admires embarrassed themselves": 0,
-        "the officers that the assistant likes embarrassed themselves": 0,
-        "the teacher that the dancer loves embarrassed themselves": 1,
-    },
-    ("anaphora-singular", "mask-antecedent"): {
-        "the officer that the taxi driver likes doubted herself": 0,
-        "the author that the architect loves hated himself": 0,
-        "the manager that the executives love disguised herself": 0,
-        "the customers that the parent likes disguised himself": 1,
-    },
-    ("anaphora-plural", "mask-antecedent"): {
-        "the authors that the skater hates doubted himself": 2,
-        "the surgeons that the parents admire hurt themselves": 0,
-        "the officers that the taxi driver hates injured himself": 2,
-        "the pilot that the assistant loves hurt themselves": 1,
-    },
-    ("anaphora-singular", "mask-pronoun"): {
-        "the customer that the ministers hate congratulated herself": 0,
-        "the surgeons that the dancers like embarrassed himself": 1,
-        "the authors that the taxi driver hates embarrassed himself": 1,
-        "the author that the architect admires doubted themselves": 2,
-    },
-    ("anaphora-plural", "mask-pronoun"): {
-        "the officer that the skaters admire embarrassed themselves": 1,
-        "the senator that the guard likes embarrassed themselves": 1,
-        "the customer that the ministers love doubted themselves": 1,
-        "the managers that the guard admires injured herself": 2,
-    },
-    ("anaphora-singular", "probe-antecedent"): {
-        "the customer that the skater admires hurt herself": 0,
-        "the consultant that the executive loves disguised herself": 0,
-        "the manager that the skaters like embarrassed herself": 0,
-        "the senators that the guard admires injured himself": 1,
-    },
-    ("anaphora-plural", "probe-antecedent"): {
-        "the senators that the architects like embarrassed themselves": 0,
-        "the authors that the executives admire disguised themselves": 0,
-        "the surgeons that the taxi driver admires doubted themselves": 0,
-        "the officer that the parents like congratulated themselves": 1,
-    },
-    ("anaphora-singular", "probe-pronoun"): {
-        "the pilot that the chefs hate hurt himself": 0,
-        "the teacher that the taxi drivers love hated herself": 0,
-        "the senator that the assistant loves embarrassed herself": 0,
-        "the pilot that the skaters admire embarrassed themselves": 2,
-    },
-    ("anaphora-plural", "probe-pronoun"): {
-        "the authors that the parents admire congratulated themselves": 0,
-        "the pilots that the chef hates hurt themselves": 0,
-        "the authors that the parents like congratulated themselves": 0,
-        "the farmers that the ministers admire injured herself": 2,
-    },
-}
+PRINTED = pd.read_csv(Path(__file__).with_name("appendix_f.csv"))
+"""Appendix F, all of its examples: of each task and set four sentences, the odd one last, with their kinds (0
+grammatical, 1: A flipped, 2: B flipped) as read off by hand."""
 
 
 # ---- an independent reader of number features
@@ -238,16 +111,12 @@ def test_changing_the_table_does_not_change_the_grammar():
     assert set(agreement.sentences("anaphora-plural")["kind"]) == {0, 1, 2}
 
 
-@pytest.mark.parametrize(("task", "set_name"), PRINTED)
-def test_printed_examples_are_generated_with_the_right_kind(task, set_name):
-    table = agreement.sentences(task)
-    for sentence, kind in PRINTED[task, set_name].items():
-        assert set(table.loc[table["sentence"] == sentence, "kind"]) == {kind}, sentence
-
-
-def test_all_of_appendix_f_is_transcribed():
-    assert set(PRINTED) == {(task, name) for task in LANGUAGE_TASKS for name in sets_of(task)}
-    assert all(len(sentences) == 4 for sentences in PRINTED.values())
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_printed_examples_are_generated_with_the_right_kind(task):
+    table, printed = agreement.sentences(task), PRINTED[PRINTED["task"] == task]
+    assert printed["set"].value_counts().to_dict() == dict.fromkeys(sets_of(task), 4)
+    for row in printed.itertuples():
+        assert set(table.loc[table["sentence"] == row.sentence, "kind"]) == {row.kind}, row.sentence
 
 
 def test_example_of_section_6():
@@ -299,19 +168,10 @@ def test_paper_sizes_fit_and_stay_disjoint(task):
 
 def test_paper_sizes_are_those_of_appendix_f():
     full, small = {"train": 9500, "validation": 500, "test": 1000}, {"validation": 300, "test": 300}
-    assert agreement.PAPER_SIZES["sv-agreement-plural"] == {
-        "base": full,
-        "mask-subject": full,
-        "mask-verb": full,
-        "probe-subject": small,
-        "probe-verb": small,
-    }
-    assert agreement.PAPER_SIZES["anaphora-singular"]["mask-pronoun"] == {
-        "train": 2500,
-        "validation": 200,
-        "test": 200,
-    }
-    assert agreement.PAPER_SIZES["anaphora-plural"]["probe-antecedent"] == {"validation": 200, "test": 200}
+    mask, probe = {"train": 2500, "validation": 200, "test": 200}, {"validation": 200, "test": 200}
+    verbs, reflexives = (agreement.PAPER_SIZES[f"{task}-plural"] for task in ("sv-agreement", "anaphora"))
+    assert verbs["base"] == verbs["mask-verb"] == full and verbs["probe-subject"] == small
+    assert reflexives["mask-pronoun"] == mask and reflexives["probe-antecedent"] == probe
 
 
 @settings(max_examples=10, deadline=None)
@@ -385,18 +245,14 @@ def test_templates_occur_in_proportion_to_their_sentences():
 
 def test_generate_is_deterministic_and_every_argument_matters():
     arguments = {"task": "anaphora-singular", "set_name": "base", "n": 40, "split": "test", "seed": 5}
-    first, again = agreement.generate(**arguments), agreement.generate(**arguments)
+    torch.manual_seed(0)
+    first = agreement.generate(**arguments)
+    torch.manual_seed(1)
+    again = agreement.generate(**arguments)
     assert first.sentences == again.sentences and torch.equal(first.examples, again.examples)
     changes = [{"seed": 6}, {"split": "train"}, {"set_name": "probe-pronoun"}, {"task": "anaphora-plural"}]
     for change in [*changes, {"split_seed": 1}, {"as_printed": True}]:
         assert agreement.generate(**arguments | change).sentences != first.sentences
-
-
-def test_generate_does_not_depend_on_global_random_state():
-    torch.manual_seed(0)
-    first = small_set("sv-agreement-plural", "base", "train", 0)
-    torch.manual_seed(1)
-    assert small_set("sv-agreement-plural", "base", "train", 0).sentences == first.sentences
 
 
 def test_as_printed_mask_sets_overlap_base_and_probe_sets():
@@ -519,17 +375,16 @@ def test_token_lengths_are_those_of_real_sentences():
     assert vocabulary.encode([*longest, "the pilot laughs"]).shape == (2, 13)
 
 
-@pytest.mark.parametrize(("name", "asks_hub"), [("prajjwal1/bert-small", True), ("bert-base-uncased", True)])
-def test_a_hub_name_is_asked_of_the_hub_and_its_failure_told(monkeypatch, name, asks_hub):
+def test_a_hub_name_is_asked_of_the_hub_and_its_failure_told(monkeypatch):
     from transformers import BertTokenizerFast
 
     def unreachable(source, *, local_files_only):
-        assert (source, local_files_only) == (name, not asks_hub)
+        assert (source, local_files_only) == ("prajjwal1/bert-small", False)
         raise OSError("we could not connect\nmore lines")
 
     monkeypatch.setattr(BertTokenizerFast, "from_pretrained", unreachable)
-    with pytest.raises(ValueError, match=f"the vocabulary of '{name}' cannot be loaded: we could not connect; give"):
-        tokenization.tokenizer(name)
+    with pytest.raises(ValueError, match="of 'prajjwal1/bert-small' cannot be loaded: we could not connect; give"):
+        tokenization.tokenizer("prajjwal1/bert-small")
 
 
 def test_a_vocabulary_that_transformers_makes_up_is_refused(monkeypatch):

@@ -56,13 +56,11 @@ def test_ways_to_write_the_same(text, same):
         ("a+c", r"'a\+c': unexpected 'c' at character 3; use a, b, whole numbers"),
         ("a+", r"'a\+' cannot be read"),
         ("a^b", "a power that is no whole number up to 20"),
-        ("(a", "cannot be read"),
         ("()", "empty brackets"),
         ("", "'' is no computation"),
         ("a/b", "unexpected '/' at character 2"),
         ("__import__('os')", "unexpected '_' at character 1"),
         ("a^21", "a power that is no"),
-        ("a^2^3", "a power that is no"),
         ("a**2", "cannot be read"),
         ("(" * 200, "cannot be read"),
         ("(" * 5000, "5000 characters is too long"),
@@ -79,12 +77,6 @@ def test_rows_are_four_symbols_in_a_row():
     assert rows.tokens.tolist() == [[3, 5, 10], [9, 9, 10]]
     assert rows.targets.tolist() == [[5, 10, 4], [9, 10, 6]]
     assert rows.answers.tolist() == [4, 6] and len(rows) == 2
-
-
-@pytest.mark.parametrize(("maximum", "p", "message"), [(10, 1, "p = 1 is no modulus"), (5, 7, "max = 5 leaves no")])
-def test_impossible_numbers_are_refused(maximum, p, message):
-    with pytest.raises(ValueError, match=message):
-        arithmetic.rows_of("ab", torch.tensor([[1, 2]]), maximum=maximum, p=p)
 
 
 def codes(pairs: torch.Tensor) -> list[tuple[int, ...]]:

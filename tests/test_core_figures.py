@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.patches import ConnectionPatch
 
-from subnet_utils.papers.heuristic_core import published_figures as core_figures
+from subnet_utils.papers.heuristic_core import head_figures
 from tests.test_figures import assert_readable
 from tests.test_heuristic_figures import ranges
 
@@ -29,12 +29,12 @@ def ablated(core: int) -> pd.DataFrame:
 @pytest.mark.usefixtures("paper_style")
 def test_ablations_name_the_extreme_heads_and_no_group_that_is_empty():
     figure, ax = plt.subplots(figsize=(6, 3))
-    core_figures.without_heads(ax, ablated(2), named=2)
+    head_figures.without_heads(ax, ablated(2), named=2)
     assert {text.get_text() for text in ax.texts} == {"L1.H0", "L0.H5", "L0.H4"}, "the core, too"
     assert labels(ax) == ["as many others at once", "the core at once", "other heads", "heads of the core"]
     assert_readable(figure)
     _, ax = plt.subplots()
-    core_figures.without_heads(ax, ablated(0))
+    head_figures.without_heads(ax, ablated(0))
     assert labels(ax) == ["other heads"]
 
 
@@ -43,7 +43,7 @@ def test_heads_that_change_alike_all_have_their_names_with_a_line_to_each():
     figure, ax = plt.subplots(figsize=(6, 3))
     alike = ablated(0)
     alike["in_domain"], alike["out_of_domain"] = [0.2, 0.2001, 0.2002, 0.0, 0.0, 0.0, -0.1], 0.01
-    core_figures.without_heads(ax, alike, named=4)
+    head_figures.without_heads(ax, alike, named=4)
     assert [text.get_text() for text in ax.texts] == ["L0.H2", "L0.H1", "L0.H0", "L1.H0"]
     lines = [patch for patch in ax.patches if isinstance(patch, ConnectionPatch)]
     assert [line.xy1.tolist() for line in lines] == [[0.2002, 0.01], [0.2001, 0.01], [0.2, 0.01], [-0.1, 0.01]]
@@ -58,7 +58,7 @@ def test_heads_that_change_alike_all_have_their_names_with_a_line_to_each():
 def test_losses_can_be_read_off_both_scales(largest):
     figure, ax = plt.subplots(figsize=(6, 3))
     lost = ablated(0).assign(in_domain=[0, 0.001, -0.004, 0.01, -largest, 0, largest])
-    core_figures.without_heads(ax, lost.assign(out_of_domain=-lost["in_domain"]))
+    head_figures.without_heads(ax, lost.assign(out_of_domain=-lost["in_domain"]))
     for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         shown = [tick for tick in axis.get_majorticklocs() if limits[0] <= tick <= limits[1]]
         assert {-0.01, -0.005, 0, 0.005, 0.01} <= set(shown)
@@ -69,13 +69,13 @@ def test_losses_can_be_read_off_both_scales(largest):
 def test_checkpoints_without_a_core_show_other_heads_alone():
     table = pd.DataFrame({"step": [4, 4, 10, 10], "core": [0.5, 1.0, 1.0, 1.0], "others": [0.3, 0.5, 0.4, 0.4]})
     _, ax = plt.subplots()
-    core_figures.core_over_training(ax, table)
+    head_figures.core_over_training(ax, table)
     assert labels(ax) == ["heads of the core", "other heads"]
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.75, 1.0], [0.4, 0.4]]
     assert [bar[1:] for bar in ranges(ax)] == [[0.5, 1.0], [1.0, 1.0], [0.3, 0.5], [0.4, 0.4]]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4", "10"]
     _, ax = plt.subplots()
-    core_figures.core_over_training(ax, table.assign(core=math.nan))
+    head_figures.core_over_training(ax, table.assign(core=math.nan))
     assert labels(ax) == ["other heads"]
     plt.close("all")
 
@@ -85,11 +85,11 @@ def test_frequencies_say_the_sparsities():
     rows = [{"layer": 0, "head": i, "head_name": f"L0.H{i}", "lower": 2, "higher": min(i, 2), "n_lower": 2,
              "n_higher": 2, "in_core": i >= 2} for i in range(4)]  # fmt: skip
     figure, axes = plt.subplots(1, 2, figsize=(7, 3))
-    core_figures.shared_heads(axes[0], pd.DataFrame(rows), (0.2, 0.5))
+    head_figures.shared_heads(axes[0], pd.DataFrame(rows), (0.2, 0.5))
     assert "50%" in axes[0].get_xlabel() and "20%" in axes[0].get_ylabel()
     counts = {(text.get_position(), text.get_text()) for text in axes[0].texts}
     assert counts == {((0, 2), "1"), ((1, 2), "1"), ((2, 2), "2")}
-    core_figures.head_frequencies(axes[1], pd.DataFrame(rows), (0.2, 0.5))
+    head_figures.head_frequencies(axes[1], pd.DataFrame(rows), (0.2, 0.5))
     assert labels(axes[1]) == ["20% sparsity", "50% sparsity"]
     assert [text.get_text() for text in axes[1].texts] == ["0"]  # of the head that no network at 50% has
     assert_readable(figure)
@@ -105,7 +105,7 @@ def test_frequencies_say_the_sparsities():
     ],
 )
 def test_a_core_of_few_heads_is_not_said_to_look_at_repeated_words(core, whose):
-    assert core_figures.whose_maps(core) == whose
+    assert head_figures.whose_maps(core) == whose
 
 
 @pytest.mark.usefixtures("paper_style")
@@ -113,6 +113,6 @@ def test_a_share_of_nothing_is_marked_and_the_half_explained():
     figure, ax = plt.subplots(figsize=(3.5, 2.5))
     table = pd.DataFrame({"head_name": ["L0.H0", "L0.H1"], "repeated": [0.6, 0.1], "previous": [0.0, 0.2],
                           "next": [0.1, 0.004], "separator": 0.1})  # fmt: skip
-    core_figures.attention_shares(ax, table)
+    head_figures.attention_shares(ax, table)
     assert sorted(text.get_text() for text in ax.texts) == ["0", "0", "half:\nits category"]
     assert_readable(figure)

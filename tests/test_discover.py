@@ -18,7 +18,10 @@ from torch.nn.functional import cross_entropy
 from subnet_utils import checkpoints
 from subnet_utils.core.store import load_tensors
 from subnet_utils.masks import discover as discover_module
-from subnet_utils.masks.discover import Discovery, Wanted, discover, discover_many
+from subnet_utils.masks.discover import Discovery, MaskTask, discover, discover_many
+from subnet_utils.masks.masking import ContinuousSparsification as ContinuousSparsificationSection
+from subnet_utils.masks.masking import GumbelSigmoid as GumbelSigmoidSection
+from subnet_utils.masks.masking import Magnitude
 from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
@@ -306,7 +309,7 @@ def test_a_method_of_ones_own_may_be_any_class(every_epoch, tmp_path):
     found = find(model, data, start="middle", method=TopK(3, 0.0), checkpoint=path)
     assert found.history["density"].iloc[-1] == found.subnetwork.density == 6 / 32
     passes = partial(batches, data, 20)
-    masks = [Wanted(data.items, lambda generator: passes(generator=generator), TopK(3, 0.0), seed) for seed in (0, 1)]
+    masks = [MaskTask(data.items, lambda generator: passes(generator=generator), TopK(3, 0.0), seed) for seed in (0, 1)]
     options = {"start": "middle", "recipe": Recipe(0.05, 2, 0)}
     with pytest.raises(ValueError, match="may differ only in seed, data and start_value"):
         discover_many(model, masks, odd_one_out, **options)
@@ -342,9 +345,9 @@ def test_items_of_two_shapes_are_not_padded_unless_the_network_takes_padding():
 
     model = StagedModel({"read": LastPosition(), "last": Matrix(torch.eye(4), last=True)})
     data, method = noisy_examples(), ContinuousSparsification(epochs=2)
-    masks = [Wanted(items, partial(_passes, data), method, 0) for items in sequences]
+    masks = [MaskTask(items, partial(_passes, data), method, 0) for items in sequences]
     options = {"start": "read", "recipe": Recipe(0.01, 2, 0)}
-    with pytest.raises(ValueError, match="items of masks trained at once differ in shape; train them apart"):
+    with pytest.raises(ValueError, match="items of masks trained at once differ in shape; train them one by one"):
         discover_many(model, masks, odd_one_out, **options)
     assert len(discover_many(model, masks[:1] * 2, odd_one_out, **options)) == 2
 
@@ -591,13 +594,13 @@ def test_checkpoint_of_another_start_is_not_used(every_epoch, tmp_path: Path, ca
 # -- many at once ------------------------------------------------------------------------------------------------------
 
 
-def wanted(family: str, count: int = 4, *, epochs: int = 3) -> list[Wanted]:
+def mask_tasks(family: str, count: int = 4, *, epochs: int = 3) -> list[MaskTask]:
     """Masks with two first values and data of their own, as for two subroutines, and seeds that all differ."""
     sets = [examples_for(family), examples_for(family)]
     longer = sets[1].items if family == "resnet" else torch.nn.functional.pad(sets[1].items, (0, 2))
     sets[1] = replace(sets[1], items=longer, examples=sets[1].examples.flip(0, 1))
     return [
-        Wanted(
+        MaskTask(
             sets[i % 2].items, partial(_passes, sets[i % 2]),
             ContinuousSparsification(epochs=epochs, start_value=(0.05, -0.01)[i // 2 % 2]), seed=i,
         )
@@ -609,7 +612,7 @@ def _passes(data: OddOneOut, generator: torch.Generator):
     return batches(data, 4, generator=generator)
 
 
-def find_many(family: str, masks: list[Wanted], *, epochs: int = 3, **more) -> list[Discovery | TrainingDiverged]:
+def find_many(family: str, masks: list[MaskTask], *, epochs: int = 3, **more) -> list[Discovery | TrainingDiverged]:
     start = {"bert": "layer_1", "resnet": "stage_2"}[family]
     model = network(family).double()  # the two ways round differently, in float64 too little to flip a mask
     masks = [replace(one, items=one.items if family == "bert" else one.items.double() / 255) for one in masks]
@@ -617,7 +620,7 @@ def find_many(family: str, masks: list[Wanted], *, epochs: int = 3, **more) -> l
 
 
 def test_many_at_once_are_those_found_one_by_one(family):
-    masks = wanted(family)
+    masks = mask_tasks(family)
     together, alone = find_many(family, masks), [find_many(family, [one])[0] for one in masks]
     densities = {found.subnetwork.density for found in together}
     assert len(densities) > 2 and not densities & {0.0, 1.0}
@@ -628,7 +631,7 @@ def test_many_at_once_are_those_found_one_by_one(family):
 
 
 def test_one_of_many_is_what_discover_finds():
-    (one,) = wanted("bert", 1)
+    (one,) = mask_tasks("bert", 1)
     (among,) = find_many("bert", [one])
     model = network("bert").double()
     recipe = Recipe(0.01, 3, seed=one.seed)
@@ -636,7 +639,7 @@ def test_one_of_many_is_what_discover_finds():
 
 
 def test_many_resume_with_the_same_bits(every_epoch, tmp_path, monkeypatch, capsys):
-    expected, calls = find_many("bert", wanted("bert")), []
+    expected, calls = find_many("bert", mask_tasks("bert")), []
 
     def stop_late(embeddings, odd):
         calls.append(1)
@@ -644,7 +647,11 @@ def test_many_resume_with_the_same_bits(every_epoch, tmp_path, monkeypatch, caps
             raise Stopped
         return odd_one_out(embeddings, odd)
 
-    model, masks, options = network("bert").double(), wanted("bert"), {"start": "layer_1", "recipe": Recipe(0.01, 3, 0)}
+    model, masks, options = (
+        network("bert").double(),
+        mask_tasks("bert"),
+        {"start": "layer_1", "recipe": Recipe(0.01, 3, 0)},
+    )
     with pytest.raises(Stopped):
         discover_many(model, masks, stop_late, checkpoint=tmp_path / "checkpoint", **options)
     found = discover_many(model, masks, odd_one_out, checkpoint=tmp_path / "checkpoint", **options)
@@ -662,10 +669,10 @@ def test_many_resume_with_the_same_bits(every_epoch, tmp_path, monkeypatch, caps
 
 def test_masks_with_other_seeds_do_not_go_on_from_a_checkpoint(tmp_path, capsys):
     options = {"checkpoint": tmp_path / "checkpoint"}
-    find_many("bert", [replace(one, seed=7) for one in wanted("bert")], stop_after=2, **options)
-    found = find_many("bert", wanted("bert"), **options)
+    find_many("bert", [replace(one, seed=7) for one in mask_tasks("bert")], stop_after=2, **options)
+    found = find_many("bert", mask_tasks("bert"), **options)
     assert "not used, starting over" in capsys.readouterr().err
-    for ours, theirs in zip(found, find_many("bert", wanted("bert")), strict=True):
+    for ours, theirs in zip(found, find_many("bert", mask_tasks("bert")), strict=True):
         same(ours, theirs)
 
 
@@ -673,7 +680,7 @@ def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     model, data = planted(), noisy_examples(20)
     broken = replace(data, items=data.items.clone().index_fill_(0, torch.tensor([7]), float("nan")))
     masks = [
-        Wanted(one.items, partial(_passes, one), ContinuousSparsification(epochs=3), seed)
+        MaskTask(one.items, partial(_passes, one), ContinuousSparsification(epochs=3), seed)
         for seed, one in enumerate([data, broken, data])
     ]
     options = {"start": "middle", "recipe": Recipe(0.01, 3, 0), "label": "contact"}
@@ -704,14 +711,16 @@ def test_parameters_of_two_names(monkeypatch):
 
 
 def test_masks_need_equally_many_batches():
-    first, second = wanted("bert", 2)
+    first, second = mask_tasks("bert", 2)
     shorter = replace(second, batches=lambda generator: list(second.batches(generator))[:-1])
-    with pytest.raises(ValueError, match="bert: masks trained at once need equally many batches; train them apart"):
+    with pytest.raises(
+        ValueError, match="bert: masks trained at once need equally many batches; train them one by one"
+    ):
         find_many("bert", [first, shorter], label="bert")
 
 
 def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monkeypatch, capsys, tmp_path):
-    masks = [replace(one, seed=7) for one in wanted("bert")]  # as in a search: nothing else tells the halves apart
+    masks = [replace(one, seed=7) for one in mask_tasks("bert")]  # as in a search: nothing else tells the halves apart
     expected, train, sizes = find_many("bert", masks), discover_module._Together._train, []
 
     def scarce(self, masks, checkpoint):
@@ -736,7 +745,7 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
     assert capsys.readouterr().err == "", "nor is it said again"
     assert [a.subnetwork for a in again] == [b.subnetwork for b in expected]
     with pytest.raises(MemoryError, match="^4 masks at once do not fit into memory$"):
-        find_many("bert", masks, apart=False, checkpoint=tmp_path / "together.safetensors")
+        find_many("bert", masks, split=False, checkpoint=tmp_path / "together.safetensors")
 
     def scarcer(self, masks, checkpoint):
         sizes.append((len(masks), checkpoint.name))
@@ -753,7 +762,7 @@ def test_when_memory_runs_out_the_masks_are_trained_in_halves(every_epoch, monke
         same(a, b)
     monkeypatch.setattr(discover_module._Together, "_train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError, match="bert: out of memory with one mask; lower compute.workers, "):
-        find_many("bert", wanted("bert", 1), label="bert")
+        find_many("bert", mask_tasks("bert", 1), label="bert")
 
 
 def test_parts_are_the_same_whether_it_is_known_that_all_are_too_many():
@@ -805,7 +814,7 @@ def test_what_did_not_fit_is_let_go_before_halves_are_tried(monkeypatch):
     gc.collect()
     gc.disable()
     try:
-        assert len(discover_many(model, wanted("bert"), full, **options)) == 4
+        assert len(discover_many(model, mask_tasks("bert"), full, **options)) == 4
     finally:
         gc.enable()
     assert alive == [0, 0, 0] and held, "none of the attempt's, nor of the first half's"
@@ -821,7 +830,7 @@ class Recurrent(nn.Module):
         return (self.net(x)[0][:, -1],)
 
 
-def recurrent(kind: type[nn.RNNBase]) -> tuple[StagedModel, list[Wanted]]:
+def recurrent(kind: type[nn.RNNBase]) -> tuple[StagedModel, list[MaskTask]]:
     """A recurrent classifier, and three masks to be found in it."""
     generator = torch.Generator().manual_seed(0)
     items, targets = torch.randn(24, 5, 4, generator=generator), torch.randint(0, 3, (24,), generator=generator)
@@ -833,7 +842,7 @@ def recurrent(kind: type[nn.RNNBase]) -> tuple[StagedModel, list[Wanted]]:
         torch.manual_seed(0)
         model = StagedModel({"net": Recurrent(kind), "head": nn.Linear(6, 3)}).eval().requires_grad_(False)
     method = ContinuousSparsification(epochs=2, beta_max=200.0, start_value=0.05, l0=1e-3)
-    return model, [Wanted(items, one_pass, method, seed) for seed in (0, 1, 2)]
+    return model, [MaskTask(items, one_pass, method, seed) for seed in (0, 1, 2)]
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -864,7 +873,7 @@ def test_another_fault_of_masks_at_once_is_raised(monkeypatch, capsys):
 
     monkeypatch.setattr(discover_module._Together, "_train", broken)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        find_many("bert", wanted("bert", 2))
+        find_many("bert", mask_tasks("bert", 2))
     assert capsys.readouterr().err == ""
 
 
@@ -879,7 +888,7 @@ def test_a_network_of_bfloat16_keeps_its_precision(many):
 
 
 def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
-    masks, looked = wanted("bert", 3), []
+    masks, looked = mask_tasks("bert", 3), []
     look_up = FrozenPrefix.__call__
     monkeypatch.setattr(FrozenPrefix, "__call__", lambda self, rows: looked.append(len(rows)) or look_up(self, rows))
     apart = find_many("bert", [replace(one, items=one.items.clone()) for one in masks])
@@ -909,9 +918,50 @@ def test_memory_runs_out_in_many_words(said):
 
 
 def test_masks_that_cannot_be_trained_together_are_refused():
-    first, second = wanted("bert", 2)
+    first, second = mask_tasks("bert", 2)
     with pytest.raises(ValueError, match="may differ only in seed, data and start_value"):
         find_many("bert", [first, replace(second, method=ContinuousSparsification(epochs=3, l0=0.1))])
 
     with pytest.raises(ValueError, match="draws random numbers trains one mask at a time"):
         find_many("bert", [replace(one, method=GumbelSigmoid()) for one in (first, second)])
+
+
+# Networks without stages.
+
+
+def perceptron() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.diag(torch.tensor([1.0, 2.0, 3.0, 3.0])))
+    return model
+
+
+@pytest.mark.parametrize("masking", [ContinuousSparsificationSection(), GumbelSigmoidSection(), Magnitude()])
+def test_any_module_can_be_masked(masking):
+    model, data = perceptron(), noisy_examples()
+    before = fingerprint(model)
+    found = masking.find(
+        model, data.items, lambda generator: batches(data, 20, generator=generator), odd_one_out,
+        recipe=Recipe(0.05, 2, 0),
+    ).subnetwork  # fmt: skip
+    assert set(found.masks) == {"0.weight", "2.weight"} and fingerprint(model) == before
+    assert found.network == before
+    halved = found.apply(model)
+    assert torch.equal(halved[0].weight, model[0].weight * found.masks["0.weight"])
+
+
+def test_a_module_without_stages_is_masked_as_the_same_network_with_one_stage():
+    model, data = perceptron(), noisy_examples()
+    options = {"method": ContinuousSparsification(epochs=2), "recipe": Recipe(0.05, 2, 0)}
+    one, other = (
+        discover(either, data.items, lambda generator: batches(data, 20, generator=generator), odd_one_out, **options)
+        for either in (model, StagedModel({"only": model}))
+    )
+    pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+    staged = {name.removeprefix("stages.only."): mask for name, mask in other.subnetwork.masks.items()}
+    assert all(torch.equal(mask, staged[name]) for name, mask in one.subnetwork.masks.items())
+
+
+def test_a_module_without_stages_cannot_start_at_one():
+    with pytest.raises(ValueError, match="a Sequential has no stages, so no 'head' to start at; use start=None"):
+        find(perceptron(), noisy_examples(), start="head")

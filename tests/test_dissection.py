@@ -1,7 +1,5 @@
 """A network taken apart: parts are scored as effects are, answers are the network's, algebra is that of the masks."""
 
-from dataclasses import replace
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,11 +8,11 @@ import torch
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
-from subnet_utils.papers.break_it_down import dissection, steps
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.base_models import load_base
+from subnet_utils.papers.break_it_down import dissection, tables
 from subnet_utils.papers.break_it_down.figures import dissection as dissection_figures
 from subnet_utils.papers.break_it_down.figures import panels, weight_map
+from subnet_utils.papers.break_it_down.measurements import Effect
+from subnet_utils.papers.break_it_down.search import Point
 from subnet_utils.papers.break_it_down.tasks import agreement
 from tests import micro
 from tests.test_figures import assert_readable
@@ -28,7 +26,7 @@ def lab(tmp_path_factory) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def pairs(lab) -> list[dissection.MaskPair]:
+def pairs(lab) -> list[dissection.Parts]:
     """The language network's, then the vision network's."""
     return dissection.examined(lab)
 
@@ -38,21 +36,22 @@ def subnetwork(*weights: bool, name: str = "w", network: str = "n") -> Subnetwor
 
 
 def test_one_network_of_each_modality_is_examined(lab, pairs):
-    assert [pair.base.experiment.modality for pair in pairs] == ["language", "vision"]
+    assert [pair.base.modality for pair in pairs] == ["language", "vision"]
     assert [[mask.subroutine for mask in pair.masks] for pair in pairs] == [["subject", "verb"], ["number", "contact"]]
     assert all(mask.seed == 0 for pair in pairs for mask in pair.masks) and len(dissection.mask_pairs(lab)) == 4
 
 
 def test_a_network_that_has_learned_is_examined_first(lab, monkeypatch):
-    last = {pair.base.experiment.modality: pair for pair in dissection.mask_pairs(lab)}
-    monkeypatch.setattr(dissection, "_has_learned", lambda lab, network: network.seed == 1)
-    assert dissection.examined(lab) == list(last.values())
+    last = {pair.base.modality: pair for pair in dissection.mask_pairs(lab)}
+    monkeypatch.setattr(type(pair := next(iter(last.values())).base), "result",
+                        lambda network, lab: {"test_accuracy": float(network.seed == 1)})  # fmt: skip
+    assert pair.seed == 1 and dissection.examined(lab) == list(last.values())
 
 
 def test_a_base_model_needs_a_mask_of_each_subroutine(lab, monkeypatch):
-    used = break_it_down.used_masks(lab)
+    used = tables.used_masks(lab)
     monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine != "verb"])
-    assert {pair.base.experiment.modality for pair in dissection.mask_pairs(lab)} == {"vision"}
+    assert {pair.base.modality for pair in dissection.mask_pairs(lab)} == {"vision"}
     monkeypatch.setattr(dissection, "used_masks", lambda lab: [mask for mask in used if mask.subroutine == "verb"])
     with pytest.raises(ValueError, match="no base model has a subnetwork of each subroutine; lower masks"):
         dissection.mask_pairs(lab)
@@ -81,7 +80,7 @@ def test_parts_are_scored_as_effects_are(lab, pairs, modality):
     (first, second), tests = (mask.subroutine for mask in pair.masks), {}
     for mask in pair.masks:
         other = second if mask.subroutine == first else first
-        for row in steps.measure_effect(lab, mask).json("result"):
+        for row in Effect.of(mask).result(lab):
             part = f"{mask.subroutine} alone" if row["network"] == "subnetwork" else f"without {mask.subroutine}"
             tests[part] = {
                 f"Test {mask.subroutine}": row["target_accuracy"], f"Test {other}": row["other_accuracy"],
@@ -89,8 +88,8 @@ def test_parts_are_scored_as_effects_are(lab, pairs, modality):
             }  # fmt: skip
     expected = pd.DataFrame(tests).T.loc[table.index[1:], table.columns]
     np.testing.assert_allclose(table.iloc[1:].to_numpy(), expected.to_numpy())
-    whole = break_it_down.train_bases(lab).set_index(["task", "base_seed"])["test_accuracy"]
-    task, _ = break_it_down.split_task(pair.base.task)
+    whole = tables.train_bases(lab).set_index(["task", "base_seed"])["test_accuracy"]
+    task = tables.identity(pair.base)["task"]
     assert table.loc[dissection.WHOLE, "whole task"] == whole[task, 0]
     assert table.loc[dissection.WHOLE, "weights kept"] == 1
 
@@ -102,9 +101,9 @@ def test_answers_are_those_of_the_networks(lab, pairs, modality):
     shown = dissection.dissect(lab, pair, dissection.parts(found), example=3)
     assert (shown.answers.groupby(["part", "subroutine"])["probability"].sum() - 1).abs().max() < 1e-6
     second = pair.masks[1].subroutine
-    data = dissection.data_of(lab, pair.base, f"probe-{second}", "test")
+    data = pair.base.data(f"probe-{second}", "test").load(lab)
     with torch.no_grad():
-        embeddings = (~found[second]).apply(load_base(lab, pair.base))(data.items[data.examples[3]])
+        embeddings = (~found[second]).apply(pair.base.load(lab))(data.items[data.examples[3]])
     cosines = torch.nn.functional.cosine_similarity(embeddings[:, None], embeddings[None], dim=-1)
     own = shown.answers[shown.answers["part"].eq(f"without {second}") & shown.answers["subroutine"].eq(second)]
     np.testing.assert_allclose(own["probability"], (-cosines.sum(dim=1)).softmax(dim=0), atol=1e-5)
@@ -125,17 +124,15 @@ def test_a_pair_of_masks_says_what_it_is(lab, pairs):
         "resnet_micro number-contact base 0",
     ]
     assert [pair.heads for pair in pairs] == [2, None]
-    text = weight_map.described(pairs[0])
+    assert pairs[0].keys(lab) == [mask.mask(lab).key(lab) for mask in pairs[0].masks]
+    text = weight_map.described(lab, pairs[0])
     assert text.startswith("bert_micro sv-agreement singular base 0: every weight that both masks cover, by")
-    assert "part attention heads" in text and "part attention heads" not in weight_map.described(pairs[1])
-    early, late = pairs[1].masks[0], pairs[1].masks[1]
-    early = replace(early, point=replace(early.point, start="stage_2"))
-    late = replace(late, point=replace(late.point, start="stage_3"))
+    assert "part attention heads" in text and "part attention heads" not in weight_map.described(lab, pairs[1])
+    early, late = (mask.mask(lab) for mask in pairs[1].masks)
+    early, late = early.but(point=Point(0.01, 0.05, "stage_2")), late.but(point=Point(0.01, 0.05, "stage_3"))
     for masks in ((early, late), (late, early)):
-        assert "cover, from stage 3 on (one of them starts before), by" in weight_map.described(
-            replace(pairs[1], masks=masks)
-        )
-    assert pairs[0].keys(lab) == [steps.find_mask(lab, mask).key for mask in pairs[0].masks]
+        text = weight_map.described(lab, pairs[1].but(masks=masks))
+        assert "cover, from stage 3 on (one of them starts before), by" in text
 
 
 def test_an_example_that_is_not_there_and_a_part_of_another_network_are_refused(lab, pairs):
@@ -157,7 +154,7 @@ def test_parts_of_every_base_model_in_one_table(lab):
     assert [row["test_a"], row["test_b"], row["whole_task"], row["density"]] == pytest.approx(each.tolist())
     knowing = table.set_index(["model", "part"])["knows_one"].dropna().groupby(level=[0, 1]).first()
     assert set(knowing.index.get_level_values("part")) == {"A alone", "B alone"}
-    data = dissection.data_of(lab, pair.base, "base", "test")
+    data = pair.base.test.load(lab)
     subject_wrong = int((data.kinds[data.examples[:, 3]] == 1).sum()) / len(data)
     assert knowing["bert_micro", "A alone"] == pytest.approx(subject_wrong + 0.25 * (1 - subject_wrong))
     # in language each odd one violates A or B; in vision a third of them both
@@ -173,20 +170,14 @@ def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, pairs):
         shown = dissection.dissect(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
         figure = dissection_figures.taken_apart(shown)
         maps = [ax for ax in figure.axes if ax.images and len(ax.texts) > 4]
-        for ax, (subroutine, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
+        for ax, (_, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
             table = answers.pivot(index="part", columns="item", values="probability").loc[shown.accuracies.index]
             numbers = [text for text in ax.texts if text.get_text() != "accuracy"]
             bold = [text.get_position() for text in numbers if text.get_weight() == "bold"]
             assert bold == [(int(row.argmax()), place) for place, row in enumerate(table.to_numpy())]
             (frame,) = ax.patches
             assert (frame.get_x(), frame.get_width(), frame.get_height()) == (2.5, 1, 5)
-            (right,) = ax.child_axes
-            written = [text.get_text() for text in right.get_yticklabels()]
-            accuracies = shown.accuracies[f"Test {subroutine}"]
-            assert written == [f"{value:.2f}".lstrip("0") if value < 1 else "1.00" for value in accuracies]
-        titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-        assert titles == [f"Test {mask.subroutine}" for mask in pair.masks]
-        if pair.base.experiment.modality == "language":
+        if pair.base.modality == "language":
             words = " ".join(text.get_text().replace("\n", " ") for ax in figure.axes for text in ax.texts)
             assert all(sentence in words for items in shown.items.values() for sentence in items)
         plt.close(figure)
@@ -199,24 +190,19 @@ def test_parts_that_cannot_be_had_are_said_so():
     dissection_figures.assembled(ax, pd.DataFrame(rows), {"A": "antecedent", "B": "pronoun"})
     (text,) = ax.texts
     figure.draw_without_rendering()
-    assert text.get_text() == "different starts" and text.get_bbox_patch().get_facecolor()[:3] == (1, 1, 1)
+    assert text.get_text() == "different starts"
     assert text.get_window_extent().x1 < ax.get_window_extent().x1, "it leaves the axis"
-    labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels[:2] == ["whole network", "antecedent alone"] and labels[-2:] == ["without pronoun", "without either"]
     (expected,) = [line for line in ax.lines if line.get_marker() == "D"]
     assert expected.get_xydata().tolist() == [[0.625, 1.0]]
 
 
 def test_the_legend_of_parts_names_every_mark_and_color(lab):
-    table = dissection.assembled(lab)
-    figure = panels.assembled(table)
+    figure = panels.assembled(dissection.assembled(lab))
     (legend,) = figure.legends
     handles = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)}
     colors = {handle.get_color() for label, handle in handles.items() if handle.get_marker() == "o"}
     (ax, *_) = [ax for ax in figure.axes if ax.get_title()]
     assert colors == {line.get_color() for line in ax.lines if line.get_marker() == "o"} and len(colors) == 4
-    assert {"mean over base models", "chance"} < set(handles)
-    assert "expected of a part that knows its\nsubroutine and guesses at the other" in handles
     assert_readable(figure)
 
 
@@ -238,10 +224,3 @@ def test_means_are_over_the_base_models_that_learned(lab):
     assert (means["n_bases"] == 1).all() and (means["least"] == means["most"]).all()
     np.testing.assert_allclose(means["whole_task"], own["whole_task"])
     np.testing.assert_allclose(means["density"], own["density"])
-
-
-def test_every_random_subnetwork_has_a_seed_of_its_own(lab, pairs, monkeypatch, tmp_path):
-    real, seeds = dissection.random_like, []
-    monkeypatch.setattr(dissection, "random_like", lambda own, *, seed: seeds.append(seed) or real(own, seed=seed))
-    dissection._build_parts(lab, pairs[0], tmp_path)
-    assert sorted(seeds) == [0, 0, 1, 1, 2, 2]

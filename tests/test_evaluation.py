@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
 
 from subnet_utils.masks.controls import mean_outputs
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
@@ -18,10 +19,8 @@ from subnet_utils.masks.units import mean_activations
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
 from subnet_utils.papers.break_it_down.evaluation import Score, score_both, score_embeddings, score_model
-from subnet_utils.papers.break_it_down.search import LEARNED
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
-from subnet_utils.papers.heuristic_core import steps as inference_steps
-from subnet_utils.papers.heuristic_core.pair_networks import encode_words, own_network
+from subnet_utils.statistics import LEARNED
 
 CPU = torch.device("cpu")
 ARCHITECTURES = {
@@ -180,17 +179,9 @@ def test_no_tf32_in_evaluation():
     seen, model, data = [], network("resnet"), set_of(items_for("resnet"), 5)
     kinds = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [kind.allow_tf32 for kind in kinds]
-    sentences = {
-        "family": "bert",
-        "layers": 2,
-        "width": 8,
-        "heads": 2,
-        "mlp_width": 8,
-        "dropout": 0.0,
-        "deviation": 0.1,
-    }
-    classifier = own_network(sentences, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
-    pairs = encode_words(["a b"], ["c a"], torch.tensor([0]), words=("a", "b", "c", "d"), types=True)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    classifier = BertForSequenceClassification(BertConfig(vocab_size=9, **sizes)).eval()
+    pairs = {"input_ids": torch.ones(2, 3, dtype=torch.int64), "attention_mask": torch.ones(2, 3, dtype=torch.int64)}
 
     def note(*_: object) -> None:
         seen.extend(kind.allow_tf32 for kind in kinds)
@@ -202,8 +193,7 @@ def test_no_tf32_in_evaluation():
         lambda: score_model(model, data),
         lambda: measure_all(model, weights, data.items, torch.zeros(len(data.items)), lambda made, _: made[:, 0]),
         lambda: mean_outputs(model, model.maskable("head")[:1], [data.items]),
-        lambda: mean_activations(classifier, [pairs.inputs]),
-        lambda: inference_steps._logits(classifier, pairs),
+        lambda: mean_activations(classifier, [pairs]),
     )
     try:
         for kind in kinds:

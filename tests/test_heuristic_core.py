@@ -7,30 +7,30 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.core.study import ROOT
-from subnet_utils.papers.heuristic_core import published as heuristic_core
+from subnet_utils.core.sections import ROOT
+from subnet_utils.papers.heuristic_core import published
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    with (ROOT / "subnet_utils/reference" / f"{name}.csv").open() as file:
+    with (ROOT / "subnet_utils/papers/heuristic_core/reference" / f"{name}.csv").open() as file:
         return list(csv.DictReader(file))
 
 
 def test_every_network_is_there_with_its_full_networks_accuracy():
     for task, sparsities, names in (("mnli", (0.5, 0.7), 5), ("qqp", (0.3, 0.6), 2)):
-        table = heuristic_core.subnetworks(task)
+        table = published.subnetworks(task)
         assert len(table) == 12 * 2 * names and set(table["target_sparsity"]) == set(sparsities)
         assert set(table["seed"]) == set(range(42, 54))
         for _, group in table.groupby(["target_sparsity", "name"]):
             assert group["full"].nunique() == 1
-    assert len(heuristic_core.subnetworks("mnli", every_subcase=True)) == 12 * 2 * 32
+    assert len(published.subnetworks("mnli", every_subcase=True)) == 12 * 2 * 32
 
 
 def test_effective_sizes_are_those_of_a_few_lines_by_hand():
     inside = "validation_matched"
-    outside = set(heuristic_core.SUBCASES)
+    outside = set(published.SUBCASES)
     full, pruned = defaultdict(dict), defaultdict(dict)
-    for row in rows_of("heuristic_core_sparsity_grid"):
+    for row in rows_of("sparsity_grid"):
         if row["task"] != "mnli" or row["evaluation_set"] not in outside | {inside}:
             continue
         step, accuracy = row["finetuning_step"], float(row["accuracy"])
@@ -46,7 +46,7 @@ def test_effective_sizes_are_those_of_a_few_lines_by_hand():
         out = np.mean([found[name] for name in outside])
         return {"in domain": found[inside], "out of domain": out, "mixed": (found[inside] + out) / 2}
 
-    sizes = heuristic_core.effective_sizes("mnli").set_index(["step", "domain"])
+    sizes = published.effective_sizes("mnli").set_index(["step", "domain"])
     for step, own in full.items():
         for domain, accuracy in domains(own).items():
             largest = []
@@ -60,7 +60,7 @@ def test_effective_sizes_are_those_of_a_few_lines_by_hand():
 
 
 def test_the_papers_slips_are_found_and_its_findings_hold():
-    claims = heuristic_core.claims().set_index("claim")["holds"]
+    claims = published.claims().set_index("claim")["holds"]
     wrong = {"MNLI at 50%: largest loss of accuracy in domain", "subnetwork 8, SO-Swap", "subnetwork 5, SO-Swap",
              "full network, Embed-If", "full network, Embed-Verb",
              "MNLI, out of domain: the same from 16% accuracy on", "QQP: heads in all 24 networks",
@@ -74,22 +74,22 @@ def test_the_papers_slips_are_found_and_its_findings_hold():
 
 def test_losses_of_three_heads_at_once_are_held_against_their_sum():
     """Table 3 by hand: 83.1 - (16.4 + 18.1 + 41.3) for SO-Swap, 28.7 - (9.8 + 10.4 + 20.7) for Embed-Verb."""
-    found = heuristic_core.claims().set_index("claim")["recomputed"]
+    found = published.claims().set_index("claim")["recomputed"]
     end = ": loss without L2.H5+L3.H7+L4.H0 at once, less the sum of their losses"
     assert found[f"SO-Swap{end}"] == pytest.approx(0.073) and found[f"Embed-Verb{end}"] == pytest.approx(-0.122)
 
 
 def test_what_is_recomputed_here_is_told_from_what_was_counted_elsewhere():
-    claims = heuristic_core.claims()
+    claims = published.claims()
     counted = claims[claims["basis"] == "masks"]
-    assert counted["recomputed"].tolist() == [float(row["counted"]) for row in rows_of("heuristic_core_mask_counts")]
+    assert counted["recomputed"].tolist() == [float(row["counted"]) for row in rows_of("mask_counts")]
     assert counted["holds"].tolist() == [True, False, True, True, False, False]
     assert set(claims["basis"]) == {"accuracies", "masks"}
 
 
 def test_spread_is_over_twelve_seeds():
-    table = heuristic_core.spread("mnli").set_index(["target_sparsity", "name"])
-    own = [float(row["accuracy"]) for row in rows_of("heuristic_core_subnetworks")
+    table = published.spread("mnli").set_index(["target_sparsity", "name"])
+    own = [float(row["accuracy"]) for row in rows_of("subnetworks")
            if row["task"] == "mnli" and row["target_sparsity"] == "0.5" and row["seed"] != "full"
            and row["evaluation_set"] == "constituent_cn_embedded_under_if"]  # fmt: skip
     row = table.loc[(0.5, "Embed-If")]
@@ -100,6 +100,6 @@ def test_spread_is_over_twelve_seeds():
 def test_mean_sizes_keep_the_range_of_the_seeds():
     sizes = pd.DataFrame({"step": 5, "domain": "mixed", "seed": [0, 1, 2], "accuracy": 0.8,
                           "effective_size": [0.5, 0.9, 1.0], "smallest_possible": 0.3})  # fmt: skip
-    row = heuristic_core.mean_sizes(sizes).iloc[0]
+    row = published.mean_sizes(sizes).iloc[0]
     assert (row["size_min"], row["effective_size"], row["size_max"]) == (0.5, pytest.approx(0.8), 1.0)
     assert (row["n_runs"], row["accuracy"], row["smallest_possible"]) == (3, 0.8, 0.3)

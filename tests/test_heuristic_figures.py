@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from subnet_utils.papers.heuristic_core import figures as heuristic_figures
-from subnet_utils.papers.heuristic_core import published as heuristic_core
+from subnet_utils.papers.heuristic_core import figures, published
 from subnet_utils.papers.heuristic_core.figures import DOMAINS, LOOKS
-from subnet_utils.papers.heuristic_core.published_figures import PATTERN_COLORS
+from subnet_utils.papers.heuristic_core.head_figures import PATTERN_COLORS
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, explained
 
 OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",
@@ -57,25 +56,25 @@ def accuracies(names, seeds: int = 3) -> pd.DataFrame:
 
 @pytest.mark.usefixtures("paper_style")
 def test_figures_are_drawn():
-    table = heuristic_core.subnetworks("mnli")
+    table = published.subnetworks("mnli")
     figure, axes = plt.subplots(2, 2, figsize=(7.2, 4.8))
-    heuristic_figures.dots(axes[0, 0], table[table["target_sparsity"] == 0.5])
+    figures.dots(axes[0, 0], table[table["target_sparsity"] == 0.5])
     assert [tick.get_text() for tick in axes[0, 0].get_xticklabels()][:2] == ["MNLI", "SO-Swap"]
-    heuristic_figures.bars(axes[0, 1], heuristic_core.differing())
+    figures.bars(axes[0, 1], published.differing())
     assert [tick.get_text() for tick in axes[0, 1].get_xticklabels()] == ["seed 43", "seed 46", "seed 49"]
-    heuristic_figures.over_sparsity(axes[1, 0], heuristic_core.by_sparsity("qqp"))
+    figures.over_sparsity(axes[1, 0], published.by_sparsity("qqp"))
     figure.canvas.draw()
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.8))
-    heuristic_figures.training(axes, heuristic_core.effective_sizes("qqp"))
-    assert_readable(heuristic_figures.legend(figure))
+    figures.training(axes, published.effective_sizes("qqp"))
+    assert_readable(figures.legend(figure))
 
 
 @pytest.mark.usefixtures("paper_style")
 def test_dots_and_lines_are_named_once_and_only_outer_panels_have_a_label():
     figure, axes = plt.subplots(2, 2, figsize=(7, 4), sharey=True)
     for ax in axes.flat:
-        heuristic_figures.dots(ax, accuracies(["in domain", "Prep"]))
-    assert_readable(heuristic_figures.legend(figure))
+        figures.dots(ax, accuracies(["in domain", "Prep"]))
+    assert_readable(figures.legend(figure))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pruned networks", "full network"]
     assert [ax.get_ylabel() for ax in axes.flat] == ["accuracy", "", "accuracy", ""]
 
@@ -87,7 +86,7 @@ KINDS = ("constituent_cn_adverb", "subsequence_se_PP_on_obj", "in domain", "lexi
 @pytest.mark.usefixtures("paper_style")
 @pytest.mark.parametrize("names", [KINDS, KINDS[::-1]])
 def test_subcases_stand_in_one_order_and_have_names_that_can_be_read(names):
-    figure = heuristic_figures.every_subcase(accuracies(names))
+    figure = figures.every_subcase(accuracies(names))
     found = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert found == ["in domain", "entailed: the heuristic is right", "lexical overlap: passive",
                      "subsequence: PP on object", "constituent: adverb", "not entailed: the heuristic is wrong",
@@ -101,8 +100,8 @@ def test_subcases_stand_in_one_order_and_have_names_that_can_be_read(names):
 
 @pytest.mark.usefixtures("paper_style")
 def test_all_30_subcases_of_the_paper_are_drawn():
-    published = heuristic_core.subnetworks("mnli", every_subcase=True).rename(columns={"evaluation_set": "set"})
-    figure = heuristic_figures.every_subcase(published)
+    every = published.subnetworks("mnli", every_subcase=True).rename(columns={"evaluation_set": "set"})
+    figure = figures.every_subcase(every)
     found = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert len(found) == 34 and found[:2] == ["MNLI matched", "MNLI mismatched"]
     assert found.index("not entailed: the heuristic is wrong") == 18
@@ -123,7 +122,7 @@ def ranges(ax) -> list[list[float]]:
 
 def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
     _, ax = plt.subplots()
-    heuristic_figures.over_sparsity(ax, by_sparsity(["in domain", "SO-Swap", "Prep"]))
+    figures.over_sparsity(ax, by_sparsity(["in domain", "SO-Swap", "Prep"]))
     places = np.array([line.get_xdata() for line in ax.lines])
     assert (np.diff(places, axis=0) > 0).all() and places.min() == 0
     assert np.ptp(places, axis=0) == pytest.approx(0.15 * 20) and np.abs(places - [0, 20, 50]).max() <= 3
@@ -136,16 +135,16 @@ def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
 
 @pytest.mark.parametrize(("places", "half"), [((0.5, 6.5, 12.5), 0.45), ((400, 700, 1000, 4000), 22.5)])
 def test_points_stand_close_to_where_they_were_measured(places, half):
-    assert heuristic_figures.dodge(places, 3) == pytest.approx([-half, 0, half])
-    beside_zero = heuristic_figures.dodge((0, *places), 2)
+    assert figures.dodge(places, 3) == pytest.approx([-half, 0, half])
+    beside_zero = figures.dodge((0, *places), 2)
     assert beside_zero[0] == 0 and beside_zero[1] <= 2 * half
-    assert heuristic_figures.dodge(places, 1).tolist() == [0]
+    assert figures.dodge(places, 1).tolist() == [0]
 
 
 @pytest.mark.usefixtures("paper_style")
 def test_the_papers_sparsities_have_a_panel_for_each_task_and_heuristic():
-    tables = [heuristic_core.by_sparsity(task) for task in ("mnli", "qqp")]
-    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, *tables)
+    tables = [published.by_sparsity(task) for task in ("mnli", "qqp")]
+    figure = figures.by_heuristic(figures.over_sparsity, *tables)
     assert [ax.get_title() for ax in figure.axes] == ["MNLI: lexical overlap", "MNLI: constituent", "QQP: PAWS (adv.)"]
     assert min(line.get_xdata().min() for ax in figure.axes for line in ax.lines) == 0
     assert_readable(figure)
@@ -154,21 +153,21 @@ def test_the_papers_sparsities_have_a_panel_for_each_task_and_heuristic():
 @pytest.mark.usefixtures("paper_style")
 @pytest.mark.parametrize("names", [OWN[:10], ("in domain", "Prep", "constituent_cn_disjunction", "entailed")])
 def test_a_panel_for_every_heuristic_and_one_legend(names):
-    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, by_sparsity(names))
+    figure = figures.by_heuristic(figures.over_sparsity, by_sparsity(names))
     own = ["lexical overlap", "subsequence", "constituent", "entailed"]
     assert {ax.get_title() for ax in figure.axes} == (set(own) if len(names) == 10 else set(own) - {"subsequence"})
     assert all("in domain" in ax.get_legend_handles_labels()[1] for ax in figure.axes)
     assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == sorted(names)
     assert_readable(figure)
     questions = ["in domain", "PAWS (adv.)", "entailed"]
-    figure = heuristic_figures.by_heuristic(heuristic_figures.over_sparsity, by_sparsity(questions))
+    figure = figures.by_heuristic(figures.over_sparsity, by_sparsity(questions))
     assert [ax.get_title() for ax in figure.axes] == ["PAWS (adv.)", "entailed"]
 
 
 @pytest.mark.usefixtures("paper_style")
 def test_what_is_learned_at_the_same_time_is_seen_in_lines_of_different_width():
     table = pd.DataFrame({"name": name, "step": step, "accuracy": 1.0} for name in OWN[:10] for step in range(3))
-    figure = heuristic_figures.by_heuristic(heuristic_figures.learning, table)
+    figure = figures.by_heuristic(figures.learning, table)
     assert_readable(figure)
     for ax in figure.axes:
         lines = sorted(ax.lines, key=lambda line: line.get_zorder())
@@ -185,7 +184,7 @@ def sizes(steps) -> pd.DataFrame:
 
 def test_effective_sizes_have_their_range_and_accuracies_none():
     _, axes = plt.subplots(1, 2)
-    heuristic_figures.training(axes, sizes((100, 200, 900)), title="MNLI")
+    figures.training(axes, sizes((100, 200, 900)), title="MNLI")
     assert {(low, high) for _, low, high in ranges(axes[1])} == {(0.5, 0.9)}
     assert {(low, high) for _, low, high in ranges(axes[0])} == {(0.8, 0.8)}
     assert len({x for x, _, _ in ranges(axes[1])}) == 3 * len(DOMAINS)
@@ -205,7 +204,7 @@ def test_effective_sizes_have_their_range_and_accuracies_none():
 )
 def test_few_checkpoints_have_a_tick_each_and_points_beside_it(steps, label):
     _, axes = plt.subplots(1, 2)
-    heuristic_figures.training(axes, sizes(steps))
+    figures.training(axes, sizes(steps))
     for ax in axes:
         assert [tick.get_text() for tick in ax.get_xticklabels()] == [str(step) for step in steps]
         assert ax.get_xlabel() == label
@@ -217,6 +216,6 @@ def test_few_checkpoints_have_a_tick_each_and_points_beside_it(steps, label):
 def test_many_checkpoints_stand_to_scale():
     _, ax = plt.subplots()
     steps = range(500, 12500, 2000)
-    assert list(heuristic_figures.along_steps(ax, steps).values()) == [0.5, 2.5, 4.5, 6.5, 8.5, 10.5]
+    assert list(figures.along_steps(ax, steps).values()) == [0.5, 2.5, 4.5, 6.5, 8.5, 10.5]
     assert ax.get_xlabel() == "thousand steps of fine-tuning"
     plt.close("all")

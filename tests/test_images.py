@@ -63,13 +63,6 @@ def test_the_texture_changes_the_filling_and_nothing_else():
     assert (plain.images != waves.images).any()
 
 
-@pytest.mark.parametrize("texture", TEXTURES)
-def test_every_texture_is_lighter_here_and_darker_there(texture):
-    image = drawn(["square"], [texture], resolution=64, contrast=0.3)
-    inside = image.images[0].mean(axis=0)[image.objects[0]]
-    assert inside.std() > 25
-
-
 @settings(max_examples=50, deadline=None)
 @given(image=arrays(np.uint8, (7, 6, 3)), segments=arrays(bool, st.tuples(st.integers(1, 4), st.just(7), st.just(6))))
 def test_mean_pooling_paints_the_smallest_segment_over_a_pixel(image, segments):
@@ -125,13 +118,6 @@ def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     assert made.shapes.tolist() == made.textures.tolist() == [1]
     middle = made.pixels[0, :, 16, 3:-3]
     assert (middle[1] > 200).all() and (middle[0] < 60).all() and (middle[2] < 60).all()
-
-
-def test_images_whose_cues_agree_are_left_out(folder):
-    made = read_conflicts(folder / "conflicts", CLASSES, resolution=32)
-    assert sorted(zip(made.shapes.tolist(), made.textures.tolist(), strict=True)) == [
-        (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)
-    ]  # fmt: skip
 
 
 def test_a_missing_class_is_named(folder):

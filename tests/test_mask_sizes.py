@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.papers.break_it_down import mask_sizes
-from subnet_utils.papers.break_it_down import tables as break_it_down
+from subnet_utils.papers.break_it_down import mask_sizes, tables
 from subnet_utils.papers.break_it_down.figures import panels
 from tests import micro
 
@@ -30,12 +29,12 @@ def test_masks_differ_in_lambda_alone(lab, table):
     assert np.allclose(other["l0"], 100 * usual["l0"].loc[other.index])
     assert (other["density"] < usual["density"].loc[other.index]).all()
     for key_of_one, key_of_other in zip(usual["key"], other["key"].loc[usual.index], strict=True):
-        one, two = (lab.store.root / "effect" / key / "spec.json" for key in (key_of_one, key_of_other))
+        one, two = (lab.store.root / "break_it_down-effect" / key / "spec.json" for key in (key_of_one, key_of_other))
         assert one.read_text() != two.read_text()
 
 
 def test_those_of_lambda_itself_are_the_masks_that_count(lab, table):
-    effects = break_it_down.effects(lab).set_index(["key", "network"])
+    effects = tables.effects(lab).set_index(["key", "network"])
     own = table[table["factor"] == 1]
     assert set(own["mask_seed"]) == {0}
     for row in own.itertuples():
@@ -44,41 +43,30 @@ def test_those_of_lambda_itself_are_the_masks_that_count(lab, table):
         assert row.density == effects.loc[(row.key, "subnetwork"), "density"]
 
 
-def test_what_is_told_is_the_subnetwork_alone_and_the_network_without_it(lab, monkeypatch):
-    made = break_it_down.effects_of
-
-    def told(lab, masks) -> pd.DataFrame:
-        names, found = ["own_task_accuracy", "target_accuracy", "other_accuracy"], made(lab, masks)
-        found[names] = [[0.1, 0.2, 0.3] if network == "subnetwork" else [0.4, 0.5, 0.6] for network in found["network"]]
-        return found
-
-    monkeypatch.setattr(break_it_down, "effects_of", told)
-    found = mask_sizes.effects_by_size(lab)
-    assert (found[["own_task", "target", "other"]] == [0.1, 0.5, 0.6]).all(axis=None) and len(found) > 1
+def with_(controls: dict, masking: dict | None = None) -> dict:
+    study = micro.whole_study(precision="float32")
+    both = [one | {"masks": one["masks"] | {"masking": masking or {}}}
+            for one in study["break_it_down"]["experiments"]]  # fmt: skip
+    return micro.but(study, controls={"draws": 4, "seeds": [0]} | controls, experiments=both)
 
 
 def test_without_factors_there_are_those_alone(lab):
-    study = micro.whole_study(precision="float32")
-    del study["controls"]["l0_factors"]
-    found = mask_sizes.effects_by_size(Lab.open(study, lab.store.root))
+    found = mask_sizes.effects_by_size(Lab.open(with_({}), lab.store.root))
     assert set(found["factor"]) == {1.0}
-    one = Lab.open(study | {"controls": study["controls"] | {"l0_factors": [1, 2]}}, lab.store.root)
-    assert mask_sizes.factors(one) == [1.0, 2.0]
+    assert mask_sizes.factors(Lab.open(with_({"l0_factors": [1, 2]}), lab.store.root)) == [1.0, 2.0]
 
 
-def test_a_lambda_of_nothing_is_the_same_whatever_it_is_multiplied_by(lab):
-    study = micro.whole_study(precision="float32")
-    (bert, resnet), free = study["experiments"], {"l0": 0.0}
-    both = [one | {"masks": one["masks"] | free} for one in (bert, resnet)]
-    found = mask_sizes.effects_by_size(Lab.open(study | {"experiments": both}, lab.store.root))
+@pytest.mark.parametrize("masking", [{"l0": 0.0}, {"method": "magnitude"}])
+def test_without_a_penalty_masks_are_the_same_whatever_it_is_multiplied_by(lab, masking):
+    found = mask_sizes.effects_by_size(Lab.open(with_({"l0_factors": [100.0]}, masking), lab.store.root))
     one, other = (found[found["factor"] == factor]["density"].tolist() for factor in (1.0, 100.0))
-    assert one == other
+    assert one == other and len(one) > 0
 
 
 def test_no_penalty_but_a_positive_one():
     for factors in ([0.0], [-1.0], [], [2.0, 2.0]):
-        with pytest.raises(ValueError, match="controls.l0_factors"):
-            Lab.open(micro.whole_study() | {"controls": {"l0_factors": factors}})
+        with pytest.raises(ValueError, match="break_it_down.controls.l0_factors"):
+            Lab.open(with_({"l0_factors": factors}))
 
 
 def rows(*masks: tuple) -> pd.DataFrame:

@@ -132,60 +132,28 @@ def test_gradients_against_finite_differences(epoch):
     np.testing.assert_allclose(penalty, 0.01 * beta * sigma * (1 - sigma), rtol=1e-9)
 
 
-def test_a_method_of_ones_own_is_asked_however_large_the_weight(monkeypatch):
-    class Halved(ContinuousSparsification):
-        def soft(self, logits, epoch, generator):
-            return {name: mask / 2 for name, mask in super().soft(logits, epoch, generator).items()}
-
-    monkeypatch.setattr(soft, "LARGE", 1)
-    weights, logits = {"a": torch.ones(3, 2)}, {"a": torch.full((3, 2), 9.0)}
-    masked, _ = soft.masked_weights(Halved(epochs=4), weights, logits, 3, UNUSED)
-    assert torch.equal(masked["a"], torch.full((3, 2), 0.5))
-
-
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("unannealed", [(), ("b",)])
-def test_masking_in_one_function_changes_no_bit(monkeypatch, precision, unannealed):
-    method = ContinuousSparsification(epochs=4, l0=1e-3, unannealed=unannealed)
-    draw = torch.Generator().manual_seed(0)
-    weights = {name: torch.randn(6, 5, generator=draw) for name in "abc"}
-    logits = {name: torch.randn(6, 5, generator=draw).requires_grad_() for name in "ba"}
-    gradients = {name: torch.randn(6, 5, generator=draw).to(precision) for name in "ba"}
-    found = []
-    for large in (1, 1000):
-        monkeypatch.setattr(soft, "LARGE", large)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
-            masked, penalty = soft.masked_weights(method, weights, logits, 2, draw)
-        assert list(masked) == ["b", "a"]
-        assert masked["a"].dtype == (precision if large == 1 else torch.float32)
-        narrow = [tensor.to(precision) for tensor in masked.values()]
-        changes = torch.autograd.grad([*narrow, penalty], logits.values(), [*gradients.values(), torch.tensor(3.0)])
-        found.append([*narrow, penalty, *changes])
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
-
-
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_all_weights_in_one_tensor_are_masked_as_weight_by_weight(k, precision):
+def test_flat_masks_are_the_masks_of_each_weight(k, precision):
     """What a GPU does with all weights of all masks at once, against what is done with each."""
     method = ContinuousSparsification(epochs=4, l0=1e-3)
     draw = torch.Generator().manual_seed(0)
     shapes = {"b": (6, 5), "a": (2, 3, 2), "c": (4,)}
     weights = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()}
     logits = {name: torch.randn(k, *shape, generator=draw).requires_grad_() for name, shape in shapes.items()}
-    at_once = soft.InOne(method, weights, ["a", "b"], k)
-    for name, view in at_once.views.items():
+    flat = soft.FlatMasks(method, weights, ["a", "b"], k)
+    for name, view in flat.views.items():
         view.copy_(logits[name].detach())
-    at_once.logits.requires_grad_()
-    towards = {name: torch.randn(k, *shapes[name], generator=draw) for name in at_once.views}
+    flat.logits.requires_grad_()
+    towards = {name: torch.randn(k, *shapes[name], generator=draw) for name in flat.views}
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
-        masked, penalties = at_once(2)
+        masked, penalties = flat(2)
     assert penalties.shape == (k,) and all(part.dtype == precision for part in masked.values())
     loss = sum((part.float() * towards[name]).sum() for name, part in masked.items())
-    (change,) = torch.autograd.grad(loss + penalties @ torch.arange(1.0, k + 1), at_once.logits)
-    changes = dict(zip(at_once.views, change.split([12, 30], dim=1), strict=True))
+    (change,) = torch.autograd.grad(loss + penalties @ torch.arange(1.0, k + 1), flat.logits)
+    changes = dict(zip(flat.views, change.split([12, 30], dim=1), strict=True))
     for i in range(k):
-        own = {name: logits[name][i] for name in at_once.views}
+        own = {name: logits[name][i] for name in flat.views}
         expected, penalty = soft.masked_weights(method, weights, own, 2, draw)
         loss = sum((part * towards[name][i].to(precision)).sum() for name, part in expected.items())
         wanted = torch.autograd.grad(loss + (i + 1) * penalty, list(own.values()))
@@ -195,13 +163,13 @@ def test_all_weights_in_one_tensor_are_masked_as_weight_by_weight(k, precision):
             torch.testing.assert_close(changes[name][i].view(shapes[name]), gradient)
 
 
-def test_all_in_one_is_for_gpus_and_for_one_temperature():
+def test_flat_masks_are_for_gpus_and_for_one_temperature():
     on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
     method, other = ContinuousSparsification(), ContinuousSparsification(unannealed=("b",))
-    assert soft.InOne.of(method, on_cpu, "ab", 1) is None
-    assert soft.InOne.of(other, on_gpu, "ab", 1) is None
+    assert soft.FlatMasks.of(method, on_cpu, "ab", 1) is None
+    assert soft.FlatMasks.of(other, on_gpu, "ab", 1) is None
     with pytest.raises(AttributeError):  # it goes on to what these weights have not
-        soft.InOne.of(other, on_gpu, "a", 1)
+        soft.FlatMasks.of(other, on_gpu, "a", 1)
 
 
 # Gumbel-sigmoid masks.

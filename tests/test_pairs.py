@@ -1,54 +1,59 @@
 """Sentence pairs become tokens as BERT writes them, and attention is shared out by an independent count."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
 
-from subnet_utils.papers.heuristic_core import pair_networks as pairs
+from subnet_utils.papers.heuristic_core import pair_networks
 from subnet_utils.papers.heuristic_core.attention_patterns import PATTERNS, example_maps, patterns
 from subnet_utils.papers.heuristic_core.pair_networks import (
+    Encoded,
     PretrainedError,
-    encode_words,
-    own_network,
+    Transformer,
     published_network,
     published_tokenizer,
 )
+from subnet_utils.papers.heuristic_core.section import OwnTransformer
+from subnet_utils.papers.heuristic_core.tasks import inference
 
-WORDS = ("a", "b", "c", "d")
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-SMALL = {"layers": 2, "width": 16, "heads": 4, "mlp_width": 24, "dropout": 0.0, "deviation": 0.5}
+FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 
 
-def encoded(types: bool = True) -> pairs.Encoded:
-    return encode_words(["a b c", "d"], ["c a", "d b"], torch.tensor([0, 1]), words=WORDS, types=types)
+def transformer(family: str = "bert") -> Transformer:
+    return Transformer.of(OwnTransformer(family=family, layers=2, width=16, heads=4, mlp_width=24, deviation=0.5))
+
+
+def number(word: str) -> int:
+    return len(pair_networks.SPECIAL) + inference.words().index(word)
+
+
+def encoded(family: str = "bert") -> Encoded:
+    pairs = {"premise": ["the poet sang ,", "monk"], "hypothesis": ["sang the", "monk and"], "label": [0, 1]}
+    return transformer(family).encode(pd.DataFrame(pairs))
 
 
 def test_a_pair_is_written_as_bert_writes_it():
     data = encoded()
-    a, b, c, d = range(5, 9)
-    assert data.inputs["input_ids"].tolist() == [[2, a, b, c, 3, c, a, 3], [2, d, 3, d, b, 3, 0, 0]]
-    assert data.inputs["attention_mask"].tolist() == [[1] * 8, [1] * 6 + [0, 0]]
-    assert data.inputs["token_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]]
-    assert data.segments.tolist() == [[-1, 0, 0, 0, -1, 1, 1, -1], [-1, 0, -1, 1, 1, -1, -1, -1]]
-    assert "token_type_ids" not in encoded(types=False).inputs
+    the, poet, sang, comma, monk, also = (
+        5 + inference.words().index(word) for word in ["the", "poet", "sang", ",", "monk", "and"]
+    )
+    assert data.inputs["input_ids"].tolist() == [[2, the, poet, sang, comma, 3, sang, the, 3],
+                                                 [2, monk, 3, monk, also, 3, 0, 0, 0]]  # fmt: skip
+    assert data.inputs["attention_mask"].tolist() == [[1] * 9, [1] * 6 + [0] * 3]
+    assert data.inputs["token_type_ids"].tolist() == [[0] * 6 + [1] * 3, [0, 0, 0, 1, 1, 1, 0, 0, 0]]
+    assert data.segments.tolist() == [[-1, 0, 0, 0, 0, -1, 1, 1, -1], [-1, 0, -1, 1, 1, -1, -1, -1, -1]]
+    assert "token_type_ids" not in encoded("gpt2").inputs
+    assert data.batch(torch.tensor([1]))["input_ids"].shape == (1, 6), "no column that nobody needs"
 
 
-def test_a_batch_has_no_column_that_nobody_needs():
-    assert encoded().batch(torch.tensor([1]))["input_ids"].shape == (1, 6)
-
-
-def test_an_unknown_word_is_named():
-    with pytest.raises(ValueError, match="'x' is not among the 4 words"):
-        encode_words(["a x"], ["a"], torch.tensor([0]), words=WORDS, types=True)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@FAMILIES
 def test_networks_are_functions_of_their_seed_and_padding_changes_nothing(family):
     """The logits of a short pair are the same alone and beside a longer one."""
-    make = {"kind": "classifier", "vocabulary": 9, "classes": 2}
-    model, same, other = (own_network({"family": family, **SMALL}, **make, seed=seed).eval() for seed in (0, 0, 1))
-    data = encoded(types=family == "bert")
+    model, same, other = (transformer(family).classifier(classes=2, seed=seed).eval() for seed in (0, 0, 1))
+    data = encoded(family)
     with torch.no_grad():
         together = model(**data.batch(torch.arange(2))).logits
         torch.testing.assert_close(together[1:], model(**data.batch(torch.tensor([1]))).logits, rtol=1e-4, atol=1e-5)
@@ -56,18 +61,12 @@ def test_networks_are_functions_of_their_seed_and_padding_changes_nothing(family
         assert not torch.equal(together, other(**data.batch(torch.arange(2))).logits)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@FAMILIES
 def test_a_language_models_body_fits_into_a_classifier(family):
-    make = {"architecture": {"family": family, **SMALL}, "vocabulary": 9, "classes": 2, "seed": 0}
-    language = own_network(**make, kind="language model")
-    classifier = own_network(**make | {"seed": 1}, kind="classifier")
-    report = pairs.body_of(classifier).load_state_dict(pairs.body_of(language).state_dict(), strict=False)
+    language, classifier = transformer(family).language_model(seed=0), transformer(family).classifier(classes=2, seed=1)
+    body = pair_networks.body_of(language).state_dict()
+    report = pair_networks.body_of(classifier).load_state_dict(body, strict=False)
     assert not report.unexpected_keys and all("pooler" in key for key in report.missing_keys)
-
-
-def test_impossible_sizes_are_refused():
-    with pytest.raises(ValueError, match="heads"):
-        own_network({"family": "bert", **SMALL, "heads": 3}, kind="classifier", vocabulary=9, classes=2, seed=0)
 
 
 def test_published_weights_that_cannot_be_had_are_named(tmp_path):
@@ -82,7 +81,7 @@ def test_published_weights_that_cannot_be_had_are_named(tmp_path):
 
 def test_a_cased_tokenizer_that_makes_letters_small_is_refused(tmp_path):
     """What transformers makes of a cased BERT's files without its tokenizer_config.json."""
-    words = [*pairs.SPECIAL, "The", "man", "##s", "the"]
+    words = [*pair_networks.SPECIAL, "The", "man", "##s", "the"]
     vocabulary = {word: i for i, word in enumerate(words)}
     transformers.BertTokenizer(vocab=vocabulary, do_lower_case=False).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
@@ -111,7 +110,7 @@ def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, ca
             "repeated": [j for j in words if tokens[j] == tokens[i] and segments[j] != segments[i]],
             "previous": [i - 1] if i else [],
             "next": [i + 1],
-            "separator": [j for j, token in enumerate(tokens) if token == pairs.SEPARATOR],
+            "separator": [j for j, token in enumerate(tokens) if token == pair_networks.SEPARATOR],
         }
         for name, places in aims.items():
             reached = [j for j in places if j <= i or not causal]
@@ -121,16 +120,18 @@ def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, ca
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-@pytest.mark.parametrize("alike", [None, torch.tensor([0, 1, 2, 3, 4, 5, 5, 6, 7])])
-def test_shares_of_attention_are_those_counted_word_by_word(family, alike):
-    model = own_network({"family": family, **SMALL}, kind="classifier", vocabulary=9, classes=2, seed=0).eval()
+@pytest.mark.parametrize("same", [(), ("poet", "sang")])
+def test_shares_of_attention_are_those_counted_word_by_word(family, same):
+    """same: words that count as one."""
+    model = transformer(family).classifier(classes=2, seed=0).eval()
     model.set_attn_implementation("eager")
-    data = encode_words(["a b c"], ["c a"], torch.tensor([0]), words=WORDS, types=True)
+    pairs = pd.DataFrame({"premise": ["the poet sang"], "hypothesis": ["sang the"], "label": [0]})
+    data, alike = transformer(family).encode(pairs), transformer(family).word_numbers()
+    alike[[number(word) for word in same]] = 99
     table = patterns(model, data, alike)
     maps = example_maps(model, data, 0)
     assert maps.shape == (2, 4, 8, 8) and torch.allclose(maps.sum(dim=-1), torch.ones(2, 4, 8), atol=1e-5)
-    tokens, segments = data.inputs["input_ids"][0], data.segments[0].tolist()
-    tokens = (tokens if alike is None else alike[tokens]).tolist()
+    tokens, segments = alike[data.inputs["input_ids"][0]].tolist(), data.segments[0].tolist()
     for row in table.itertuples():
         expected = by_hand(maps[row.layer, row.head].numpy(), tokens, segments, causal=family == "gpt2")
         assert np.isnan(expected["next"]) == (family == "gpt2")
@@ -142,5 +143,6 @@ def test_shares_of_attention_are_those_counted_word_by_word(family, alike):
 
 @pytest.mark.parametrize("kind", ["classifier", "language model"])
 def test_no_keys_and_values_are_kept_for_words_to_come(kind):
-    model = own_network({"family": "gpt2", **SMALL}, kind=kind, vocabulary=9, classes=2, seed=0)
-    assert model(**encoded(types=False).batch(torch.arange(2))).past_key_values is None
+    own = transformer("gpt2")
+    model = own.classifier(classes=2, seed=0) if kind == "classifier" else own.language_model(seed=0)
+    assert model(**encoded("gpt2").batch(torch.arange(2))).past_key_values is None

@@ -6,10 +6,9 @@ from importlib import resources
 
 import pytest
 
-from subnet_utils.papers.heuristic_core import published_cores as paper_cores
-from subnet_utils.papers.heuristic_core import reference
+from subnet_utils.papers.heuristic_core import published_cores, reference
 
-TABLES = "heuristic_core_tables.csv"
+TABLES = "tables.csv"
 
 
 def printed(place: str, row: str) -> dict[str, float]:
@@ -27,8 +26,8 @@ def test_printed_rows_are_whole():
         assert own["row"].nunique() == number and len(own) == number * sets
     assert table["accuracy"].between(0, 1).all()
     assert not table.duplicated(["place", "target_sparsity", "row", "name"]).any()
-    assert paper_cores.findings("bert_mnli")["core"] == heads["Table 3"][0]
-    assert paper_cores.findings("gpt2_mnli")["core"] == heads["Table 8"][0]
+    assert published_cores.findings("bert_mnli")["core"] == heads["Table 3"][0]
+    assert published_cores.findings("gpt2_mnli")["core"] == heads["Table 8"][0]
 
 
 def test_rows_that_the_paper_prints_with_a_loss_have_that_loss():
@@ -42,38 +41,39 @@ def test_rows_that_the_paper_prints_with_a_loss_have_that_loss():
 
 
 def test_losses_are_means_over_heads_and_over_sets_out_of_domain():
-    table = paper_cores.ablations("gpt2_mnli").set_index("ablated")
+    table = published_cores.ablations("gpt2_mnli").set_index("ablated")
     others = table.loc["one other head, mean"]
     assert others["paper_in_domain"] == pytest.approx(0.001) and others["paper_out_of_domain"] == pytest.approx(0.002)
     heads = [0.494, 0.468, 0.345, 0.482, 0.516, 0.345, 0.545, 0.576, 0.442, 0.406, 0.525, 0.445]
     mean = table.loc["one head of the core, mean", "paper_out_of_domain"]
     assert mean == pytest.approx(0.474 - sum(heads) / 12)
-    assert math.isnan(paper_cores.ablations("bert_qqp").set_index("ablated").loc[paper_cores.OTHERS, "paper_in_domain"])
+    questions = published_cores.ablations("bert_qqp").set_index("ablated")
+    assert math.isnan(questions.loc[published_cores.OTHERS, "paper_in_domain"])
 
 
 def test_findings_have_no_number_that_the_paper_lacks():
-    bert = paper_cores.findings("bert_mnli")
+    bert = published_cores.findings("bert_mnli")
     assert bert["spread out of domain 0"] > 10 and bert["size from onset"] == pytest.approx(-0.2)
-    assert set(paper_cores.findings("gpt2_mnli")) == {"lost out of domain", "core"}
-    assert math.isnan(paper_cores.findings("roberta_mnli")["core"])  # of one sparsity, so not the same thing
-    assert paper_cores.findings("bert_qqp")["core"] == 6
+    assert set(published_cores.findings("gpt2_mnli")) == {"lost out of domain", "core"}
+    assert math.isnan(published_cores.findings("roberta_mnli")["core"])  # of one sparsity, so not the same thing
+    assert published_cores.findings("bert_qqp")["core"] == 6
 
 
 @pytest.mark.parametrize("network", ["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"])
 def test_spreads_begin_with_the_lower_sparsity(network):
-    table = paper_cores.spread(network)
+    table = published_cores.spread(network)
     lower = table[table["rank"] == 0]
     assert lower["paper_sparsity"].nunique() == 1 and lower["paper_sparsity"].min() == table["paper_sparsity"].min()
     assert "in domain" in set(lower["name"]) and table[["paper_full", "paper_mean"]].le(1).all(axis=None)
 
 
 def test_places_of_other_networks_and_an_unknown_one():
-    assert paper_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
-    assert paper_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
+    assert published_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
+    assert published_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
     for number in (3, 9, 10, 12):  # their captions speak of MNLI and HANS
-        assert paper_cores.place(f"Heuristic Core, Figure {number}", "bert_qqp") is None
-        assert paper_cores.place(f"Heuristic Core, Figure {number}", "bert_mnli") is not None
-    assert paper_cores.place("Heuristic Core, Figure 5", "gpt2_mnli") is None
-    assert paper_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
+        assert published_cores.place(f"Heuristic Core, Figure {number}", "bert_qqp") is None
+        assert published_cores.place(f"Heuristic Core, Figure {number}", "bert_mnli") is not None
+    assert published_cores.place("Heuristic Core, Figure 5", "gpt2_mnli") is None
+    assert published_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
     with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):
-        paper_cores.findings("bert")
+        published_cores.findings("bert")

@@ -16,24 +16,19 @@ from torchvision.transforms.v2 import functional as theirs
 from transformers import BertConfig, BertForMaskedLM
 
 from subnet_utils import checkpoints, training
-from subnet_utils.core.sections import Compute, MaskedLanguageModel, SimCLR
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.store import Store
-from subnet_utils.core.study import Experiment, Study
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.language import PADDING
-from subnet_utils.papers.break_it_down import stimuli
-from subnet_utils.papers.break_it_down.pretraining import pretrain, spec, start_from
+from subnet_utils.papers.break_it_down import networks
+from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
 from subnet_utils.papers.break_it_down.pretraining.hidden_words import (
     MASK_ID,
-    Gaps,
     every_token,
     grammatical,
-    make_gaps,
     masked_language_model,
     predict_words,
     prediction_head,
-    word_places,
 )
 from subnet_utils.papers.break_it_down.pretraining.views import (
     Augmentation,
@@ -43,8 +38,10 @@ from subnet_utils.papers.break_it_down.pretraining.views import (
     simclr,
     top_k_accuracy,
 )
+from subnet_utils.papers.break_it_down.section import Experiment, MaskedLanguageModel, SimCLR
 from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut
+from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
 from subnet_utils.training import Recipe
 from tests import micro
 
@@ -94,12 +91,6 @@ def test_nt_xent_is_equation_1_of_chen_et_al(embeddings):
         others = sum(math.exp(similarity[i, k] / 0.07) for k in range(2 * n) if k != i)
         terms.append(-math.log(math.exp(similarity[i, j] / 0.07) / others))
     assert float(nt_xent(embeddings, 0.07)) == pytest.approx(np.mean(terms), rel=1e-5)
-
-
-def test_nt_xent_of_orthogonal_images_and_of_a_collapse():
-    pairs = 3 * torch.eye(4).repeat(2, 1)  # both views equal, different images at right angles
-    assert float(nt_xent(pairs, 0.5)) == pytest.approx(-math.log(math.exp(2) / (math.exp(2) + 6)), rel=1e-5)
-    assert float(nt_xent(torch.ones(8, 3), 0.07)) == pytest.approx(math.log(7), rel=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -279,13 +270,9 @@ def test_learning_rate_falls_as_torchs_cosine():
 def test_fit_follows_the_learning_rate():
     """With one constant gradient an epoch, Adam's step is the learning rate."""
     parameter, places = torch.zeros((), dtype=torch.float64, requires_grad=True), []
-    training.fit(
-        {"w": parameter},
-        lambda epoch: [0],
-        lambda batch, epoch: parameter * 1.0,
-        recipe=Recipe(0.1, 4, seed=0, final_share=0.2),
-        observe=lambda epoch: places.append(float(parameter.detach())) or {},
-    )
+    training.fit({"w": parameter}, lambda epoch: [0], lambda batch, epoch: parameter * 1.0,
+                 recipe=Recipe(0.1, 4, seed=0, final_share=0.2),
+                 observe=lambda epoch: places.append(float(parameter.detach())) or {})  # fmt: skip
     rates = [0.02 + 0.08 * (1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4)]
     np.testing.assert_allclose(-np.diff([0, *places]), rates, rtol=1e-6)
 
@@ -294,18 +281,28 @@ def test_fit_follows_the_learning_rate():
 
 
 @pytest.fixture(scope="module")
-def vision() -> Experiment:
-    settings = SimCLR(method="simclr", learning_rate=0.002, batch_size=24, epochs=3, tasks=VISION_TASKS[1:], seed=3)
-    return Study.load(micro.study()).experiments[1].model_copy(update={"pretraining": settings})
+def lab(artifacts) -> Lab:
+    return Lab.open(micro.study(precision="float32"), artifacts)
 
 
 @pytest.fixture(scope="module")
-def images(vision, artifacts) -> dict[str, list[OddOneOut]]:
-    store = Store(artifacts)
-    return {
-        split: [stimuli.load(store, vision, task, "base", split) for task in VISION_TASKS[1:]]
-        for split in ("train", "validation")
-    }
+def vision(lab) -> Experiment:
+    settings = SimCLR(method="simclr", learning_rate=0.002, batch_size=24, epochs=3, tasks=VISION_TASKS[1:], seed=3)
+    return lab.study.break_it_down.experiments[1].model_copy(update={"pretraining": settings})
+
+
+@pytest.fixture(scope="module")
+def images(lab, vision) -> dict[str, list[OddOneOut]]:
+    both = pretraining_of(lab, vision).images
+    return {split: [one.load(lab) for one in sets] for split, sets in zip(("train", "validation"), both, strict=True)}
+
+
+def base_of(lab: Lab, experiment: Experiment) -> networks.Trained:
+    return networks.trained(lab, experiment, experiment.tasks[0], experiment.base, 9)
+
+
+def pretraining_of(lab: Lab, experiment: Experiment) -> Pretraining:
+    return base_of(lab, experiment).pretraining
 
 
 def contrast(images: dict[str, list[OddOneOut]], **more) -> tuple[StagedModel, pd.DataFrame]:
@@ -365,14 +362,12 @@ def gaps_of(tokens: Tensor, seed: int = 0) -> Gaps:
     return make_gaps(tokens, share=0.15, mask_id=1, lexicon=torch.arange(5, 45), generator=generator_for(seed))
 
 
-def test_words_are_what_stands_between_the_special_tokens():
-    tokens = corpus(200, 9)
-    assert torch.equal(word_places(tokens), tokens >= 5)
-
-
 def test_gaps_are_in_words_alone_as_many_as_the_share():
     tokens = corpus(500, 30)
     gaps = gaps_of(tokens)
+    again, other = gaps_of(tokens), gaps_of(tokens, seed=1)
+    assert torch.equal(gaps.inputs, again.inputs) and not torch.equal(gaps.where, other.where)
+    assert torch.equal(word_places(tokens), tokens >= 5)  # what stands between the special tokens
     assert (tokens[gaps.where] >= 5).all() and torch.equal(gaps.words, tokens[gaps.where])
     assert torch.equal(gaps.inputs[~gaps.where], tokens[~gaps.where])
     counts = (tokens >= 5).sum(1).double().numpy()
@@ -392,13 +387,6 @@ def test_gaps_are_masked_replaced_or_kept_as_by_bert():
     assert set(inputs[replaced].tolist()) == set(range(5, 45))
     positions = gaps.where[(tokens >= 5).all(1) | (tokens[:, 30] >= 5)].double().mean(0)[1:31]
     assert positions.std() < 0.03  # no place in a sentence is chosen more often than another
-
-
-def test_gaps_depend_on_the_generator_alone():
-    tokens = corpus(50, 9)
-    first, again, other = gaps_of(tokens), gaps_of(tokens), gaps_of(tokens, seed=1)
-    assert torch.equal(first.inputs, again.inputs) and torch.equal(first.where, again.where)
-    assert not torch.equal(first.where, other.where)
 
 
 # -- the masked language model -----------------------------------------------------------------------------------------
@@ -488,11 +476,6 @@ def test_masked_language_model_depends_on_the_seed_alone_and_resumes_to_the_same
     assert not same_weights(fill_gaps(seed=4, epochs=1)[0], fill_gaps(epochs=1)[0])
 
 
-def test_a_mask_that_is_a_word_is_refused():
-    with pytest.raises(ValueError, match="mask_id 7 is a token of the sentences"):
-        fill_gaps(mask_id=7)
-
-
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
@@ -518,6 +501,11 @@ def test_sentences_are_grammatical_and_of_their_split():
     assert not set(decoded(encode("validation", limit=1000))) & set(found)
 
 
+def test_a_mask_that_is_a_word_is_refused():
+    with pytest.raises(ValueError, match="mask_id 7 is a token of the sentences"):
+        fill_gaps(mask_id=7)
+
+
 def test_sentences_are_limited_and_drawn_by_the_seed():
     draw = partial(grammatical, ["anaphora-plural"], "train", tokenizer=tokenization.tokenizer())
     first, again, other = (decoded(draw(limit=50, seed=seed)) for seed in (0, 0, 1))
@@ -530,61 +518,49 @@ def test_sentences_are_limited_and_drawn_by_the_seed():
 
 
 @pytest.fixture(scope="module")
-def language() -> Experiment:
+def language(lab) -> Experiment:
     settings = MaskedLanguageModel(
         method="masked_language_model", learning_rate=0.003, epochs=2, batch_size=32, sentences=300,
         tasks=["anaphora-singular", "anaphora-plural"], seed=3,
     )  # fmt: skip
-    return Study.load(micro.study()).experiments[0].model_copy(update={"pretraining": settings})
-
-
-FULL = Compute(device="cpu", precision="float32")
-
-
-def fresh(experiment: Experiment, seed: int = 9) -> StagedModel:
-    sizes = {"vocabulary": tokenization.tokenizer().size, "resolution": experiment.data.resolution}
-    return build(experiment.architecture.model_dump(), seed=seed, **sizes)
+    return lab.study.break_it_down.experiments[0].model_copy(update={"pretraining": settings})
 
 
 @pytest.mark.parametrize("name", ["vision", "language"])
-def test_a_pretrained_artefact_and_a_network_that_starts_from_it(name, request, artifacts):
-    experiment, store = request.getfixturevalue(name), Store(artifacts)
-    artefact = pretrain(store, experiment, FULL)
-    history, result = artefact.table("history"), artefact.json("result")
+def test_a_network_starts_from_the_best_weights_of_pretraining(lab, name, request):
+    experiment = request.getfixturevalue(name)
+    base = base_of(lab, experiment)
+    artefact, result = base.pretraining.make(lab), base.pretraining.result(lab)
+    history = artefact.table("history")
     assert len(history) == result["epochs"] == experiment.pretraining.epochs
     best = history.iloc[result["best_epoch"]]
     assert best["validation_loss"] == history["validation_loss"].min() == result["validation_loss"]
     assert best["validation_accuracy"] == result["validation_accuracy"]
 
-    model, drawn = fresh(experiment), dict(fresh(experiment).named_parameters())
-    start_from(model, artefact, experiment.pretraining)
-    weights = artefact.tensors("weights")
+    model, drawn, weights = base.first(lab), dict(base.fresh().named_parameters()), artefact.tensors("weights")
     kept = {key for key, weight in model.named_parameters() if torch.equal(weight, drawn[key])}
     taken = {key for key, weight in model.named_parameters() if torch.equal(weight, weights[key])}
     head = {key for key in drawn if key.startswith("stages.head.")}
-    assert taken == drawn.keys() - head and head <= kept
-    assert (name == "vision") == bool(head)
-    assert pretrain(store, experiment, FULL).path == artefact.path
+    assert taken == drawn.keys() - head and head <= kept and (name == "vision") == bool(head)
 
 
-def test_pretrained_weights_of_another_architecture_are_refused(language, artifacts):
-    artefact = pretrain(Store(artifacts), language, FULL)
-    wider = build({**language.architecture.model_dump(), "width": 32}, seed=0, vocabulary=tokenization.tokenizer().size)
+def test_pretrained_weights_of_another_architecture_are_refused(lab, language):
+    artefact = pretraining_of(lab, language).make(lab)
+    wider = build(language.architecture.model_dump(exclude_none=True) | {"width": 32}, seed=0,
+                  vocabulary=tokenization.tokenizer().size)  # fmt: skip
     with pytest.raises(RuntimeError, match="size mismatch"):
         start_from(wider, artefact, language.pretraining)
 
 
-def test_specifications_name_what_weights_depend_on(vision, language):
+def test_pretraining_is_named_by_what_its_weights_depend_on(lab, vision, language):
     def changed(experiment: Experiment, section: str, **values) -> bool:
         other = experiment.model_copy(update={section: getattr(experiment, section).model_copy(update=values)})
-        return spec(other, FULL) != spec(experiment, FULL)
+        return pretraining_of(lab, other).name != pretraining_of(lab, experiment).name
 
     base = vision.data.base
     for experiment in (vision, language):
-        assert changed(experiment, "pretraining", seed=4) and changed(experiment, "pretraining", epochs=9)
-        assert changed(experiment, "architecture", width=8)
+        assert changed(experiment, "pretraining", seed=4) and changed(experiment, "architecture", width=8)
         assert not changed(experiment, "masks", epochs=9)
-        assert spec(experiment, FULL) != spec(experiment, Compute(precision="bfloat16"))
     assert changed(vision, "data", resolution=64) and changed(vision, "data", seed=1)
     assert changed(vision, "data", base=base.model_copy(update={"validation": 13}))
     assert not changed(vision, "data", base=base.model_copy(update={"test": 13}))

@@ -19,9 +19,7 @@ from subnet_utils.masks.controls import (
 )
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.papers.break_it_down import ablations, paper_tables, random_controls
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.base_models import load_base, train_base, untrained
+from subnet_utils.papers.break_it_down import measurements, paper_tables, random_controls, tables
 from tests import micro
 
 BERT = {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32}
@@ -156,10 +154,10 @@ def test_a_mean_needs_a_bias_to_be_kept_in(norm):
 
 def test_means_are_taken_over_sentences_without_padding_and_whole_images():
     sentences = torch.tensor([[5, 6, 0, 0], [7, 8, 9, 4], [3, 2, 0, 0], [1, 0, 0, 0]])
-    found = [batch.tolist() for batch in ablations._unpadded(sentences)]
+    found = [batch.tolist() for batch in measurements._unpadded(sentences)]
     assert found == [[[1]], [[5, 6], [3, 2]], [[7, 8, 9, 4]]]
     images = torch.zeros(300, 3, 2, 2, dtype=torch.uint8)  # black is no padding
-    assert [batch.shape for batch in ablations._unpadded(images)] == [(256, 3, 2, 2), (44, 3, 2, 2)]
+    assert [batch.shape for batch in measurements._unpadded(images)] == [(256, 3, 2, 2), (44, 3, 2, 2)]
 
 
 def test_a_unit_at_its_mean_is_constant(model):
@@ -216,77 +214,65 @@ def lab(tmp_path_factory):
 
 
 def test_untrained_networks_are_distinct_unless_as_printed(lab):
-    bases = [mask.base for mask in random_controls.random_masks(lab)]
-    assert len({base.draw for base in bases}) == 4  # two tasks with two base models each
-    assert all(load_base(lab, base) is not None and base.condition == "random" for base in bases)
-    printed = Lab.open(micro.whole_study() | {"controls": {"as_printed": True}}, lab.store.root)
+    """They are at chance because nothing trains them."""
+    bases = dict.fromkeys(mask.base for mask in random_controls.random_masks(lab))
+    assert len({base.seed for base in bases}) == len(bases) == 4  # two tasks with two base models each
+    for base in bases:
+        made, result = base.make(lab), base.result(lab)
+        assert base.condition == "random" and result["epochs"] == 0 and not made.has("history.parquet")
+        assert fingerprint(base.load(lab)) == result["network"] == fingerprint(base.fresh())
+    printed = Lab.open(micro.but(micro.whole_study(), controls={"as_printed": True}), lab.store.root)
     of_seed = {}
     for mask in random_controls.random_masks(printed):
-        of_seed.setdefault(mask.seed, set()).add(mask.base.draw)
+        of_seed.setdefault(mask.seed, set()).add(mask.base.seed)
     assert {seed: len(draws) for seed, draws in of_seed.items()} == {0: 1, 1: 1}  # the same under every base model
 
 
-def test_untrained_networks_are_at_chance_and_never_trained(lab):
-    (base, *_) = [mask.base for mask in random_controls.random_masks(lab)]
-    record = train_base(lab, base)
-    assert record.json("result")["epochs"] == 0
-    assert not (record.path / "history.parquet").exists()
-    assert fingerprint(load_base(lab, base)) == record.json("result")["network"]
-
-
 def test_random_effects_have_the_settings_of_the_trained_ones(lab):
-    trained, random = break_it_down.effects(lab), random_controls.random_effects(lab)
-    assert set(random["condition"]) == {"random"}
-    assert set(random["mask_seed"]) == {0}
+    trained, random = tables.effects(lab), random_controls.random_effects(lab)
+    assert set(random["condition"]) == {"random"} and set(random["mask_seed"]) == {0}
     keys = ["model", "task", "number", "base_model", "subroutine", "mask_seed", "network", "start", "base_accuracy"]
     own = trained[trained["mask_seed"] == 0]
     assert random[keys].values.tolist() == own[keys].values.tolist()
 
 
-def test_lambda_of_the_control_is_the_experiments_own_unless_it_is_given(lab):
+def with_masks(lab: Lab, **changes) -> Lab:
+    """The lab with other settings of the masks of its language model."""
     study = micro.whole_study(precision="float32")
-    study["experiments"][0]["masks"] = study["experiments"][0]["masks"] | {"control_l0": 1e-3}
-    other = Lab.open(study, lab.store.root)
-    usual = {mask.base.experiment.model: mask.base.experiment.masks.l0 for mask in random_controls.random_masks(lab)}
-    given = {mask.base.experiment.model: mask.base.experiment.masks.l0 for mask in random_controls.random_masks(other)}
-    assert usual == {"bert_micro": 1e-8, "resnet_micro": 1e-8}
-    assert given == {"bert_micro": 1e-3, "resnet_micro": 1e-8}
-    trained = break_it_down.final_masks(other)
-    assert [mask.spec(other) for mask in trained] == [mask.spec(lab) for mask in break_it_down.final_masks(lab)]
+    bert, resnet = study["break_it_down"]["experiments"]
+    return Lab.open(micro.but(study, experiments=[bert | {"masks": bert["masks"] | changes}, resnet]), lab.store.root)
+
+
+def test_lambda_of_the_control_is_the_experiments_own_unless_it_is_given(lab):
+    other = with_masks(lab, control_l0=1e-3)
+    usual, given = ({mask.base.experiment.model: mask.settings.masking.l0 for mask in random_controls.random_masks(of)}
+                    for of in (lab, other))  # fmt: skip
+    assert usual == {"bert_micro": 1e-8, "resnet_micro": 1e-8} and given == usual | {"bert_micro": 1e-3}
+    assert tables.final_masks(other) == tables.final_masks(lab)
 
 
 def test_weights_of_the_control_are_drawn_as_wide_as_is_said_and_no_others(lab):
-    study = micro.whole_study(precision="float32")
-    study["experiments"][0]["masks"] = study["experiments"][0]["masks"] | {"control_deviation": 0.1}
-    other = Lab.open(study, lab.store.root)
-    pairs = list(zip(random_controls.random_masks(lab), random_controls.random_masks(other), strict=True))
-    for usual, wide_one in pairs:
-        assert wide_one.base.trained().spec(other) == usual.base.trained().spec(lab)  # what it is a control to
-        if usual.base.experiment.model == "resnet_micro":
-            assert wide_one.spec(other) == usual.spec(lab)
-            continue
-        assert wide_one.base.spec(other)["architecture"]["deviation"] == 0.1
-        name = "stages.layer_1.attention.self.query.weight"
-        narrow, wide = (load_base(*of).state_dict()[name] for of in ((lab, usual.base), (other, wide_one.base)))
-        assert torch.allclose(wide, 5 * narrow)  # the same draw
+    other, name = with_masks(lab, control_deviation=0.1), "stages.layer_1.attention.self.query.weight"
+    for usual, wide in zip(random_controls.random_masks(lab), random_controls.random_masks(other), strict=True):
+        assert wide.base.trained == usual.base.trained  # what it is a control to
+        assert (wide == usual) == (usual.base.experiment.model == "resnet_micro")
+        if wide != usual:
+            assert wide.base.architecture.deviation == 0.1
+            assert torch.allclose(wide.base.fresh().state_dict()[name], 5 * usual.base.fresh().state_dict()[name])
     # the weights that take the place of ablated ones are as wide as those that training began with
-    mask = break_it_down.used_masks(other)[0]
-    donor = untrained(mask.base.untrained()).state_dict()[name]
-    assert torch.equal(donor, untrained(break_it_down.used_masks(lab)[0].base.untrained()).state_dict()[name])
-    assert float(donor.std()) == pytest.approx(0.02, rel=0.2)
-    found = random_controls.random_effects(other)
-    usual = random_controls.random_effects(lab)
+    donors = [random_controls.other_ablations(tables.final_masks(of))[0].donor for of in (lab, other)]
+    assert donors[0] == donors[1] and float(donors[0].fresh().state_dict()[name].std()) == pytest.approx(0.02, rel=0.2)
+    found, usual = random_controls.random_effects(other), random_controls.random_effects(lab)
     assert found["base_accuracy"].tolist() == usual["base_accuracy"].tolist()
     language = found["model"] == "bert_micro"
     assert not set(found[language]["key"]) & set(usual["key"]) and set(found[~language]["key"]) <= set(usual["key"])
 
 
-def test_null_draws_are_recomputed_by_hand(lab):
+def test_random_draws_are_as_many_as_asked_for_beside_every_mask(lab):
     draws = random_controls.null_draws(lab)
-    masks = break_it_down.used_masks(lab)
     per_mask = draws.groupby([*random_controls.RUN, "kind"]).size()
     assert set(per_mask) == {4}
-    assert len(per_mask.xs("random", level="kind")) == len([mask for mask in masks if mask.seed == 0])
+    assert len(per_mask.xs("random", level="kind")) == len([m for m in tables.final_masks(lab) if m.seed == 0])
     clamped = draws["target_accuracy"].clip(lower=0.25) - draws["other_accuracy"].clip(lower=0.25)
     assert draws["difference"].to_numpy() == pytest.approx(clamped.to_numpy())
 
@@ -313,7 +299,7 @@ def test_permutation_p_counts_draws_as_low_as_the_observed():
 def test_ablation_by_zeros_is_the_ablated_model(lab):
     table = random_controls.ablations(lab)
     zeros = table[table["ablation"] == "zeros"].reset_index(drop=True)
-    ablated = break_it_down.effects(lab).query("network == 'ablated' and mask_seed == 0").reset_index(drop=True)
+    ablated = tables.effects(lab).query("network == 'ablated' and mask_seed == 0").reset_index(drop=True)
     for column in ("difference", "own_task_accuracy", "target_margin", "compositional_accuracy"):
         assert zeros[column].to_numpy() == pytest.approx(ablated[column].to_numpy(), abs=1e-6)
     assert table.groupby("ablation").size().to_dict() == {name: len(zeros) for name in ("zeros", "replaced", "mean")}

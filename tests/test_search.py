@@ -1,15 +1,14 @@
 """The mask search: the order of the grid, the score, the winner, and the authors' own choices."""
 
-import csv
-from importlib import resources
+import math
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils.core.sections import MaskTraining
-from subnet_utils.papers.break_it_down.search import Point, columns, grid, score, select, selected_by_authors
+from subnet_utils.papers.break_it_down import reference
+from subnet_utils.papers.break_it_down.search import Point, best, grid, score, selected_by_authors
+from subnet_utils.papers.break_it_down.section import MaskTraining
 
 accuracies = st.integers(0, 300).map(lambda right: right / 300)
 
@@ -24,9 +23,7 @@ def test_the_papers_grid():
     ]  # fmt: skip
     assert points[12:14] == [Point(0.0001, 0.1, "layer_1"), Point(0.0001, 0.1, "layer_3")]
     assert points[-1] == Point(0.0001, -0.05, "layer_4")
-    assert grid(MaskTraining(learning_rates=(1.0, 2.0), inits=(0.5,), starts=("a",))) == [
-        Point(1.0, 0.5, "a"), Point(2.0, 0.5, "a"),
-    ]  # fmt: skip
+    assert grid(MaskTraining(starts=("a", "b"), masking="magnitude")) == [Point(0.01, 0.1, "a"), Point(0.01, 0.1, "b")]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +56,6 @@ def test_score_refuses_percentages():
         score(95.0, 30.0, 90.0)
 
 
-def table(scores: list[float]) -> pd.DataFrame:
-    points = grid(MaskTraining(learning_rates=(0.01, 0.0001), inits=(0.1, 0.0), starts=("layer_1", "layer_2")))
-    return pd.DataFrame([columns(point) | {"score": s} for point, s in zip(points, scores, strict=False)])
-
-
 @pytest.mark.parametrize(
     ("scores", "winner"),
     [
@@ -71,30 +63,21 @@ def table(scores: list[float]) -> pd.DataFrame:
         ([0.1, 0.5, 0.5, 0.5], 1),  # the first on ties
         ([0.0, 0.0, 0.0], 0),  # none passed
         ([-0.2, -0.1, 0.0, -0.3], 2),  # a mask that failed its own task (0) beats one that damages the wrong subroutine
+        ([math.nan, -0.2, math.nan], 1),  # one that diverged comes last
+        ([math.nan, math.nan], 0),
     ],
 )
 def test_highest_score_wins_and_the_first_on_ties(scores, winner):
-    search = table(scores)
-    expected = grid(MaskTraining(learning_rates=(0.01, 0.0001), inits=(0.1, 0.0), starts=("layer_1", "layer_2")))[
-        winner
-    ]
-    assert select(search) == expected
-    assert select(search.assign(model="bert").set_axis(range(100, 100 + len(scores)))) == expected
-    assert select(search.set_axis([0] * len(scores))) == expected  # as after concat: one label for several rows
-
-
-def chosen() -> list[dict[str, str]]:
-    text = resources.files("subnet_utils.report.reference").joinpath("break_it_down_selected_masks.csv").read_text()
-    return [row for row in csv.DictReader(text.splitlines()) if row["condition"] == "trained"]
+    assert best(scores) == winner
 
 
 def test_the_authors_choices_are_those_of_the_table():
-    rows = chosen()
+    rows = reference.load("selected_masks").fillna({"number": ""}).query("condition == 'trained'")
     assert len(rows) == 102
-    for row in rows[::4]:
-        point = selected_by_authors(row["model"], row["task"], row["number"], row["subroutine"], int(row["base"]))
-        expected = Point(float(row["learning_rate"]), float(row["mask_init"]), row["mask_start"])
-        assert point == expected and expected in grid(MaskTraining(starts=(row["mask_start"],)))
+    for row in rows[::4].itertuples():
+        point = selected_by_authors(row.model, row.task, row.number, row.subroutine, row.base)
+        assert point == Point(row.learning_rate, row.mask_init, row.mask_start)
+        assert point in grid(MaskTraining(starts=(row.mask_start,)))
 
 
 def test_choices_in_trained_and_not_in_pruned_networks():

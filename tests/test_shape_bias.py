@@ -231,14 +231,6 @@ def test_a_shape_bias_that_no_run_has_is_missing_and_no_error(table):
     assert everywhere["ahead"].isna().all() and len(everywhere) > 0
 
 
-def test_histories_are_those_of_figures_5_and_11(lab, table):
-    curves = shape_bias.dynamics(lab)
-    assert (curves.groupby(["model", "seed", "network"]).size() == 2).all()
-    assert curves[["validation_accuracy", "pooled_accuracy"]].stack().between(0, 1).all()
-    found = shape_bias.discovery(lab)
-    assert (found.groupby(["model", "seed", "condition"]).size() == 3).all()
-
-
 def levels(ax) -> list[float]:
     return [line.get_ydata()[0] for line in ax.lines if line.get_label() == "chance"]
 
@@ -278,15 +270,6 @@ def test_answers_tell_the_cue(lab):
         for i in (votes == right).nonzero().flatten().tolist():
             expected[i] = cue
     assert found == sorted(expected)
-
-
-def test_by_class_is_the_accuracy_within_the_class(lab):
-    rows = shape_bias.by_class(lab, networks=["base"])
-    votes = steps_of(lab).base.make(lab).tensors("votes")["pooled_test"].numpy()
-    shapes = images(lab, "pooled_test").shapes.numpy()
-    own = rows[(rows["model"] == "cnn") & (rows["seed"] == 0)].set_index("class")["accuracy"]
-    for i, name in enumerate(RENDERED["shapes"]):
-        assert own[name] == pytest.approx(np.mean(votes[shapes == i] == i))
 
 
 @pytest.fixture

@@ -152,12 +152,6 @@ def test_parts_of_a_set_are_the_set():
         assert np.array_equal(getattr(whole, name), np.concatenate([getattr(part, name) for part in parts]))
 
 
-def test_the_first_examples_do_not_depend_on_how_many_are_asked_for():
-    few, many = (shapes.generate("number-contact", "base", n, seed=5, split="test", resolution=32) for n in (3, 60))
-    for name in ("index", "palette", "kinds"):
-        assert np.array_equal(getattr(few, name), getattr(many, name)[:12])
-
-
 def test_seeds_splits_and_chunks_differ():
     def index(seed=0, split="train"):
         return shapes.generate("number-contact", "base", 60, seed=seed, split=split, resolution=32).index

@@ -324,7 +324,7 @@ def test_two_values_that_do_not_fit_together(path, more, what):
 
 def test_a_masking_may_be_the_name_of_its_method():
     def chosen(value: Any) -> Section:
-        return Study.load(changed(MASKING, masking)).break_it_down.experiments[0].masks.masking
+        return Study.load(changed(MASKING, value)).break_it_down.experiments[0].masks.masking
 
     assert chosen("gumbel_sigmoid") == chosen({"method": "gumbel_sigmoid"}) != chosen({"method": "magnitude"})
     assert chosen({"beta_max": 3.0}) == chosen({"method": "continuous_sparsification", "beta_max": 3.0})

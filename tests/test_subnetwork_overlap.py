@@ -7,9 +7,7 @@ from scipy.stats import hypergeom
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.overlap import OVERALL
-from subnet_utils.papers.break_it_down import subnetwork_overlap
-from subnet_utils.papers.break_it_down import tables as break_it_down
-from subnet_utils.papers.break_it_down.steps import load_subnetwork
+from subnet_utils.papers.break_it_down import subnetwork_overlap, tables
 from tests import micro
 
 
@@ -25,10 +23,10 @@ def layers(lab):
 
 def masks_of(lab, base_model: str, task: str) -> dict[str, list[dict[str, np.ndarray]]]:
     found: dict = {}
-    for mask in break_it_down.used_masks(lab):
-        about = break_it_down.identity(mask.base)
+    for mask in tables.used_masks(lab):
+        about = tables.identity(mask.base)
         if (about["base_model"], about["task"]) == (base_model, task):
-            masks = {name: entries.numpy() for name, entries in load_subnetwork(lab, mask).masks.items()}
+            masks = {name: entries.numpy() for name, entries in mask.load(lab).masks.items()}
             found.setdefault(mask.subroutine, []).append(masks)
     return found
 

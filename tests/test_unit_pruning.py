@@ -22,36 +22,22 @@ from transformers import (
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
-from subnet_utils.papers.heuristic_core import (
-    findings as unit_findings,
-)
-from subnet_utils.papers.heuristic_core import (
-    pair_pretraining,
-)
-from subnet_utils.papers.heuristic_core import (
-    pair_sets as inference_sets,
-)
-from subnet_utils.papers.heuristic_core import (
-    published_cores as paper_cores,
-)
-from subnet_utils.papers.heuristic_core import (
-    steps as inference_steps,
-)
-from subnet_utils.papers.heuristic_core import (
-    tables as unit_pruning,
-)
+from subnet_utils.papers.heuristic_core import findings, pair_sets, published_cores, steps, tables
+from subnet_utils.papers.heuristic_core.fine_tuning import Checkpoint
 from subnet_utils.papers.heuristic_core.pair_networks import (
     SPECIAL,
     PretrainedError,
     published_network,
     published_tokenizer,
 )
-from subnet_utils.papers.heuristic_core.steps import PrunedUnits, Units
+from subnet_utils.papers.heuristic_core.step_training import shuffled_batches
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
+from subnet_utils.training import TrainingDiverged
 
 PRUNING = {"sparsities": [0.2, 0.5], "seeds": [0, 1], "grid_sparsities": [0.2, 0.5], "grid_seeds": [0, 1], "steps": 12,
-           "rate_warmup": 2, "batch_size": 16, "start": 1.0, "mean_examples": 40, "draws": 2}  # fmt: skip
+           "rate_warmup": 2, "batch_size": 16, "masking": {"start_value": 1.0}, "mean_examples": 40,
+           "draws": 2}  # fmt: skip
 SECTION = {
     "model": "bert_2x16",
     "architecture": {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "deviation": 0.2},
@@ -64,7 +50,7 @@ SECTION = {
 
 def lab_of(folder, **changes) -> Lab:
     section = json.loads(json.dumps(SECTION)) | changes
-    return Lab.open(Study.load({"name": "small", "compute": {"workers": 1}, "inference": section}), folder)
+    return Lab.open(Study.load({"name": "small", "compute": {"workers": 1}, "heuristic_core": section}), folder)
 
 
 @pytest.fixture(scope="module")
@@ -73,79 +59,84 @@ def lab(tmp_path_factory):
 
 
 def test_fine_tuning_ends_at_its_last_step_and_keeps_checkpoints(lab):
-    table = unit_pruning.fine_tuning(lab)
+    table = tables.fine_tuning(lab)
     assert sorted(table["step"].unique()) == [4, 8, 10]
-    outside = table[(table["step"] == 10) & table["set"].isin(inference.ADVERSE)]["accuracy"].mean()
-    named = table[(table["step"] == 10) & (table["set"] == "out of domain")]["accuracy"].iloc[0]
-    assert named == pytest.approx(outside)
-    for step in (4, 10):
-        network = inference_steps.load_checkpoint(lab, step)
-        whole = Units(step, tuple((i, j) for i in range(2) for j in range(2)), (0, 1))
-        found = inference_steps.judge_units(lab, whole).json("result")["accuracies"]
-        assert found == unit_pruning.full_accuracies(lab, step) and not network.training
+    last = table[table["step"] == 10].set_index("set")["accuracy"]
+    assert last["out of domain"] == pytest.approx(last[list(inference.ADVERSE)].mean())
+    assert steps.without_heads(lab, ()).result(lab)["accuracies"] == last.drop("out of domain").to_dict()
+    network, ours = steps.network(lab), steps.teacher(lab, 4).checkpoint.load(lab)
+    assert not ours.training and not torch.equal(
+        ours.classifier.weight, Checkpoint(network, 10).load(lab).classifier.weight
+    )
+    with pytest.raises(ValueError, match=r"no checkpoint at step 5; add it to heuristic_core\.finetuning\.checkpoints"):
+        Checkpoint(network, 5)
 
 
 def test_no_pair_that_networks_are_judged_on_is_among_those_they_are_trained_on(lab):
-    data = inference_steps.pair_sets(lab)
-    known = {tuple(row) for row in data.train.inputs["input_ids"].tolist()}
-    width = data.train.inputs["input_ids"].shape[1]
-    for name, own in data.sets.items():
-        for row in own.inputs["input_ids"].tolist():
-            padded = (*row, *[0] * (width - len(row)))[:width]
-            assert padded not in known, name
+    train, sets = steps.network(lab).data.texts()
+    known = sentence_pairs.texts_of(train)
+    assert not any(known & sentence_pairs.texts_of(own) for own in sets.values())
 
 
 def test_no_pair_that_networks_are_judged_on_is_read_in_pretraining(tmp_path):
-    own = lab_of(tmp_path, pretraining=SECTION["pretraining"] | {"pairs": 3000})
-    judged = inference_sets.judged_pairs(own)
+    own = steps.network(lab_of(tmp_path, pretraining=SECTION["pretraining"] | {"pairs": 3000}))
+    judged = own.data.judged()
     assert len(judged) == 40 + 10 * len(inference.KINDS)
-    for pairs in pair_pretraining.pretraining_pairs(own).values():
-        assert not judged & sentence_pairs.text_pairs(pairs)
-    sizes, counter = {"train": 3000}, pair_pretraining.COUNTER_IN_PRETRAINING
-    unasked = inference.mixture(sizes, counter=counter, seed=0, about="pretraining")["train"]
-    assert judged & sentence_pairs.text_pairs(unasked)  # of so many, some would be among them
+    for pairs in own.pretraining.pairs().values():
+        assert not judged & sentence_pairs.texts_of(pairs)
+    unasked = inference.mixture({"train": 3000}, counter=0.25, seed=0, about="pretraining")["train"]
+    assert judged & sentence_pairs.texts_of(unasked)  # of so many, some would be among them
 
 
-def test_pretraining_is_done_anew_when_other_pairs_are_judged(tmp_path):
-    own, other = (lab_of(tmp_path, generated=SECTION["generated"] | {"seed": seed}) for seed in (0, 1))
-    for spec in (pair_pretraining.pretraining_spec, inference_steps.network_spec):
-        assert spec(own) != spec(other)
+def test_every_step_is_named_before_anything_is_made(tmp_path):
+    own = lab_of(tmp_path)
+    kinds = [type(step).__name__ for step in dict.fromkeys(steps.every_step(own))]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "PairLanguageModel": 1, "PairNetwork": 1, "Teacher": 2, "PrunedUnits": 8, "RandomUnits": 4, "WithoutHeads": 4,
+        "Attention": 1}  # fmt: skip
+    other = lab_of(tmp_path, generated=SECTION["generated"] | {"seed": 1})
+    assert not {step.name for step in steps.every_step(own)} & {step.name for step in steps.every_step(other)}
+
+
+def test_another_method_has_artefacts_of_its_own(lab, tmp_path):
+    other = lab_of(tmp_path, pruning=PRUNING | {"masking": "gumbel_sigmoid"})
+    assert steps.teacher(other) == steps.teacher(lab) and not set(steps.prunings(other)) & set(steps.prunings(lab))
+    assert len(tables.pruned(other)) == 4 * 18
 
 
 def test_pruned_networks_have_as_many_units_as_the_target_says(lab):
-    table = unit_pruning.pruned(lab)
+    table = tables.pruned(lab)
     assert table.groupby(["target_sparsity", "seed"]).size().tolist() == [18] * 4
     for sparsity, group in table.groupby("target_sparsity"):
         assert group["achieved_sparsity"].unique() == pytest.approx([1 - round((1 - sparsity) * 6) / 6])
 
 
 def test_frequencies_and_the_core_count_heads(lab):
-    table, kept = unit_pruning.frequencies(lab), unit_pruning.kept_heads(lab)
+    table, kept = tables.frequencies(lab), tables.kept_heads(lab)
     for row in table.itertuples():
         assert row.lower == sum(int(mask[row.layer, row.head]) for mask in kept[0.2].values())
         networks = [mask for group in kept.values() for mask in group.values()]
         assert row.in_core == all(bool(mask[row.layer, row.head]) for mask in networks)
-    names = [unit_pruning.name_of(*head) for head in unit_pruning.core_of(table).heads]
+    names = [tables.name_of(*head) for head in tables.core_of(table)]
     assert names == table[table["in_core"]]["head_name"].tolist()
-    gone = unit_pruning.kept_mlps(lab)
+    gone = tables.kept_mlps(lab)
     assert (gone["mlps_pruned"] <= gone["mlps"]).all() and gone["networks"].tolist() == [2, 2]
 
 
-def test_random_networks_have_as_many_heads_and_mlps(lab, monkeypatch):
-    judged = []
-    monkeypatch.setattr(unit_pruning, "_judged", lambda lab, *both: judged.extend(zip(*both, strict=True)))
-    unit_pruning.random_units(lab)
-    made = {(one.sparsity, one.seed): inference_steps.load_units(inference_steps.prune_units(lab, one))
-            for one in [PrunedUnits(10, s, seed) for s in (0.2, 0.5) for seed in (0, 1)]}  # fmt: skip
-    assert len(judged) == 4
-    for units, about in judged:
-        like = made[about["target_sparsity"], about["seed"] % 2].masks
-        assert (len(units.heads), len(units.mlps)) == (int(like["heads"].sum()), int(like["mlps"].sum()))
+def test_random_networks_have_as_many_heads_and_mlps(lab):
+    pruned = {(one.sparsity, one.seed): one.load(lab).masks for one in steps.prunings(lab)}
+    assert len(steps.random_units(lab)) == 4
+    for one in steps.random_units(lab):
+        like = pruned[one.like[0].sparsity, one.draw % 2]
+        assert {name: int(mask.sum()) for name, mask in one.units(lab).masks.items()} == {
+            name: int(mask.sum()) for name, mask in like.items()
+        }
+    assert len(tables.random_units(lab)) == 4 * 18
 
 
 def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
-    core = unit_pruning.Core(((0, 1),))
-    table = unit_pruning.ablations(lab, core)
+    core = ((0, 1),)
+    table = tables.ablations(lab, core)
     assert table["ablated"].nunique() == 6 and table[table["ablated"] == "others"]["draw"].nunique() == 2
     single = table[table["ablated"] == "L0.H1"].set_index("set")["accuracy"]
     joint = table[table["ablated"] == "core"].set_index("set")["accuracy"]
@@ -153,97 +144,95 @@ def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
 
 
 def test_tables_of_the_grid_fit_together(lab):
-    sizes = unit_pruning.sizes(lab)
+    sizes = tables.sizes(lab)
     assert set(sizes["step"]) == {4, 10}
     assert set(sizes["domain"]) == {"in domain", "out of domain", "mixed", "balanced"}
     assert sizes["effective_size"].isin([1.0, 0.8, 0.5]).all()
-    table = unit_pruning.by_sparsity(lab)
+    table = tables.by_sparsity(lab)
     assert sorted(table["sparsity"].unique()) == [0.0, 0.2, 0.5]
-    core = unit_pruning.core_of(unit_pruning.frequencies(lab))
-    assert unit_pruning.checkpoint_heads(lab, core)["step"].tolist() == [4, 4, 10, 10]
-    assert len(unit_pruning.attention(lab, core)) == 4
-    attention, tokens = unit_pruning.attention_map(lab, 1, 0)
+    core = tables.core_of(tables.frequencies(lab))
+    assert tables.checkpoint_heads(lab, core)["step"].tolist() == [4, 4, 10, 10]
+    assert len(tables.attention(lab, core)) == 4
+    attention, tokens = tables.attention_map(lab, 1, 0)
     assert attention.shape == (len(tokens), len(tokens)) and tokens[0] == "[CLS]" and tokens[-1] == "[SEP]"
 
 
 def test_entailed_sets_stand_beside_those_out_of_domain(lab):
-    every = unit_pruning.pruned(lab)
-    main = unit_pruning.main_sets(lab, every)
+    every = tables.pruned(lab)
+    main = tables.main_sets(lab, every)
     one = (main["seed"] == 0) & (main["target_sparsity"] == 0.5)
     of = (every["seed"] == 0) & (every["target_sparsity"] == 0.5)
     mean = every[of & every["set"].isin(inference.FRIENDLY)]["accuracy"].mean()
     assert main[one & (main["set"] == "entailed")]["accuracy"].item() == pytest.approx(mean)
     assert len(main[one]) == 1 + len(inference.ADVERSE) + 1
-    domains = unit_pruning.by_domain(lab, every, ["target_sparsity", "seed"]).set_index(["target_sparsity", "seed"])
+    domains = tables.by_domain(lab, every, ["target_sparsity", "seed"]).set_index(["target_sparsity", "seed"])
     own = domains.loc[(0.5, 0)].set_index("domain")["accuracy"]
     assert own["balanced"] == pytest.approx((own["out of domain"] + mean) / 2)
 
 
 def test_the_entailed_sets_that_the_paper_shows_of_its_network_stand_beside_ours(lab):
-    section = lab.study.inference.model_copy(update={"beside": "gpt2_mnli"})
-    beside_gpt2 = Lab(lab.study.model_copy(update={"inference": section}), lab.store)
-    every = unit_pruning.pruned(beside_gpt2)
-    main = unit_pruning.main_sets(beside_gpt2, every)
-    assert set(main["name"]) - set(unit_pruning.main_sets(lab, every)["name"]) == {"Embed-Since"}
-    assert "Embed-Since" not in set(unit_findings.differing(main)["name"])
-    table = unit_findings.beside_paper(
-        unit_findings.spread(main, unit_pruning.set_sizes(beside_gpt2)), paper_cores.spread("gpt2_mnli")
+    section = lab.study.heuristic_core.model_copy(update={"beside": "gpt2_mnli"})
+    beside_gpt2 = Lab(lab.study.model_copy(update={"heuristic_core": section}), lab.store)
+    every = tables.pruned(beside_gpt2)
+    main = tables.main_sets(beside_gpt2, every)
+    assert set(main["name"]) - set(tables.main_sets(lab, every)["name"]) == {"Embed-Since"}
+    assert "Embed-Since" not in set(findings.differing(main)["name"])
+    table = findings.beside_paper(
+        findings.spread(main, tables.set_sizes(beside_gpt2)), published_cores.spread("gpt2_mnli")
     )
     assert table.set_index("name").loc["Embed-Since", "paper_full"].tolist() == [0.888, 0.888]
 
 
 def test_a_pair_of_every_set_can_be_read(lab):
-    table = unit_pruning.examples(lab)
+    table = tables.examples(lab)
     assert len(table) == 1 + len(inference.KINDS) and set(table["follows"]) == {"yes", "no"}
     outside = table[table["out_of_domain"]]
     assert len(outside) == len(inference.ADVERSE) and set(outside["follows"]) == {"no"}
 
 
 def test_findings_can_be_had_of_any_study(lab):
-    pruned = unit_pruning.pruned(lab)
-    core = unit_pruning.core_of(unit_pruning.frequencies(lab))
-    lost = unit_findings.drops(unit_pruning.ablations(lab, core), lab.study.inference.data.out_of_domain)
-    domains = unit_pruning.by_domain(lab, pruned, ["target_sparsity", "seed"])
-    table = unit_findings.findings(
+    pruned = tables.pruned(lab)
+    core = tables.core_of(tables.frequencies(lab))
+    lost = findings.drops(tables.ablations(lab, core), lab.study.heuristic_core.data.out_of_domain)
+    domains = tables.by_domain(lab, pruned, ["target_sparsity", "seed"])
+    table = findings.findings(
         domains,
-        unit_pruning.kept_heads(lab),
-        unit_pruning.sizes(lab),
+        tables.kept_heads(lab),
+        tables.sizes(lab),
         lost,
-        unit_pruning.checkpoint_heads(lab, core),
-        paper=paper_cores.findings("bert_mnli"),
+        tables.checkpoint_heads(lab, core),
+        paper=published_cores.findings("bert_mnli"),
     )
     assert set(table["verdict"]) <= {"holds", "does not hold", "cannot be told"}
 
 
 def test_what_is_made_twice_has_the_same_bits(lab, tmp_path):
     again = lab_of(tmp_path)
-    one = PrunedUnits(10, 0.5, 1)
-    for name in ("scores", "subnetwork"):
-        first, second = (inference_steps.prune_units(where, one).tensors(name) for where in (lab, again))
-        for key in first:
-            assert torch.equal(first[key], second[key])
+    one, other = (steps.prunings(where)[-1].make(where) for where in (lab, again))
+    assert one.digest == other.digest and one.key == other.key
 
 
 @pytest.mark.parametrize("family", ["roberta", "gpt2"])
 def test_other_families_go_the_same_way(tmp_path, family):
     own = lab_of(tmp_path, architecture=SECTION["architecture"] | {"family": family})
-    table = unit_pruning.pruned(own)
+    table = tables.pruned(own)
     assert len(table) == 4 * 18 and np.isfinite(table["accuracy"]).all()
-    assert len(unit_pruning.attention(own, unit_pruning.Core(()))) == 4
+    assert len(tables.attention(own, ())) == 4
 
 
 def test_hidden_words_are_learned(tmp_path):
     longer = SECTION["pretraining"] | {"steps": 120, "learning_rate": 0.01, "interval": 40, "pairs": 400}
-    history = pair_pretraining.pretrain_pairs(lab_of(tmp_path, pretraining=longer)).table("history")
+    own = lab_of(tmp_path, pretraining=longer)
+    history = steps.network(own).pretraining.make(own).table("history")
     assert history["step"].tolist() == [40, 80, 120]
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0] - 0.3
 
 
 @pytest.mark.parametrize("lengths", [None, torch.arange(1000) % 97])
 def test_a_pass_takes_every_row_once_and_batches_of_like_length_have_less_padding(lengths):
-    batches = pair_pretraining.shuffled_batches(1000, 16, torch.Generator().manual_seed(0), lengths)
+    batches = shuffled_batches(1000, 16, torch.Generator().manual_seed(0), lengths)
     assert torch.cat(list(batches)).sort().values.equal(torch.arange(1000))
-    again = pair_pretraining.shuffled_batches(1000, 16, torch.Generator().manual_seed(1), lengths)
+    again = shuffled_batches(1000, 16, torch.Generator().manual_seed(1), lengths)
     assert not torch.cat(list(batches)).equal(torch.cat(list(again)))
     if lengths is not None:
         padded = sum(len(rows) * int(lengths[rows].max()) for rows in batches) / int(lengths.sum())
@@ -251,18 +240,19 @@ def test_a_pass_takes_every_row_once_and_batches_of_like_length_have_less_paddin
         assert padded < 1.2 < 1.7 < sum(len(rows) * int(lengths[rows].max()) for rows in plain) / int(lengths.sum())
 
 
-def test_a_pruning_that_diverges_is_told_and_left_out(lab, tmp_path, monkeypatch):
-    real = inference_steps.units.prune
+def test_a_pruning_that_diverges_is_recorded_and_left_out(lab, tmp_path, monkeypatch):
+    real = steps.units.prune
 
     def prune(*arguments, seed, **options):
         if seed == 1:
-            raise inference_steps.TrainingDiverged("loss is not finite")
+            raise TrainingDiverged("loss is not finite")
         return real(*arguments, seed=seed, **options)
 
-    monkeypatch.setattr(inference_steps.units, "prune", prune)
+    monkeypatch.setattr(steps.units, "prune", prune)
     own = lab_of(tmp_path)
-    assert sorted(unit_pruning.pruned(own)["seed"].unique()) == [0]
-    assert [len(masks) for masks in unit_pruning.kept_heads(own).values()] == [1, 1]
+    assert sorted(tables.pruned(own)["seed"].unique()) == [0]
+    assert [len(masks) for masks in tables.kept_heads(own).values()] == [1, 1]
+    assert len(tables.random_units(own)) == 4 * 18  # all like the networks that are left
 
 
 @pytest.fixture
@@ -270,12 +260,11 @@ def files(tmp_path):
     """Pairs with three labels, HANS-like pairs, and a published BERT, in a folder."""
     pairs = inference.mixture({"train": 60}, counter=0.2, seed=0)["train"]
     names = ["entailment" if label == 0 else ("neutral", "contradiction")[i % 2]
-             for i, label in enumerate(pairs.labels.tolist())]  # fmt: skip
-    train = pd.DataFrame({"premise": pairs.premises, "hypothesis": pairs.hypotheses, "label": names})
+             for i, label in enumerate(pairs["label"])]  # fmt: skip
+    train = pairs.assign(label=names).drop(columns="kind")
     train.to_csv(tmp_path / "mnli.tsv", sep="\t", index=False)
     parts = [inference.generate(kind, 6, seed=0, split="hans") for kind in inference.KINDS]
-    hans = pd.concat(pd.DataFrame({"premise": p.premises, "hypothesis": p.hypotheses, "label": p.labels.numpy(),
-                                   "subcase": p.kinds}) for p in parts)  # fmt: skip
+    hans = pd.concat(parts).rename(columns={"kind": "subcase"})
     with gzip.open(tmp_path / "hans.tsv.gz", "wt") as file:
         hans.to_csv(file, sep="\t", index=False)
     vocabulary = tmp_path / "vocab.txt"
@@ -296,12 +285,12 @@ def from_files(folder, **changes) -> dict:
 
 def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
     own = lab_of(files / "store", **from_files(files))
-    table = unit_pruning.pruned(own)
-    sizes = unit_pruning.set_sizes(own)
+    table = tables.pruned(own)
+    sizes = tables.set_sizes(own)
     assert sizes["in domain"] == 12 and sizes[pair_files.MAIN_SUBCASES[0]] == 5 and len(sizes) == 19
     assert sizes["entailed"] == 5 * len(inference.FRIENDLY)
-    assert len(table) == 4 * 18 and own.study.inference.data.classes == pair_files.CLASSES
-    _, tokens = unit_pruning.attention_map(own, 0, 0)
+    assert len(table) == 4 * 18 and own.study.heuristic_core.data.classes == pair_files.CLASSES
+    _, tokens = tables.attention_map(own, 0, 0)
     assert tokens[0] == "[CLS]"
 
 
@@ -325,45 +314,67 @@ def test_published_networks_that_lack_weights_or_words_are_refused(files):
 def test_pairs_longer_than_a_published_network_takes_are_refused_at_once(files):
     section = from_files(files)
     section["architecture"]["max_length"] = 65
-    with pytest.raises(PretrainedError, match="has 64 positions, fewer than max_length 65; set inference.*to 64 or"):
-        unit_pruning.pruned(lab_of(files / "store", **section))
+    with pytest.raises(PretrainedError, match="has 64 positions, fewer than max_length 65; set heuristic_core"):
+        tables.pruned(lab_of(files / "store", **section))
 
 
 def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_not(files):
     """QQP and PAWS: the class that means yes is the second one, and the set that defies the heuristic is named."""
     pairs = inference.mixture({"train": 80, "paws": 40}, counter=0.2, seed=0)
     for name, own in pairs.items():
-        columns = {"sentence1": own.premises, "sentence2": own.hypotheses, "label": 1 - own.labels.numpy()}
+        columns = {"sentence1": own["premise"], "sentence2": own["hypothesis"], "label": 1 - own["label"]}
         pd.DataFrame(columns).to_csv(files / f"{name}.tsv", sep="\t", index=False)
     section = from_files(files)
     section["files"] = {"train": str(files / "train.tsv"), "paws": str(files / "paws.tsv"), "held_out": 20,
                         "classes": ["different", "same"], "entailed": "same",
                         "out_of_domain": [sentence_pairs.DIFFERENT]}  # fmt: skip
     own = lab_of(files / "store", **section)
-    table = unit_pruning.pruned(own)
+    table = tables.pruned(own)
     sizes = {"in domain": 20, sentence_pairs.SAME: 20, sentence_pairs.DIFFERENT: 20, "entailed": 20}
-    assert unit_pruning.set_sizes(own) == sizes
-    examples = unit_pruning.examples(own).set_index("set")
+    assert tables.set_sizes(own) == sizes
+    examples = tables.examples(own).set_index("set")
     assert examples["follows"].drop("in domain").to_dict() == {"PAWS (adv.)": "no", "PAWS (equivalent)": "yes"}
     assert set(table["name"]) == {"in domain", "PAWS (adv.)", "PAWS (equivalent)"}
-    network, data = inference_steps.load_checkpoint(own, 10), inference_steps.pair_sets(own)
+    network, data = steps.teacher(own).checkpoint.load(own), steps.network(own).pairs()
     with torch.no_grad():
         says = network(**data.sets[sentence_pairs.DIFFERENT].inputs).logits.argmax(dim=-1)
     right = float((says == 0).double().mean())  # "different", the first class
-    assert unit_pruning.full_accuracies(own, 10)[sentence_pairs.DIFFERENT] == right
-    lost = unit_findings.drops(unit_pruning.ablations(own, unit_pruning.Core(())), (sentence_pairs.DIFFERENT,))
+    assert table.set_index("set")["full"][sentence_pairs.DIFFERENT].unique() == [right]
+    lost = findings.drops(tables.ablations(own, ()), (sentence_pairs.DIFFERENT,))
     assert np.isfinite(lost["entailed"]).all()
 
 
 def test_names_of_artefacts_follow_the_files_content_and_not_their_place(files):
-    here = inference_steps.network_spec(lab_of(files / "store", **from_files(files)))
-    moved = files / "moved.tsv"
+    def name(**changes) -> str:
+        return steps.network(lab_of(files / "store", **from_files(files, **changes))).name
+
+    moved, other = files / "moved.tsv", files / "other.tsv"
     moved.write_bytes((files / "mnli.tsv").read_bytes())
-    assert inference_steps.network_spec(lab_of(files / "store", **from_files(files, train=str(moved)))) == here
-    table = pd.read_csv(moved, sep="\t").iloc[1:]
-    other = files / "other.tsv"
-    table.to_csv(other, sep="\t", index=False)
-    assert inference_steps.network_spec(lab_of(files / "store", **from_files(files, train=str(other)))) != here
+    assert name(train=str(moved)) == name()
+    pd.read_csv(moved, sep="\t").iloc[1:].to_csv(other, sep="\t", index=False)
+    assert name(train=str(other)) != name()
+
+
+def test_files_that_change_while_a_study_runs_are_refused(files):
+    data = steps.network(lab_of(files / "store", **from_files(files))).data
+    with (files / "mnli.tsv").open("a") as file:
+        file.write("a\tb\tneutral\n")
+    with pytest.raises(DataError, match="has changed while this ran; run again"):
+        data.texts()
+
+
+def test_without_data_steps_have_names_but_the_notebook_is_refused(files):
+    """So that a cluster's jobs can be listed anywhere."""
+    absent = {"architecture": {"family": "published", "weights": str(files / "none")}}
+    own = lab_of(files / "store", **from_files(files, train="nowhere.tsv") | absent)
+    assert len(list(steps.every_step(own))) == 1 + 2 + 8 + 4 + 4 + 1
+    with pytest.raises(PretrainedError, match="cannot be loaded"):
+        pair_sets.require_pairs(own)
+    with pytest.raises(DataError, match="no file"):
+        pair_sets.require_pairs(lab_of(files / "store", **from_files(files, train="nowhere.tsv")))
+    many = lab_of(files / "store", generated=SECTION["generated"] | {"each": 10**6})
+    with pytest.raises(ValueError, match=r"heuristic_core\.generated: there are not 1,000,000 distinct pairs"):
+        pair_sets.require_pairs(many)
 
 
 @pytest.mark.parametrize(
@@ -377,13 +388,13 @@ def test_names_of_artefacts_follow_the_files_content_and_not_their_place(files):
 )
 def test_files_that_do_not_fit_are_refused_before_any_training(files, change, error, message):
     with pytest.raises(error, match=message):
-        unit_pruning.fine_tuning(lab_of(files / "store", **from_files(files, **change)))
+        tables.fine_tuning(lab_of(files / "store", **from_files(files, **change)))
 
 
 def test_weights_that_are_not_there_are_refused(files):
     section = from_files(files) | {"architecture": {"family": "published", "weights": str(files / "none")}}
     with pytest.raises(PretrainedError, match="cannot be loaded"):
-        unit_pruning.fine_tuning(lab_of(files / "store", **section))
+        tables.fine_tuning(lab_of(files / "store", **section))
 
 
 @pytest.mark.parametrize(
@@ -417,6 +428,7 @@ def test_weights_that_are_not_there_are_refused(files):
         ),
         ("files", {"train": "a", "hans": "b", "out_of_domain": ["adverbs"]}, "'adverbs' is no subcase of HANS"),
         ("beside", "bert_mnl", "bert_mnli"),
+        ("pruning.masking", "magnitude", "'magnitude' ranks weights and cannot prune heads; take one that trains"),
     ],
 )
 def test_sections_that_make_no_sense_are_refused(tmp_path, path, value, message):
@@ -427,22 +439,16 @@ def test_sections_that_make_no_sense_are_refused(tmp_path, path, value, message)
         place = place[name]
     place[last] = value
     with pytest.raises(StudyError, match=message):
-        Study.load({"name": "small", "inference": section})
+        Study.load({"name": "small", "heuristic_core": section})
 
 
 def test_files_want_published_weights_and_those_no_pretraining():
     files = {"train": "a", "hans": "b"}
     with pytest.raises(StudyError, match="take 'published'"):
-        Study.load({"name": "small", "inference": SECTION | {"generated": None, "files": files}})
+        Study.load({"name": "small", "heuristic_core": SECTION | {"generated": None, "files": files}})
     both = SECTION | {"architecture": {"family": "published", "weights": "x"}}
     with pytest.raises(StudyError, match="pretrained already"):
-        Study.load({"name": "small", "inference": both})
-
-
-def test_a_study_without_the_section_says_so():
-    study = Study.load("tiny").model_copy(update={"inference": None})
-    with pytest.raises(ValueError, match="has no 'inference' section"):
-        inference_steps.settings_of(Lab(study, None))
+        Study.load({"name": "small", "heuristic_core": both})
 
 
 @pytest.mark.parametrize("family", ["roberta", "gpt2"])
@@ -466,12 +472,13 @@ def test_published_networks_of_other_families_are_pruned_too(files, family):
     section = from_files(files)
     section["architecture"] = {"family": "published", "weights": str(weights), "max_length": 48}
     own = lab_of(files / "store", **section)
-    table = unit_pruning.pruned(own)
+    table = tables.pruned(own)
     assert len(table) == 4 * 18 and np.isfinite(table["accuracy"]).all()
-    attention = unit_pruning.attention(own, unit_pruning.Core(()))
+    attention = tables.attention(own, ())
     assert len(attention) == 4 and attention["repeated"].gt(0).all()
     assert attention["next"].isna().all() == (family == "gpt2")
-    read_as_text_and_by_words(inference_steps.pair_sets(own).train, pairs, tokenizer, inference_sets.word_numbers(own))
+    network = steps.network(own)
+    read_as_text_and_by_words(network.pairs().train, pairs, tokenizer, network.transformer.word_numbers())
 
 
 def read_as_text_and_by_words(train, pairs: pd.DataFrame, tokenizer, numbers: torch.Tensor) -> None:
@@ -485,21 +492,3 @@ def read_as_text_and_by_words(train, pairs: pd.DataFrame, tokenizer, numbers: to
     written = [tokenizer.encode(text, add_special_tokens=False) for text in (" the", "the", "The")]
     assert [len(tokens) for tokens in written] == [1, 1, 1] and len({tokens[0] for tokens in written}) == 3
     assert len(set(numbers[torch.tensor(written)[:, 0]].tolist())) == 1
-
-
-def test_what_hangs_on_a_checkpoint_is_named_by_its_bits(lab, tmp_path):
-    """A network that another machine rounds anew has a teacher and pruned units of its own."""
-    other = lab_of(tmp_path)
-    network = inference_steps.fine_tune(other)
-    hanging = PrunedUnits(4, 0.5, 0), Units(4, (), ())
-
-    def specs() -> list[dict]:
-        return [inference_steps.checkpoint_spec(other, 4), *(one.spec(other) for one in hanging)]
-
-    before = specs()
-    manifest = network.json("manifest") | {"weights_4.safetensors": "of other bits"}
-    (network.path / "manifest.json").write_text(json.dumps(manifest))
-    assert all(one != earlier for one, earlier in zip(specs(), before, strict=True))
-    assert inference_steps.checkpoint_spec(other, 10) == inference_steps.checkpoint_spec(lab, 10)
-    with pytest.raises(ValueError, match="no checkpoint at step 5; add it to inference.finetuning.checkpoints"):
-        inference_steps.checkpoint_spec(lab, 5)

@@ -17,6 +17,7 @@ from transformers import (
 
 from subnet_utils.masks import units
 from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.methods import GumbelSigmoid, HardConcrete
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.training import TrainingDiverged
@@ -26,6 +27,7 @@ ENCODER = {"vocab_size": 30, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, 
            "intermediate_size": 24, "num_labels": 3, "max_position_embeddings": 40}  # fmt: skip
 DECODER = {"vocab_size": 30, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "num_labels": 3, "pad_token_id": 1,
            "n_positions": 40}  # fmt: skip
+GATES = HardConcrete(start_value=2.5)
 MAKERS = {
     "bert": lambda: BertForSequenceClassification(BertConfig(**ENCODER)),
     "roberta": lambda: RobertaForSequenceClassification(RobertaConfig(**ENCODER)),
@@ -192,10 +194,10 @@ def test_sampled_gates_follow_the_papers_formula(alpha, u):
     u = min(max(u, 1e-6), 1 - 1e-6)
     concrete = 1 / (1 + np.exp(-(np.log(u) - np.log(1 - u) + alpha) * 3 / 2))
     expected = min(1.0, max(0.0, concrete * 1.2 - 0.1))
-    found = units.sampled(torch.tensor(alpha, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
+    found = GATES.sampled(torch.tensor(alpha, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
     assert float(found) == pytest.approx(expected, abs=1e-9)
     plain = min(1.0, max(0.0, 1.2 / (1 + np.exp(-alpha)) - 0.1))
-    assert float(units.expected(torch.tensor(alpha, dtype=torch.float64))) == pytest.approx(plain, abs=1e-9)
+    assert float(GATES.expected(torch.tensor(alpha, dtype=torch.float64))) == pytest.approx(plain, abs=1e-9)
 
 
 def test_discretization_gives_the_number_asked_for_or_the_nearest_threshold():
@@ -231,7 +233,7 @@ def test_the_papers_schedule():
     assert (units.Schedule.of_paper(0.7).warmup, units.Schedule.of_paper(0.7).steps) == (10000, 10420)
 
 
-def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, **more):
+def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, method=GATES, **more):
     with torch.no_grad():
         full = model.eval()(**inputs).logits.log_softmax(dim=-1)
 
@@ -240,9 +242,9 @@ def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, **more):
             rows = torch.randperm(5, generator=generator)[:3]
             yield {name: tensor[rows] for name, tensor in inputs.items()}, full[rows]
 
-    schedule = schedule or units.Schedule(steps=400, warmup=250, rate_warmup=10, interval=20, start=2.5)
+    schedule = schedule or units.Schedule(steps=400, warmup=250, rate_warmup=10, interval=20)
     means = units.mean_activations(model, [inputs])
-    return units.prune(model, batches, means, sparsity=sparsity, schedule=schedule, seed=seed, **more)
+    return units.prune(model, batches, means, sparsity=sparsity, schedule=schedule, method=method, seed=seed, **more)
 
 
 def test_batches_must_not_end_before_pruning_does(inputs):
@@ -262,6 +264,13 @@ def test_pruning_reaches_its_target_and_leaves_the_network_alone(inputs):
     assert found.history["step"].iloc[-1] == 400 and len(found.history) == 20
 
 
+def test_another_method_reaches_the_target_too(inputs):
+    found = prune(make("bert"), inputs, method=GumbelSigmoid()).scores
+    scores = torch.cat([own.flatten() for own in found.values()])
+    assert 0 <= scores.min() <= scores.max() <= 1
+    assert float((scores > 0.5).double().mean()) == pytest.approx(0.6, abs=0.2)
+
+
 def test_the_last_row_is_of_the_last_step(inputs):
     """Of an interval that is cut short."""
     schedule = units.Schedule(steps=25, warmup=10, rate_warmup=0, interval=10)
@@ -269,7 +278,7 @@ def test_the_last_row_is_of_the_last_step(inputs):
 
 
 def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs, tmp_path, monkeypatch):
-    schedule = units.Schedule(steps=60, warmup=40, rate_warmup=10, interval=10, start=2.5)
+    schedule = units.Schedule(steps=60, warmup=40, rate_warmup=10, interval=10)
     whole, again, other = (prune(make("bert"), inputs, seed=seed, schedule=schedule) for seed in (0, 0, 1))
     assert all(torch.equal(whole.scores[name], again.scores[name]) for name in whole.scores)
     assert not torch.equal(whole.scores["heads"], other.scores["heads"])
@@ -282,11 +291,11 @@ def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs
             raise KeyboardInterrupt
         return original(*args)
 
-    original = units.sampled
-    monkeypatch.setattr(units, "sampled", die)
+    original = HardConcrete.sampled
+    monkeypatch.setattr(HardConcrete, "sampled", die)
     with pytest.raises(KeyboardInterrupt):
         prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
-    monkeypatch.setattr(units, "sampled", original)
+    monkeypatch.setattr(HardConcrete, "sampled", original)
     resumed = prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
     assert all(torch.equal(whole.scores[name], resumed.scores[name]) for name in whole.scores)
 
@@ -298,7 +307,8 @@ def test_a_diverging_run_is_named(inputs):
         full = model(**inputs).logits.log_softmax(dim=-1)
     schedule = units.Schedule(steps=20, warmup=10, rate_warmup=0, interval=10)
     with pytest.raises(TrainingDiverged, match="not finite"):
-        units.prune(model, lambda _: iter([(inputs, full)] * 20), means, sparsity=0.3, schedule=schedule, seed=0)
+        units.prune(model, lambda _: iter([(inputs, full)] * 20), means, sparsity=0.3, schedule=schedule, method=GATES,
+                    seed=0)  # fmt: skip
     assert not model.training
 
 

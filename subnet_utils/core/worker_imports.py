@@ -1,4 +1,4 @@
-"""What the server imports that worker processes are copied from: the steps of all papers, and all kinds of networks."""
+"""What the server imports that worker processes are copied from: the steps of all papers, all kinds of networks."""
 
 from importlib import import_module
 

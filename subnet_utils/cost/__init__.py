@@ -1,30 +1,7 @@
-"""What a study costs: steps timed side by side (`compare`), and the cost of a profile on this machine (`predict`)."""
+"""What a study has cost (`spent`), what it will cost (`predict`), and steps of training side by side (`race`)."""
 
-from subnet_utils.cost.comparison import bert_small, compare, compare_at_once, resnet
-from subnet_utils.cost.measurement import Unfinished, measured
+from subnet_utils.cost.estimate import predict, spent, summary
 from subnet_utils.cost.neurosurgeon import INSTALL, NeuroSurgeonMissing, installed
-from subnet_utils.cost.plan import plan
-from subnet_utils.cost.prediction import at_best, check, counted, kinds, predict, rehearsed, told, waiting
-from subnet_utils.cost.samples import sample_items
+from subnet_utils.cost.race import bert_small, resnet18
 
-__all__ = [
-    "INSTALL",
-    "NeuroSurgeonMissing",
-    "Unfinished",
-    "at_best",
-    "bert_small",
-    "check",
-    "compare",
-    "compare_at_once",
-    "counted",
-    "installed",
-    "kinds",
-    "measured",
-    "plan",
-    "predict",
-    "rehearsed",
-    "resnet",
-    "sample_items",
-    "told",
-    "waiting",
-]
+__all__ = ["INSTALL", "NeuroSurgeonMissing", "bert_small", "installed", "predict", "resnet18", "spent", "summary"]

@@ -1,4 +1,4 @@
-"""NeuroSurgeon as a contender: it wants another version of transformers, so it runs in an environment of its own."""
+"""NeuroSurgeon as a contender. It wants another version of transformers, so it runs in an environment of its own."""
 
 import itertools
 import json
@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from subnet_utils.core.sections import ROOT
-from subnet_utils.cost.timing import PACE
 
 WORKER = Path(__file__).with_name("neurosurgeon_worker.py")
 INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"
-
 NOT_INHERITED = ("PYTHONPATH", "MPLBACKEND")
 """Of a notebook's environment: they point to modules of this one."""
 
@@ -30,7 +28,7 @@ class NeuroSurgeonMissing(RuntimeError):
     """The Python that was named has no NeuroSurgeon, or does not exist; the message says how to install it."""
 
 
-def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
+def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[Callable], None]:
     """A contender that trains a mask in NeuroSurgeon.
 
     python: interpreter of an environment that has it; setting: what `neurosurgeon_worker` wants to know, with a stage
@@ -39,26 +37,27 @@ def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[PACE], None]:
     number = setting["start"].rpartition("_")[2]
     arguments = [str(python), str(WORKER), json.dumps(setting | {"start": int(number) if number.isdigit() else 0})]
 
-    def run(pace: PACE) -> None:
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-        with tempfile.TemporaryFile("w+") as said:  # no pipe, which would be full some time
-            try:
-                process = subprocess.Popen(
-                    arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
-                    env=environment | {"OMP_WAIT_POLICY": "PASSIVE"},
-                )  # fmt: skip
-            except OSError as error:
-                raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
-            with process:
-                for turn in pace(itertools.count()):
-                    if turn == 0 and process.stdout.readline().strip() != "ready":
-                        reason = f"did not start in {python}: {_last_line(process, said)}; install it: {INSTALL}"
-                        raise NeuroSurgeonMissing(f"NeuroSurgeon {reason}")
-                    if not _stepped(process):
-                        raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process, said)}")
-                process.stdin.close()
+    def run(pace: Callable) -> None:
+        with tempfile.TemporaryFile("w+") as said, _started(arguments, said) as process:
+            for turn in pace(itertools.count()):
+                if turn == 0 and process.stdout.readline().strip() != "ready":
+                    reason = f"did not start in {python}: {_last_line(process, said)}; install it: {INSTALL}"
+                    raise NeuroSurgeonMissing(f"NeuroSurgeon {reason}")
+                if not _stepped(process):
+                    raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process, said)}")
+            process.stdin.close()
 
     return run
+
+
+def _started(arguments: list[str], said: TextIO) -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said, "text": True}
+    try:
+        return subprocess.Popen(arguments, env=environment | {"OMP_WAIT_POLICY": "PASSIVE"}, **pipes)
+    except OSError as error:
+        reason = f"{arguments[0]} cannot be run ({error.strerror}); install it: {INSTALL}"
+        raise NeuroSurgeonMissing(reason) from None
 
 
 def _stepped(process: subprocess.Popen) -> bool:
@@ -75,7 +74,7 @@ def _last_line(process: subprocess.Popen, said: TextIO) -> str:
     """What a process that has ended said last."""
     process.kill()  # if it has not
     process.wait()
-    with suppress(BrokenPipeError):  # what it was told and did not read
+    with suppress(BrokenPipeError):  # lines that it did not read
         process.stdin.close()
     said.seek(0)
     return (said.read().strip().splitlines() or ["it said nothing"])[-1]

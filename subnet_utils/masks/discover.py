@@ -16,24 +16,24 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.soft import InOne, masked_weights
+from subnet_utils.masks.soft import FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
-from subnet_utils.models.staged import StagedModel, evaluating, fingerprint
+from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 HISTOGRAM_BINS = 50
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MaskTask:
     """A mask to be found.
 
     items: the table that rows index, or the prefix's outputs for it; batches(generator): one pass, pairs of rows (any
@@ -66,13 +66,13 @@ class Discovery:
 
 
 def discover(
-    model: StagedModel,
+    model: nn.Module,
     items: Tensor | FrozenPrefix,
     batches: Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]],
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
     method: MaskMethod,
-    start: str,
+    start: str | None = None,
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
@@ -82,20 +82,21 @@ def discover(
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
-    items, batches: see `Wanted`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage;
-    autocast: context in which the suffix runs forward; limit_gb: of a table's outputs that are kept (`FrozenPrefix`);
-    watch: what to add to the history of the subnetwork that thresholding gives after each epoch; checkpoint: a file to
-    go on from, of the same network, items, method and recipe: what else differs, such as targets or loss, needs a file
-    of its own. The network is in evaluation mode meanwhile, and its weights and buffers stay as they are, bit for bit.
+    items, batches: see `MaskTask`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage of a
+    StagedModel, or None to mask all weight matrices of any module; autocast: context in which the suffix runs forward;
+    limit_gb: of a table's outputs that are kept (`FrozenPrefix`); watch: what to add to the history of the subnetwork
+    that thresholding gives after each epoch; checkpoint: a file to go on from, of the same network, items, method and
+    recipe: what else differs, such as targets or loss, needs a file of its own. The network is in evaluation mode
+    meanwhile, and its weights and buffers stay as they are, bit for bit.
 
     Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
     schedule of another length than the recipe's, for a weight that is tied to one before the start, for a loss that is
     not one number, and for a model that changes as it runs; TrainingDiverged for a loss that is not finite.
     """
-    wanted = Wanted(items, batches, method, recipe.seed)
+    task = MaskTask(items, batches, method, recipe.seed)
     (found,) = discover_many(
         model,
-        [wanted],
+        [task],
         loss,
         start=start,
         recipe=recipe,
@@ -111,18 +112,18 @@ def discover(
 
 
 def discover_many(
-    model: StagedModel,
-    wanted: Sequence[Wanted],
+    model: nn.Module,
+    tasks: Sequence[MaskTask],
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
-    start: str,
+    start: str | None = None,
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
     limit_gb: float = 4.0,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
-    apart: bool = True,
+    split: bool = True,
     label: str = "masks",
 ) -> list[Discovery | TrainingDiverged]:
     """Find several subnetworks of one network at once: those that `discover` finds one by one, up to rounding.
@@ -133,25 +134,25 @@ def discover_many(
     stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
     later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and those of a
     network that `torch.vmap` cannot run, such as an LSTM, one by one; a line says so, and later masks of the same start
-    are not tried at once again. apart: False to raise MemoryError instead. Raises ValueError as `discover` does, and
+    are not tried at once again. split: False to raise MemoryError instead. Raises ValueError as `discover` does, and
     for masks that cannot be trained together.
     """
-    if not wanted:
+    if not tasks:
         return []
-    _require_alike(wanted, recipe)
-    names = model.maskable(start)
+    _require_alike(tasks, recipe)
+    names = maskable(model, start)
     if not names:
-        raise ValueError(f"no weight to mask from stage '{start}' on; start earlier")
+        raise ValueError(f"no weight to mask from stage '{start}' on; start earlier" if start else "no weight to mask")
     network = fingerprint(model)
     _require_own_weights(model, names)
-    prefix, suffix = model.cut(start)
+    prefix, suffix = cut(model, start)
     device = next(model.parameters()).device
-    tables = {id(one.items): one.items for one in wanted}
+    tables = {id(one.items): one.items for one in tasks}
     with evaluating(model):
         outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
-        ready = [replace(one, items=outputs[id(one.items)]) for one in wanted]
+        ready = [replace(one, items=outputs[id(one.items)]) for one in tasks]
         train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
-        found = train.all(ready, apart=apart)
+        found = train.all(ready, split=split)
     if fingerprint(model) != network:
         raise ValueError("the model changed while its mask was trained; take out what writes to its buffers")
     return found
@@ -161,7 +162,7 @@ def discover_many(
 class _Together:
     """What the masks that are trained at once share."""
 
-    suffix: StagedModel
+    suffix: nn.Module
     names: tuple[str, ...]
     network: str
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -172,11 +173,11 @@ class _Together:
     stop_after: int | None
     label: str
 
-    def all(self, wanted: Sequence[Wanted], *, apart: bool) -> list[Discovery | TrainingDiverged]:
-        """Train all at once, or in parts, each of which has a checkpoint of its own; apart: see `in_parts`."""
+    def all(self, tasks: Sequence[MaskTask], *, split: bool) -> list[Discovery | TrainingDiverged]:
+        """Train all at once, or in parts, each of which has a checkpoint of its own; split: see `in_parts`."""
         of = self.network, self.names[0]
         return in_parts(
-            lambda part, places: self._train(part, self._file(places)), wanted, of=of, apart=apart, label=self.label
+            lambda part, places: self._train(part, self._file(places)), tasks, of=of, split=split, label=self.label
         )
 
     def _file(self, places: tuple[int, ...]) -> Path | None:
@@ -184,13 +185,13 @@ class _Together:
             return self.checkpoint
         return self.checkpoint.with_stem(f"{self.checkpoint.stem}-{'-'.join(map(str, places))}")
 
-    def _train(self, wanted: Sequence[Wanted], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
+    def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
         # one name for each weight: no need to look for others in every step
         once = len(weights) == len(list(self.suffix.named_parameters(remove_duplicate=False)))
-        method = wanted[0].method
-        in_one = InOne.of(method, weights, self.names, len(wanted))
-        logits, trained = self._first_logits(wanted, weights, in_one)
+        method = tasks[0].method
+        flat = FlatMasks.of(method, weights, self.names, len(tasks))
+        logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
@@ -204,9 +205,9 @@ class _Together:
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, places, targets, generator = batch
-            if in_one:
+            if flat:
                 with self.autocast():
-                    masked, penalties = in_one(epoch)
+                    masked, penalties = flat(epoch)
                 found = _each(network_loss, masked, state, places, targets) + penalties
             else:
                 found = _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
@@ -217,55 +218,60 @@ class _Together:
         faults: dict[int, str] = {}
         history = fit(
             trained,
-            lambda epoch: self._batches(wanted, epoch),
+            lambda epoch: self._batches(tasks, epoch),
             losses,
-            recipe=replace(self.recipe, seed=tuple(one.seed for one in wanted)),
+            recipe=replace(self.recipe, seed=tuple(one.seed for one in tasks)),
             observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
-            about=[self.network, *([*_described(one.method), one.items.digest] for one in wanted)],
+            about=[self.network, *([*_described(one.method), one.items.digest] for one in tasks)],
             stop_after=self.stop_after,
             faults=faults,
             label=self.label,
         )
         return [
             TrainingDiverged(faults[i]) if i in faults else self._discovery(method, logits, history, i)
-            for i in range(len(wanted))
+            for i in range(len(tasks))
         ]
 
     def _first_logits(
-        self, wanted: Sequence[Wanted], weights: Mapping[str, Tensor], in_one: InOne | None
+        self, tasks: Sequence[MaskTask], weights: Mapping[str, Tensor], flat: FlatMasks | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The logits by name, [k, *shape] for k masks; and the same memory as the tensors that are trained."""
-        first = {name: torch.stack([one.method.init(weights[name].shape) for one in wanted]) for name in self.names}
-        if in_one is None:
+        first = {name: torch.stack([one.method.init(weights[name].shape) for one in tasks]) for name in self.names}
+        if flat is None:
             logits = {name: values.to(weights[name].device).requires_grad_() for name, values in first.items()}
             return logits, logits
         for name, values in first.items():
-            in_one.views[name].copy_(values)
-        return in_one.views, {"logits": in_one.logits.requires_grad_()}
+            flat.views[name].copy_(values)
+        return flat.views, {"logits": flat.logits.requires_grad_()}
 
-    def _batches(self, wanted: Sequence[Wanted], epoch: int) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
+    def _batches(
+        self, tasks: Sequence[MaskTask], epoch: int
+    ) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
         """One pass over all masks' data at once: states entering the suffix, places of the rows in them, targets.
 
         With them the first mask's generator, for a method that draws; such masks are trained one by one.
         """
-        device = wanted[0].items.device
-        generators = [generator_for(one.seed, epoch) for one in wanted]
-        passes = [one.batches(generator) for one, generator in zip(wanted, generators, strict=True)]
-        for parts in zip_longest(*passes):
-            if None in parts:
-                raise ValueError(f"{self.label}: masks trained at once need equally many batches; train them apart")
-            rows, places = _distinct([rows for rows, _ in parts])
-            together = zip((one.items for one in wanted), rows, strict=True)
+        device, takes_padding = tasks[0].items.device, getattr(self.suffix, "takes_padding", False)
+        generators = [generator_for(one.seed, epoch) for one in tasks]
+        passes = [one.batches(generator) for one, generator in zip(tasks, generators, strict=True)]
+        for batch in zip_longest(*passes):
+            if None in batch:
+                raise ValueError(
+                    f"{self.label}: masks trained at once need equally many batches; train them one by one"
+                )
+            rows, places = _distinct([rows for rows, _ in batch])
+            together = zip((one.items for one in tasks), rows, strict=True)
             # neighbours with the same items are looked up together
             states = [items(torch.cat([row for _, row in same])) for items, same in groupby(together, itemgetter(0))]
-            if not self.suffix.takes_padding and len({tuple(t.shape[1:] for t in state) for state in states}) > 1:
-                raise ValueError(f"{self.label}: items of masks trained at once differ in shape; train them apart")
-            state = self.suffix.compact(tuple(_joined(tensors) for tensors in zip(*states, strict=True)))
+            if not takes_padding and len({tuple(t.shape[1:] for t in state) for state in states}) > 1:
+                raise ValueError(f"{self.label}: items of masks trained at once differ in shape; train them one by one")
+            state = tuple(_joined(tensors) for tensors in zip(*states, strict=True))
+            state = self.suffix.compact(state) if takes_padding else state
             yield (
-                tuple(tensor.unflatten(0, (len(wanted), -1)) for tensor in state),
+                tuple(tensor.unflatten(0, (len(tasks), -1)) for tensor in state),
                 sent(places, device),
-                sent(torch.stack([targets for _, targets in parts]), device),
+                sent(torch.stack([targets for _, targets in batch]), device),
                 generators[0],
             )
 
@@ -302,7 +308,7 @@ def _described(method: MaskMethod) -> list[Any]:
     return [type(method).__name__, {name: repr(value) for name, value in settings.items()}]
 
 
-def _require_own_weights(model: StagedModel, names: Sequence[str]) -> None:
+def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
     """Raise ValueError for a weight that is no parameter, or one tensor with a weight before it."""
     every = dict(model.named_parameters(remove_duplicate=False)).keys()
     if missing := [name for name in names if name not in every]:
@@ -311,19 +317,21 @@ def _require_own_weights(model: StagedModel, names: Sequence[str]) -> None:
         raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
 
 
-def _require_alike(wanted: Sequence[Wanted], recipe: Recipe) -> None:
+def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
     """Raise ValueError for masks that cannot be trained together, or for a schedule of another length."""
-    method = wanted[0].method
-    if len(wanted) > 1 and not method.deterministic:
-        raise ValueError("a method that draws random numbers trains one mask at a time; train them apart")
-    for one in wanted:
+    method = tasks[0].method
+    if len(tasks) > 1 and not method.deterministic:
+        raise ValueError("a method that draws random numbers trains one mask at a time; train them one by one")
+    for one in tasks:
         anneals = getattr(one.method, "epochs", recipe.epochs)
         if anneals != recipe.epochs:
             raise ValueError(
                 f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
             )
         if one.method != method and _from_zero(one.method) != _from_zero(method):
-            raise ValueError("masks trained at once may differ only in seed, data and start_value; train them apart")
+            raise ValueError(
+                "masks trained at once may differ only in seed, data and start_value; train them one by one"
+            )
 
 
 def _from_zero(method: MaskMethod) -> MaskMethod:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from subnet_utils.masks.discover import Discovery
     from subnet_utils.masks.methods import MaskMethod
     from subnet_utils.models.frozen import FrozenPrefix
-    from subnet_utils.models.staged import StagedModel
     from subnet_utils.training import Recipe
 
     Batches = Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
@@ -47,8 +46,8 @@ class Masking(Section):
             METHODS[field.default] = cls
 
     def find(
-        self, model: "StagedModel", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *, start: str,
-        recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
+        self, model: "nn.Module", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *,
+        start: str | None = None, recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
     ) -> "Discovery":  # fmt: skip
         """The subnetwork of a model for a task. items, batches, loss, start, recipe, options: see `discover`.
 
@@ -71,7 +70,7 @@ class TrainedMasking(Masking):
         """The method for a training of so many epochs."""
         raise TypeError(f"{type(self).__name__} has no build(epochs); write one")
 
-    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`."""
         from subnet_utils.masks.discover import discover
 
@@ -107,6 +106,19 @@ class GumbelSigmoid(TrainedMasking):
         return methods.GumbelSigmoid(self.l0, self.temperature, self.start_value)
 
 
+class HardConcrete(TrainedMasking):
+    """See `methods.HardConcrete`."""
+
+    method: Literal["hard_concrete"] = "hard_concrete"
+    start_value: float = 10.0
+
+    def build(self, epochs: int, **options: Any) -> "MaskMethod":
+        """The method; it has no schedule, so the number of epochs does not matter."""
+        from subnet_utils.masks import methods
+
+        return methods.HardConcrete(self.l0, self.start_value)
+
+
 class ScoredMasking(Masking):
     """Every weight gets a score; the highest are kept."""
 
@@ -116,20 +128,20 @@ class ScoredMasking(Masking):
     """Share of the maskable weights that is kept."""
 
     def scores(
-        self, model: "StagedModel", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
+        self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
     ) -> "dict[str, Tensor]":
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
         raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
-    def find(self, model, items, batches, loss, *, start, recipe, before=None, **options) -> "Discovery":
+    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""
         import pandas as pd
 
         from subnet_utils.masks.discover import Discovery
         from subnet_utils.masks.select import select
-        from subnet_utils.models.staged import fingerprint
+        from subnet_utils.models.staged import fingerprint, maskable
 
-        scores = self.scores(model, model.maskable(start), seed=recipe.seed, before=before)
+        scores = self.scores(model, maskable(model, start), seed=recipe.seed, before=before)
         total = sum(score.numel() for score in scores.values())
         found = select(scores, max(1, round(self.density * total)), network=fingerprint(model))
         history = pd.DataFrame({"epoch": [0], "density": [found.density]})
@@ -180,15 +192,15 @@ class Random(ScoredMasking):
         return {name: torch.rand(weights[name].shape, generator=generator) for name in names}
 
 
-def any_masking() -> Any:
-    """The type of a masking field in a section: all methods that are known now, told apart by `method`."""
-    return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(_by_name)]  # noqa: UP007
+def any_masking(usual: str = "continuous_sparsification") -> Any:
+    """The type of a masking field in a section: all methods that are known now, told apart by `method`.
 
+    A profile may give the name of a method alone, and settings without a name for the usual method.
+    """
 
-def _by_name(value: Any) -> Any:
-    """Accept the name of a method alone, and settings without a method for continuous sparsification."""
-    if isinstance(value, str):
-        return {"method": value}
-    if isinstance(value, Mapping) and "method" not in value:
-        return {"method": "continuous_sparsification", **value}
-    return value
+    def named(value: Any) -> Any:
+        if isinstance(value, str):
+            return {"method": value}
+        return {"method": usual, **value} if isinstance(value, Mapping) else value
+
+    return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(named)]  # noqa: UP007

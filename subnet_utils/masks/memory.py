@@ -19,20 +19,20 @@ def in_parts(
     places: tuple[int, ...] = (),
     *,
     of: tuple[str, ...],
-    apart: bool = True,
+    split: bool = True,
     label: str,
 ) -> list[Any]:
     """Train masks at once; if memory runs out, one half after the other, and one by one what cannot be vectorized.
 
     train(masks, places): what is found of each; places: those of the masks among all, if these are not all. of: network
     and start, for which it is remembered how many were too many: as many are halved from then on without a trial, into
-    the parts that they would come to. apart: False to try them at once or not at all.
+    the parts that they would come to. split: False to try them at once or not at all.
 
-    Raises torch.OutOfMemoryError if memory runs out with one mask, and MemoryError if several that must not be trained
-    apart cannot be trained at once.
+    Raises torch.OutOfMemoryError if memory runs out with one mask, and MemoryError if several that must not be
+    split cannot be trained at once.
     """
     count, half = len(masks), (len(masks) + 1) // 2
-    if not apart or count < TOO_MANY.get(of, math.inf):
+    if not split or count < TOO_MANY.get(of, math.inf):
         try:
             return train(masks, places)
         except (RuntimeError, MemoryError) as error:
@@ -49,7 +49,7 @@ def in_parts(
         # not in the handler, whose exception keeps the tensors of the attempt alive
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # so that libraries that allocate for themselves find something, too
-        if not apart:
+        if not split:
             raise MemoryError(f"{count} masks at once do not fit into memory")
         TOO_MANY[of] = too_many
         print(f"{label}: {said}", file=sys.stderr, flush=True)

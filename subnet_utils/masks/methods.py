@@ -4,6 +4,7 @@ A method turns real-valued logits s, one per weight, into a soft mask for traini
 mask at the end. Everything else (`discover`, the search, the evaluation) works with any of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -108,6 +109,54 @@ class GumbelSigmoid:
     def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
         """alpha times the sum of all logits."""
         return self.alpha * torch.stack([s.sum() for s in logits.values()]).sum()
+
+    def hard(self, logits: Tensor) -> Tensor:
+        """s > 0."""
+        return logits > 0
+
+
+@dataclass(frozen=True)
+class HardConcrete:
+    """Gates between 0 and 1, drawn anew in every step (Louizos, Welling and Kingma 2018, *Learning Sparse Neural
+    Networks through L0 Regularization*; heads and MLPs in *The Heuristic Core*, appendix B).
+
+    A logit is their log alpha. With u uniform in (0, 1) a gate is sigma((log u - log(1 - u) + s) / BETA), stretched to
+    (LOW, HIGH) and cut to [0, 1]: it often is exactly 0 or 1. The loss gets lambda * sum P(gate > 0), lambda = `l0`.
+    The hard mask is s > 0, where a gate without noise is above one half.
+    """
+
+    l0: float = 1e-8
+    start_value: float = 10.0
+
+    deterministic: ClassVar[bool] = False
+
+    BETA: ClassVar[float] = 2 / 3
+    LOW: ClassVar[float] = -0.1
+    HIGH: ClassVar[float] = 1.1
+    EPSILON: ClassVar[float] = 1e-6
+
+    def init(self, shape: torch.Size) -> Tensor:
+        """All logits start at the same value."""
+        return torch.full(tuple(shape), self.start_value)
+
+    def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """A draw of the gates."""
+        return {name: self.sampled(s, torch.rand(s.shape, generator=generator).to(s)) for name, s in logits.items()}
+
+    def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """Gates for uniform numbers between 0 and 1 (Louizos et al., equations 10 and 11)."""
+        uniform = uniform.clamp(self.EPSILON, 1 - self.EPSILON)
+        concrete = torch.sigmoid((uniform.log() - (1 - uniform).log() + logits) / self.BETA)
+        return (concrete * (self.HIGH - self.LOW) + self.LOW).clamp(0, 1)
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """The gates without noise (equation 13)."""
+        return (torch.sigmoid(logits) * (self.HIGH - self.LOW) + self.LOW).clamp(0, 1)
+
+    def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
+        """lambda times the expected number of gates above 0 (equation 12)."""
+        shift = self.BETA * math.log(-self.LOW / self.HIGH)
+        return self.l0 * torch.stack([torch.sigmoid(s - shift).sum() for s in logits.values()]).sum()
 
     def hard(self, logits: Tensor) -> Tensor:
         """s > 0."""

@@ -92,19 +92,6 @@ class Subnetwork:
         """active / total, between 0 and 1."""
         return self.active / self.total
 
-    def densities(self) -> dict[str, float]:
-        """Density of each masked weight."""
-        return {name: int(mask.sum()) / mask.numel() for name, mask in self.masks.items()}
-
-    def iou(self, other: "Subnetwork") -> dict[str, float]:
-        """Intersection over union per masked weight (appendix K); NaN where both are empty."""
-        self._match(other)
-        ratio = {}
-        for name, mask in self.masks.items():
-            union = int((mask | other.masks[name]).sum())
-            ratio[name] = int((mask & other.masks[name]).sum()) / union if union else float("nan")
-        return ratio
-
     def apply(self, model: Network) -> Network:
         """A copy of the network with all masked weights outside the subnetwork set to zero.
 

@@ -1,10 +1,11 @@
-"""Structured masks: subnetworks of whole attention heads and MLPs, found by pruning with hard-concrete gates.
+"""Structured masks: subnetworks of whole attention heads and MLPs, found by training a gate for each of them.
 
-*The Heuristic Core* (Bhaskar, Friedman and Chen 2024), section 2 and appendix B, after Louizos et al. (2018) and CoFi
-pruning (Xia et al. 2022). A unit is an attention head, acting on the context vector before the output projection, or an
-MLP, acting on its output before the residual stream. A gate z turns a unit's activation x into z x + (1 - z) mu: with
-mu = 0 it is zero ablation, with mu the mean over data mean ablation. Networks are never edited: gates are hooks on
-transformers' own BERT, RoBERTa or GPT-2, there for as long as a `with` block lasts.
+*The Heuristic Core* (Bhaskar, Friedman and Chen 2024), section 2 and appendix B, after CoFi pruning (Xia et al. 2022);
+its gates are `methods.HardConcrete`, but any method that trains logits will do. A unit is an attention head, acting on
+the context vector before the output projection, or an MLP, acting on its output before the residual stream. A gate z
+turns a unit's activation x into z x + (1 - z) mu: with mu = 0 it is zero ablation, with mu the mean over data mean
+ablation. Networks are never edited: gates are hooks on transformers' own BERT, RoBERTa or GPT-2, there for as long as a
+`with` block lasts.
 
 A unit subnetwork is a `Subnetwork` with the masks `heads` [layers, heads] and `mlps` [layers], with its algebra, its
 random controls and its files.
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.core.seeds import generator_for, separate_randomness
+from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.models.staged import fingerprint
@@ -37,8 +39,6 @@ Means = Mapping[str, Tensor]
 Inputs = Mapping[str, Tensor]
 """What the network is called with: `input_ids` [m, T], `attention_mask` [m, T], ..."""
 
-BETA, LOW, HIGH, EPSILON = 2 / 3, -0.1, 1.1, 1e-6
-"""Temperature of the hard concrete distribution, and the ends that it is stretched to."""
 STRIDE = 0.05
 """Of the grid of thresholds (appendix B)."""
 MULTIPLIER_SCALE = 10.0
@@ -169,21 +169,9 @@ def mean_activations(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, T
     }
 
 
-def sampled(log_alpha: Tensor, uniform: Tensor) -> Tensor:
-    """Hard concrete gates (Louizos et al. 2018, equations 10 and 11) for uniform numbers between 0 and 1."""
-    uniform = uniform.clamp(EPSILON, 1 - EPSILON)
-    concrete = torch.sigmoid((uniform.log() - (1 - uniform).log() + log_alpha) / BETA)
-    return (concrete * (HIGH - LOW) + LOW).clamp(0, 1)
-
-
-def expected(log_alpha: Tensor) -> Tensor:
-    """The gates without noise (equation 13): what is thresholded in the end."""
-    return (torch.sigmoid(log_alpha) * (HIGH - LOW) + LOW).clamp(0, 1)
-
-
 @dataclass(frozen=True)
 class Pruned:
-    """Gates after pruning. scores: `expected` of each unit; history: one row for each report interval."""
+    """Gates after pruning. scores: each unit's gate without noise; history: one row for each report interval."""
 
     scores: dict[str, Tensor]
     history: pd.DataFrame
@@ -195,9 +183,7 @@ class Schedule:
     target sparsity, then 6 s more; learning rates .1 of the gates and 1 of the multipliers.
 
     steps: in all; warmup: of them until the target is reached; rate_warmup: until the learning rate is reached, after
-    which it falls to 0 in a line; start: log alpha at first. At the paper's 10 hardly a gate is ever below 1, where
-    alone it has a gradient: it takes thousands of steps, of weight decay too, before pruning begins. A short schedule
-    starts lower. interval: steps between rows of the history, and between checkpoints at the least.
+    which it falls to 0 in a line; interval: steps between rows of the history, and between checkpoints at the least.
     """
 
     steps: int
@@ -205,13 +191,23 @@ class Schedule:
     learning_rate: float = 0.1
     rate_warmup: int = 200
     weight_decay: float = 0.01
-    start: float = 10.0
     interval: int = 50
+
+    @property
+    def intervals(self) -> int:
+        """How many there are; the last one may be shorter."""
+        return math.ceil(self.steps / self.interval)
 
     def __post_init__(self) -> None:
         if not 0 < self.warmup <= self.steps or not 0 <= self.rate_warmup < self.steps:
             sizes = f"{self.steps} steps, {self.warmup} of warm-up, {self.rate_warmup} of the learning rate's"
             raise ValueError(f"{sizes}: warm-ups must fit into the steps; make these more")
+
+    def recipe(self, seed: int) -> Recipe:
+        """For `fit`: an interval counts as an epoch."""
+        warmup = min(self.intervals - 1, math.ceil(self.rate_warmup / self.interval))
+        return Recipe(self.learning_rate, self.intervals, seed, weight_decay=self.weight_decay, linear=True,
+                      warmup=warmup)  # fmt: skip
 
     @classmethod
     def of_paper(cls, sparsity: float) -> "Schedule":
@@ -233,6 +229,7 @@ def prune(
     *,
     sparsity: float,
     schedule: Schedule,
+    method: MaskMethod,
     seed: int,
     precision: Callable[[], AbstractContextManager] = nullcontext,
     checkpoint: Path | None = None,
@@ -241,62 +238,70 @@ def prune(
     """Gates that keep the network's predictions while a share `sparsity` of its units is turned off (appendix B).
 
     Minimizes KL(full || gated) + l1 (t - s) + l2 (t - s)^2 over the gates, t the target and s the share of sampled
-    gates that is off, and maximizes it over the multipliers l1 and l2. batches(generator): an endless supply of inputs
-    and the full network's log-probabilities [m, classes]; precision: context of the forward passes. The network's
-    dropout stays on, as in the authors' run; its weights stay as they are. Raises ValueError for a sparsity outside
-    [0, 1), TrainingDiverged for a loss that is not finite.
+    gates that is off, and maximizes it over the multipliers l1 and l2, which stand in for the method's own penalty.
+    batches(generator): an endless supply of inputs and the full network's log-probabilities [m, classes]; precision:
+    context of the forward passes. The network's dropout stays on, as in the authors' run; its weights stay as they are.
+    Raises ValueError for a sparsity outside [0, 1), TrainingDiverged for a loss that is not finite.
     """
     require_sparsity(sparsity)
-    device = next(model.parameters()).device
-    gates = _first_gates(model, schedule.start, seed)
-    multipliers = torch.zeros(2, device=device, requires_grad=True)
-    units = sum(own.numel() for own in gates.values())
-    intervals = math.ceil(schedule.steps / schedule.interval)
-    recipe = Recipe(
-        schedule.learning_rate, intervals, seed, weight_decay=schedule.weight_decay, linear=True,
-        warmup=min(intervals - 1, math.ceil(schedule.rate_warmup / schedule.interval)),
-    )  # fmt: skip
-
-    def loss(batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
-        step, inputs, full, generator = batch
-        _decay(multipliers, recipe.rate(interval) * schedule.weight_decay)
-        draws = {name: sent(torch.rand(own.shape, generator=generator), device) for name, own in gates.items()}
-        now = {name: sampled(own, draws[name]) for name, own in gates.items()}
-        with precision(), gated(model, now, means):
-            logits = model(**{name: sent(tensor, device) for name, tensor in inputs.items()}).logits
-        divergence = kl_div(
-            log_softmax(logits.float(), dim=-1), sent(full, device), log_target=True, reduction="batchmean"
-        )
-        missing = sparsity * min(1.0, (step + 1) / schedule.warmup) - (1 - sum(z.sum() for z in now.values()) / units)
-        return divergence + _constraint(missing, multipliers * MULTIPLIER_SCALE)
-
-    def observe(interval: int) -> dict[str, float]:
-        scores = torch.cat([expected(own.detach()).flatten() for own in gates.values()])
-        l1, l2 = (multipliers.detach() * MULTIPLIER_SCALE).tolist()
-        step = min((interval + 1) * schedule.interval, schedule.steps)
-        return {"step": step, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
-
+    run = _Pruning(model, means, sparsity, schedule, method, precision, _first_logits(model, method, seed))
     with _only_training(model), separate_randomness():
         history = fit(
-            gates | {"multipliers": multipliers},
-            partial(_one_interval, batches, schedule, seed),
-            loss,
-            recipe=recipe,
-            observe=observe,
-            checkpoint=checkpoint,
-            label=label,
-        )
-    return Pruned({name: expected(own.detach()).cpu() for name, own in gates.items()}, history)
+            run.logits | {"multipliers": run.multipliers}, partial(_one_interval, batches, schedule, seed), run.loss,
+            recipe=schedule.recipe(seed), observe=run.observe, checkpoint=checkpoint, label=label,
+        )  # fmt: skip
+    return Pruned({name: own.cpu() for name, own in run.scores().items()}, history)
 
 
-def _first_gates(model: nn.Module, start: float, seed: int) -> dict[str, Tensor]:
-    """Log alpha of every unit, near `start`."""
+@dataclass
+class _Pruning:
+    """One run of `prune`: what is trained, by which loss."""
+
+    model: nn.Module
+    means: Means | None
+    sparsity: float
+    schedule: Schedule
+    method: MaskMethod
+    precision: Callable[[], AbstractContextManager]
+    logits: dict[str, Tensor]
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.multipliers = torch.zeros(2, device=self.device, requires_grad=True)
+        self.units = sum(own.numel() for own in self.logits.values())
+
+    def loss(self, batch: tuple[int, Inputs, Tensor, torch.Generator], interval: int) -> Tensor:
+        """Of one step; an interval counts as an epoch of the method."""
+        step, inputs, full, generator = batch
+        _decay(self.multipliers, self.schedule.recipe(0).rate(interval) * self.schedule.weight_decay)
+        gates = self.method.soft(self.logits, interval, generator)
+        with self.precision(), gated(self.model, gates, self.means):
+            answers = self.model(**{name: sent(tensor, self.device) for name, tensor in inputs.items()}).logits
+        found = log_softmax(answers.float(), dim=-1)
+        divergence = kl_div(found, sent(full, self.device), log_target=True, reduction="batchmean")
+        off = 1 - sum(gate.sum() for gate in gates.values()) / self.units
+        missing = self.sparsity * min(1.0, (step + 1) / self.schedule.warmup) - off
+        return divergence + _constraint(missing, self.multipliers * MULTIPLIER_SCALE)
+
+    def observe(self, interval: int) -> dict[str, float]:
+        """A row of the history."""
+        scores = torch.cat([own.flatten() for own in self.scores().values()])
+        l1, l2 = (self.multipliers.detach() * MULTIPLIER_SCALE).tolist()
+        step = min((interval + 1) * self.schedule.interval, self.schedule.steps)
+        return {"step": step, "sparsity": 1 - float(scores.mean()), "l1": l1, "l2": l2}
+
+    def scores(self) -> dict[str, Tensor]:
+        """Gates without noise, in [0, 1]: as the method says, or else sigma of the logits."""
+        gate = getattr(self.method, "expected", torch.sigmoid)
+        return {name: gate(own.detach()) for name, own in self.logits.items()}
+
+
+def _first_logits(model: nn.Module, method: MaskMethod, seed: int) -> dict[str, Tensor]:
+    """A logit for every unit, near where the method starts."""
     (layers, heads), device = shape_of(model), next(model.parameters()).device
-    draws = generator_for("gates", seed)
-    drawn = {
-        name: torch.randn(*size, generator=draws) for name, size in (("heads", (layers, heads)), ("mlps", (layers,)))
-    }
-    return {name: (start + 0.01 * noise).to(device).requires_grad_() for name, noise in drawn.items()}
+    draws, sizes = generator_for("gates", seed), {"heads": (layers, heads), "mlps": (layers,)}
+    near = {name: method.init(size) + 0.01 * torch.randn(*size, generator=draws) for name, size in sizes.items()}
+    return {name: logits.to(device).requires_grad_() for name, logits in near.items()}
 
 
 def _one_interval(

@@ -2,8 +2,8 @@
 
 *Instilling Inductive Biases with Subnetworks* (section 5.2, appendix C.1) uses ResNet18 and ViT-B/16, pretrained, with
 a new classifier for 16 classes. The blocks are torchvision's. Published weights are read from a local file or folder,
-or fetched by the library that publishes them. Smaller networks of the same kind can be had by giving sizes; group
-normalization then spares them the running statistics.
+or fetched by the library that publishes them. Given sizes make smaller networks of the same kind; with group
+normalization these have no running statistics.
 
 A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1]. The last stage, `classifier`, returns logits
 [m, classes] and is never masked.
@@ -25,7 +25,6 @@ from subnet_utils.models.convolution import Convolution
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 from subnet_utils.models.vision import (
     BLOCKS,
-    MaxPool,
     Patches,
     Stage,
     TransformerLayer,
@@ -77,7 +76,7 @@ class Channels(nn.Module):
 
 @lru_cache(maxsize=16)
 def _of_channels(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers [3, 1, 1], sent to a GPU once: it would have to be waited for."""
+    """Numbers [3, 1, 1] on a device. They are sent once: to send them to a GPU means to wait for it."""
     return torch.tensor(numbers, dtype=dtype, device=device)[:, None, None]
 
 
@@ -184,8 +183,8 @@ def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> 
         bn1=norm(width),
     )
     if not small:
-        modules["maxpool"] = MaxPool(3, stride=2, padding=1)
-    modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
+        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    modules["relu"] = nn.ReLU()  # after pooling: the order does not change the result
     return Stage(modules)
 
 

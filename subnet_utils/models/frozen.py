@@ -1,7 +1,7 @@
 """The frozen prefix of a network: computed once, then looked up.
 
-Masking from a stage on leaves everything before it as it was, so the prefix's outputs for an item never change. They
-are computed once in float32 and kept, if they fit; a step then costs the masked suffix alone.
+A mask that begins at a stage leaves everything before it as it was. So the prefix's outputs for an item never change.
+They are computed once in float32 and kept if they fit. A step of training then runs the masked suffix alone.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ CHUNK = 256
 class FrozenPrefix:
     """Outputs of a prefix for a table of items, by row.
 
-    items: [m, ...]; limit_gb: largest cache, GiB. A larger table is recomputed at every look-up, and a line says so. Of
-    an empty prefix the outputs are the items themselves, moved to the device whatever their size. shorter: outputs of
-    the first stages of the prefix for the same items, to go on from. make_room: called with the GiB that are needed
-    before they are taken.
+    items: [m, ...]; limit_gb: largest cache, GiB. Larger outputs are computed again at every look-up, and a line says
+    so. The outputs of an empty prefix are the items themselves; they are moved to the device whatever their size.
+    shorter: outputs of the first stages of the prefix for the same items, from which the rest is computed. make_room:
+    called with the GiB that are needed, before memory is taken.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FrozenPrefix:
         return tuple(tensor.index_select(0, rows) for tensor in self._cache)
 
     def require(self, prefix: StagedModel) -> None:
-        """Raise ValueError unless these are the outputs of `prefix`: others would fit, and give wrong numbers."""
+        """Raise ValueError unless these are the outputs of `prefix`. Others would fit and give wrong numbers."""
         if self.prefix.stage_names != prefix.stage_names or self.network != fingerprint(prefix):
             theirs, ours = (", ".join(part.stage_names) or "no stage" for part in (self.prefix, prefix))
             raise ValueError(
@@ -78,7 +78,7 @@ class FrozenPrefix:
             )
 
     def _steps(self, shorter: "FrozenPrefix | None") -> tuple[Callable[[Tensor], State], StagedModel]:
-        """What gives the state at some rows from which there are stages to go, and these stages.
+        """A function that gives the state of some rows, and the stages that remain after it.
 
         Raises ValueError for outputs of another network.
         """
@@ -124,8 +124,8 @@ def _say(why: str) -> None:
 
 
 class _WithoutTf32:
-    """TF32 is off as long as any thread is in here: the flags are the whole process's, and as the first one found them
-    when the last one leaves."""
+    """TF32 is off while any thread is in this context. The flags belong to the whole process: the last thread that
+    leaves sets them back to what the first one found."""
 
     def __init__(self) -> None:
         self._lock, self._inside, self._before = threading.Lock(), 0, []
@@ -147,9 +147,8 @@ class _WithoutTf32:
 
 
 def _tf32_flags() -> list[tuple[Any, str, bool | str]]:
-    """Where torch notes whether TF32 is allowed, and what is there: for convolutions, where it is torch's default, and
-    for products, where an environment may ask for it. Under newer names, if somebody has used these: torch refuses to
-    read the older ones then."""
+    """Torch's flags for TF32, and their values: of convolutions, where TF32 is the default, and of products, where an
+    environment may ask for it. Once the newer names of these flags have been used, torch refuses to read the older."""
     backends = torch.backends
     try:
         return [(kind, "allow_tf32", kind.allow_tf32) for kind in (backends.cudnn, backends.cuda.matmul)]
@@ -169,7 +168,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device. A GPU need not be done first with all that it has begun, as for `tensor.to`."""
+    """A tensor of the CPU on a device. Unlike `tensor.to`, this does not wait until a GPU has finished its work."""
     return tensor.to(device, non_blocking=True)
 
 
@@ -192,7 +191,7 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def embed(suffix: StagedModel, parameters: Mapping[str, Tensor], state: State) -> Tensor:
-    """Embeddings [k, d] of a state by the suffix with the given weights in place of its own, padding cut off first."""
+    """Embeddings [k, d] of a state by the suffix with the given weights; columns of padding are cut off first."""
     return torch.func.functional_call(suffix, dict(parameters), suffix.compact(state))
 
 

@@ -1,9 +1,8 @@
 """Language networks: BERT of any size, whose embedding of a sentence is the last hidden state of [CLS].
 
 *Break It Down* (section 5, appendix B) trains BERT-small, 4 layers of width 512 with 8 heads, from scratch
-and from pretrained weights. The modules and their initialization are those of transformers' BertModel; the
-forward pass through a layer is written out, so that a layer is a stage and the last one need not compute what
-nobody reads.
+and from pretrained weights. The modules and their initialization are those of transformers' BertModel. The forward pass
+through a layer is written out here: so a layer is a stage, and the last one computes [CLS] alone.
 
 A state is `(tokens,)` at first, integers [m, L] with 0 for padding on the right, and then `(hidden, keep)`:
 floats [m, L, width], and booleans [m, L] that say which tokens are not padding.
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
-from subnet_utils.models.attention import attend, attend_once
+from subnet_utils.models.attention import attend
 from subnet_utils.models.packing import Spread, Take, packed
 from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
 
@@ -51,8 +49,8 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: (hidden, keep) -> (hidden, keep).
 
-    first_only: compute the new hidden state of [CLS] alone. The embedding is [CLS] of the last layer, so the other
-    tokens' last hidden states would be thrown away.
+    first_only: compute the new hidden state of [CLS] alone. In the last layer nothing else is needed: the embedding is
+    that of [CLS].
     """
 
     def __init__(self, layer: BertLayer, *, first_only: bool) -> None:
@@ -63,50 +61,33 @@ class Layer(nn.Module):
     def forward(self, hidden: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         """The next hidden state, [m, L, width], or [m, 1, width] with first_only."""
         if self.first_only:
-            return self._rest(self._attend_first(hidden, keep), hidden[:, :1]), keep[:, :1]
+            first = hidden[:, :1]
+            return self._rest(self._attend(self._project(first, hidden), keep), first), keep[:, :1]
         places = packed(keep)
         if places is None:
-            return self._rest(self._attend(self._project(hidden).chunk(3, dim=-1), keep), hidden), keep
+            return self._rest(self._attend(self._project(hidden, hidden), keep), hidden), keep
         tokens = Take.apply(hidden.flatten(0, 1), places)
-        projected = Spread.apply(self._project(tokens), places, keep.numel()).unflatten(0, keep.shape)
-        context = Take.apply(self._attend(projected.chunk(3, dim=-1), keep).flatten(0, 1), places)
+        projected = [
+            Spread.apply(part, places, keep.numel()).unflatten(0, keep.shape) for part in self._project(tokens, tokens)
+        ]
+        context = Take.apply(self._attend(projected, keep).flatten(0, 1), places)
         return Spread.apply(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
 
-    @property
-    def _watched(self) -> bool:
-        """Whether somebody wants to see queries, keys or values, which can be had together or not be needed at all."""
-        return any(part._forward_hooks for part in self._projections)
-
-    @property
-    def _projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+    def _project(self, readers: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the tokens that read, keys and values of the tokens that they read."""
         own = self.attention.self
-        return own.query, own.key, own.value
+        return own.query(readers), own.key(hidden), own.value(hidden)
 
-    def _project(self, hidden: Tensor) -> Tensor:
-        """Queries, keys and values side by side, [..., 3 width], by one product unless each is watched."""
-        if self._watched:
-            return torch.cat([part(hidden) for part in self._projections], dim=-1)
-        weight, bias = (torch.cat([getattr(part, name) for part in self._projections]) for name in ("weight", "bias"))
-        return functional.linear(hidden, weight, bias)
-
-    def _attend(self, parts: Sequence[Tensor], keep: Tensor) -> Tensor:
+    def _attend(self, projected: Sequence[Tensor], keep: Tensor) -> Tensor:
         """What queries [m, readers, width] read of keys and values [m, L, width]."""
         heads = self.attention.self.num_attention_heads
-        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in projected)
         return attend(query, key, value, keep[:, None, None, :]).transpose(1, 2).flatten(2)
 
     def _rest(self, context: Tensor, reader: Tensor) -> Tensor:
         """All that follows attention, token by token."""
         attended = self.attention.output(context, reader)
         return self.output(self.intermediate(attended), attended)
-
-    def _attend_first(self, hidden: Tensor, keep: Tensor) -> Tensor:
-        """What [CLS] reads, [m, 1, width]."""
-        to_query, to_key, to_value = self._projections
-        if self._watched:
-            return self._attend((to_query(hidden[:, :1]), to_key(hidden), to_value(hidden)), keep)
-        query = to_query(hidden[:, 0]).unflatten(-1, (self.attention.self.num_attention_heads, -1))
-        return (attend_once(query, hidden, to_key.weight, to_value.weight, keep) + to_value.bias)[:, None]
 
 
 class Pooler(nn.Module):

@@ -31,11 +31,6 @@ def is_vectorized(tensor: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor, if it is coarser than float32 as float32: sums of bfloat16 numbers lose too much."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-
-
 class Take(torch.autograd.Function):
     """Rows of a matrix, each at most once: [n, d] -> [k, d]. Indexing, too, but its gradient adds up row by row."""
 

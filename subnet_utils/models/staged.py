@@ -1,9 +1,9 @@
 """Networks as an ordered dict of named stages, so that any of them can be cut in two.
 
 *Break It Down* (appendix C) masks a network from some stage on and leaves everything before it alone. Cutting
-the network at that stage turns this into two plain networks: a frozen prefix, whose output can be computed
-once and cached, and a suffix, whose weights are masked. Both share the modules of the whole, and the names of
-their parameters too, so a mask found in the suffix is a mask of the whole network.
+the network at that stage gives two plain networks: a frozen prefix, whose output is computed once and cached, and a
+suffix, whose weights are masked. Both share the modules of the whole and the names of their parameters. So a mask found
+in the suffix is a mask of the whole network.
 
 No network is ever edited: masked weights go through
 `torch.func.functional_call(suffix, {name: weight * mask}, state)`, which can be vectorized over masks with
@@ -112,6 +112,39 @@ class StagedModel(nn.Module):
         return names[: names.index(start)], names[names.index(start) :]
 
 
+def maskable(model: nn.Module, start: str | None = None) -> tuple[str, ...]:
+    """Names of the weights that a mask covers: `StagedModel.maskable`, from the first stage on if start is None.
+
+    Of a module without stages these are all its parameters with two dimensions or more, embeddings included. Raises
+    ValueError for a start if there are no stages, and for an unknown stage.
+    """
+    if isinstance(model, StagedModel):
+        return model.maskable(_stage(model, start))
+    _require_no_start(model, start)
+    return tuple(name for name, parameter in model.named_parameters() if parameter.ndim >= 2)
+
+
+def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Module]:
+    """The part of a network before a stage, and the part from it on (`StagedModel.cut`).
+
+    With None, and for a module without stages, the first part is empty and the second is the whole. Raises ValueError
+    as `maskable` does.
+    """
+    if isinstance(model, StagedModel):
+        return model.cut(_stage(model, start))
+    _require_no_start(model, start)
+    return StagedModel({}), model
+
+
+def _stage(model: StagedModel, start: str | None) -> str:
+    return model.stage_names[0] if start is None else start
+
+
+def _require_no_start(model: nn.Module, start: str | None) -> None:
+    if start is not None:
+        raise ValueError(f"a {type(model).__name__} has no stages, so no '{start}' to start at; use start=None")
+
+
 CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
@@ -145,7 +178,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 @contextmanager
-def evaluating(model: StagedModel) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

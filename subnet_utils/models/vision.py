@@ -13,43 +13,32 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.models.attention import attend, attend_once
-from subnet_utils.models.convolution import Convolution, with_conv3x3
-from subnet_utils.models.packing import at_least_float32, is_vectorized
+from subnet_utils.models.attention import attend
+from subnet_utils.models.convolution import Convolution, obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
 """Pixel statistics that the images are normalized with: white becomes +1, black -9."""
 BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
-SMALL = 4
-"""Places to a side of a map up to which channels come last."""
 
 
 class Stage(nn.Sequential):
-    """A chain of modules over a state of one tensor.
-
-    On a CPU, small maps have the channels of a place side by side in memory ("channels last"), which convolutions and
-    normalization go through faster; large ones have not.
-    """
+    """A chain of modules over a state of one tensor."""
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
         """The next state."""
-        if x.is_floating_point() and x.shape[-1] <= SMALL and not x.is_cuda and not is_vectorized(x):
-            x = x.contiguous(memory_format=torch.channels_last)
         return (super().forward(x),)
 
 
 class InstanceNorm(nn.GroupNorm):
     """Instance normalization without parameters, as group normalization with one channel a group.
 
-    The same numbers as nn.InstanceNorm2d, two to four times faster on a CPU, and twice as fast again where channels
-    come last: group normalization goes map by map, and a map may be four numbers.
+    The same numbers as nn.InstanceNorm2d, in the precision of the maps also on a GPU.
     """
 
     def __init__(self, channels: int) -> None:
@@ -60,75 +49,7 @@ class InstanceNorm(nn.GroupNorm):
         if x.is_cuda:
             with torch.autocast("cuda", enabled=False):  # which would widen all maps; sums are in float32 anyway
                 return super().forward(x)
-        if is_vectorized(x) or x.is_contiguous():
-            return super().forward(x)
-        places = x.permute(0, 2, 3, 1).flatten(1, 2)
-        return NormOverPlaces.apply(places, self.eps).unflatten(1, x.shape[2:]).permute(0, 3, 1, 2)
-
-
-class NormOverPlaces(torch.autograd.Function):
-    """Mean 0 and variance 1 over the places of a map, [m, places, C], computed in float32 at the least."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, eps: float) -> Tensor:
-        """x: [m, places, C]."""
-        exact = at_least_float32(x)
-        centered = exact - exact.mean(dim=1, keepdim=True)
-        scale = centered.square().mean(dim=1, keepdim=True).add_(eps).rsqrt_()
-        ctx.save_for_backward(centered, scale)
-        return (centered * scale).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        """(g - mean g - y mean g y) / sd."""
-        centered, scale = ctx.saved_tensors
-        exact = at_least_float32(gradient)
-        inner = (exact * centered).mean(dim=1, keepdim=True).mul_(scale.square())
-        change = (exact - exact.mean(dim=1, keepdim=True)).addcmul_(centered, inner, value=-1).mul_(scale)
-        return change.to(gradient.dtype), None
-
-
-class MaxPool(nn.MaxPool2d):
-    """Max pooling; on a CPU by torch's kernel for channels-last maps, the same numbers ten times faster."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Pooled maps."""
-        if x.is_cuda or is_vectorized(x):
-            return super().forward(x)
-        return _PoolChannelsLast.apply(x, self.kernel_size, self.stride, self.padding)
-
-
-class _PoolChannelsLast(torch.autograd.Function):
-    """Max pooling of maps whose channels come first. In its gradient, too, they come last before torch's kernel sees
-    them, which would put them there itself, three times as slowly."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, kernel: int, stride: int, padding: int) -> Tensor:
-        """Pooled maps."""
-        ctx.window = [kernel, kernel], [stride, stride], [padding, padding], [1, 1], False
-        last = _channels_last(x)
-        pooled, places = torch.ops.aten.max_pool2d_with_indices(last, *ctx.window)
-        ctx.save_for_backward(last, places)
-        return pooled.contiguous()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Each window's gradient at its largest place."""
-        last, places = ctx.saved_tensors
-        change = torch.ops.aten.max_pool2d_with_indices_backward(_channels_last(gradient), last, *ctx.window, places)
-        return change.contiguous(), None, None, None
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    """The same maps with the channels of a place side by side in memory.
-
-    Where there are many narrow numbers, in two steps: row by row first, because in one go the channels of a place are a
-    whole map apart, and maps of a power of two evict each other from the cache.
-    """
-    if x.element_size() < 4 and x.shape[1] >= 32:
-        return x.transpose(1, 2).contiguous().transpose(2, 3).contiguous().permute(0, 3, 1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
+        return super().forward(x)
 
 
 class Pixels(nn.Module):
@@ -204,7 +125,7 @@ def _stem(width: int, small: bool) -> Stage:
         bn1=InstanceNorm(width),
     )
     if not small:
-        modules["maxpool"] = MaxPool(3, stride=2, padding=1)
+        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
     modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
     return Stage(modules)
 
@@ -227,7 +148,7 @@ def residual_stage(
     options = {"base_width": 64 * width_factor, "norm_layer": norm}
     blocks = [block(channels, planes, stride, downsample, **options)]
     blocks += [block(out, planes, **options) for _ in range(1, depth)]
-    return Stage(*map(with_conv3x3, blocks)), out
+    return Stage(*map(obeying_autocast, blocks)), out
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
@@ -283,23 +204,17 @@ class TransformerLayer(nn.Module):
         normal = self.ln_1(hidden)
         if self.first_only:
             hidden = hidden[:, :1]
-        attended = self._attend_first(normal) if self.first_only else self._attend(normal)
-        hidden = hidden + self.self_attention.out_proj(attended)
+        hidden = hidden + self.self_attention.out_proj(self._attend(normal, hidden.shape[1]))
         return (hidden + self.mlp(self.ln_2(hidden)),)
 
-    def _attend(self, normal: Tensor) -> Tensor:
+    def _attend(self, normal: Tensor, readers: int) -> Tensor:
+        """What the first tokens, so many, read of all."""
         attention = self.self_attention
         projected = functional.linear(normal, attention.in_proj_weight, attention.in_proj_bias)
-        heads = (part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1))
-        return attend(*heads).transpose(1, 2).flatten(2)
-
-    def _attend_first(self, normal: Tensor) -> Tensor:
-        attention = self.self_attention
-        (to_query, to_key, to_value), (shift, _, after) = (
-            own.chunk(3) for own in (attention.in_proj_weight, attention.in_proj_bias)
+        query, key, value = (
+            part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1)
         )
-        query = functional.linear(normal[:, 0], to_query, shift).unflatten(-1, (attention.num_heads, -1))
-        return (attend_once(query, normal, to_key, to_value) + after)[:, None]
+        return attend(query[:, :, :readers], key, value).transpose(1, 2).flatten(2)
 
 
 class TokenHead(nn.Sequential):

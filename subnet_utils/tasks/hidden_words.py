@@ -35,9 +35,9 @@ def make_gaps(
 ) -> Gaps:
     """Choose words of sentences [b, L] to be predicted, as BERT does (Devlin et al. 2019, section 3.1).
 
-    A share of each sentence's words, rounded, but at least one; of these 80% are replaced by `mask_id`, 10% by a word
-    of the lexicon, and 10% stay. words: booleans [b, L], which tokens may be chosen; None: all but [CLS], [SEP] and
-    padding of single sentences (`word_places`).
+    Of each sentence a share of the words is chosen, rounded, at least one. Of these 80% are replaced by `mask_id`, 10%
+    by a word of the lexicon, and 10% stay. words: booleans [b, L], which tokens may be chosen; None: all but [CLS],
+    [SEP] and padding of single sentences (`word_places`).
     """
     words = word_places(tokens) if words is None else words
     number = (share * words.sum(dim=1)).round().clamp(min=1)

@@ -1,9 +1,9 @@
 """Mean-pooled images, and image sets from folders (*Instilling Inductive Biases with Subnetworks*, section 5.1).
 
-Mean pooling gives every pixel the mean of its segment: local texture is gone, global shape is left. The paper's
-segments are Segment Anything's; where its weights are not at hand, a classical segmentation serves. Sets come from
-folders in torchvision's layout, a folder a class: 16-class ImageNet and the cue-conflict images of Geirhos et al.
-(2019), of which those whose two cues agree are left out.
+Mean pooling gives every pixel the mean of its segment: local texture is gone, global shape is left. The paper takes the
+segments from Segment Anything; without its weights, a classical segmentation takes its place. Sets come from folders in
+torchvision's layout, one folder for each class: 16-class ImageNet, and the cue-conflict images of Geirhos et al. (2019)
+without those whose two cues agree.
 """
 
 import re
@@ -26,8 +26,8 @@ from subnet_utils.core.messages import nearest
 SHORTER_SIDE = 256 / 224
 """Images are resized to this many times the resolution, then cut to its middle."""
 POINTS, SMALLEST = 16, 100
-"""Segment Anything is asked at 16 points a side, and at half as many in each quarter of the image; segments of fewer
-pixels are dropped."""
+"""Segment Anything gets a grid of 16 x 16 points on the image, and of 8 x 8 on each of its quarters. Segments of fewer
+pixels than the second number are dropped."""
 
 
 class ImageError(ValueError):
@@ -50,10 +50,10 @@ class ImageSet:
 
 
 def mean_pool(image: NDArray[np.uint8], segments: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Paint each segment with its mean color, large ones first, so that a smaller one lies over a larger one.
+    """Paint each segment with its mean color. Large ones come first, so that a smaller one lies over a larger one.
 
-    image: [h, w, 3]; segments: [k, h, w], which may overlap. Means are those of the original pixels of the whole
-    segment; what no segment covers gets one mean.
+    image: [h, w, 3]; segments: [k, h, w], which may overlap. A mean is over all original pixels of the segment. Pixels
+    that are in no segment get their common mean.
     """
     painted = np.empty_like(image)
     rest = ~segments.any(axis=0)
@@ -79,9 +79,9 @@ def classical_segments(image: NDArray[np.uint8], *, scale: float) -> NDArray[np.
 
 
 def segment_anything(source: str, device: torch.device) -> Callable[[NDArray[np.uint8]], NDArray[np.bool_]]:
-    """Segments by a Segment Anything model from a local folder or a hub: of the image, then of its four quarters.
+    """Segments of the image, and then of its four quarters, by a Segment Anything model from a local folder or a hub.
 
-    Raises ImageError if there is no such model, and, at the first image, if torchvision's operators are not there.
+    Raises ImageError if there is no such model; at the first image also if torchvision's operators are missing.
     """
     generate = _mask_generation(source, str(device))
 
@@ -104,7 +104,7 @@ def segment_anything(source: str, device: torch.device) -> Callable[[NDArray[np.
             inside = found(image[quarter], POINTS // 2)
             placed = np.zeros((len(inside), *image.shape[:2]), dtype=bool)
             placed[:, *quarter] = inside
-            # what is cut by the inner border is a piece of something that the whole image shows
+            # a segment that the inner border cuts is a piece of one that was found in the whole image
             row, column = height - 1 if top == 0 else height, width - 1 if left == 0 else width
             every.append(placed[~placed[:, row].any(axis=1) & ~placed[:, :, column].any(axis=1)])
         masks = np.concatenate(every)
@@ -134,7 +134,7 @@ def pooled(images: ImageSet, segments: Callable[[NDArray[np.uint8]], NDArray[np.
 
 @dataclass(frozen=True)
 class Split:
-    """Files and the numbers of their classes: for training, the part of these to be mean-pooled, and for validation."""
+    """Files and the numbers of their classes. mask: the part of the training files that is mean-pooled."""
 
     train: list[tuple[Path, int]]
     mask: list[tuple[Path, int]]
@@ -142,9 +142,10 @@ class Split:
 
 
 def split_folder(folder: Path, classes: Sequence[str], *, mask: int, validation: int) -> Split:
-    """The files of a folder with one folder a class, those for validation and for pooling evenly spread.
+    """The files of a folder that has one folder for each class.
 
-    mask, validation: of each class. Raises ImageError for a class without a folder, or with too few images.
+    mask, validation: how many of each class, spread evenly over its files. Raises ImageError for a class without a
+    folder, or with too few images.
     """
     split = Split([], [], [])
     for label, name in enumerate(classes):
@@ -168,9 +169,9 @@ def read(files: Sequence[tuple[Path, int]], resolution: int) -> ImageSet:
 def read_conflicts(folder: Path, classes: Sequence[str], *, resolution: int) -> ImageSet:
     """Cue-conflict images: a folder for each class of shape, files such as `cat3-elephant1.png` (shape, then texture).
 
-    Images whose shape and texture are of one class are not in conflict and left out: 80 of 1,280; so are those with a
-    texture that is not among the classes. Raises ImageError as `split_folder` does, for a file whose name does not tell
-    its folder's shape and a texture, and if no image is left.
+    Left out are images whose shape and texture are of one class (80 of 1,280), and those whose texture is not among the
+    classes. Raises ImageError as `split_folder` does, for a file whose name does not say its folder's shape and a
+    texture, and if no image is left.
     """
     files, shapes, textures = [], [], []
     for label, name in enumerate(classes):
@@ -203,7 +204,7 @@ def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
 
 
 def _spread(files: Sequence[Path], count: int) -> list[Path]:
-    """So many of the files, at even distances."""
+    """`count` of the files, at even distances."""
     return [files[i * len(files) // count] for i in range(count)]
 
 

@@ -1,9 +1,9 @@
 """Images in which shape and texture both predict the class: an object of a shape, filled with a texture.
 
-The stand-in, where ImageNet is out of reach, for 16-class ImageNet and its cue-conflict images (*Instilling Inductive
-Biases with Subnetworks*, section 5; Geirhos et al. 2019). In training a class has its shape and its texture. In a
-conflict image the shape is one class's and the texture another's, and the answer tells which of the two a network goes
-by. Colors, position, size and orientation say nothing.
+They take the place of 16-class ImageNet and its cue-conflict images where these cannot be had (*Instilling Inductive
+Biases with Subnetworks*, section 5; Geirhos et al. 2019). In training each class has its own shape and texture. A
+conflict image has the shape of one class and the texture of another, and the answer shows which of the two a network
+uses. Colors, position, size and orientation say nothing.
 """
 
 import math
@@ -92,11 +92,11 @@ def require_known(shapes: Sequence[str], textures: Sequence[str]) -> None:
 def render(
     shapes: Sequence[str], textures: Sequence[str], *, resolution: int, contrast: float, seed: int, about: str
 ) -> Textured:
-    """One image for each shape and the texture beside it.
+    """One image for each pair of a shape and a texture.
 
-    resolution: pixels a side; contrast: of a texture, the distance of its colors from their mean, each channel from 0
-    to 1; about: what set it is, so that sets of one seed differ. Raises ValueError for unknown names, and for lists of
-    different lengths.
+    resolution: pixels a side; contrast: distance of a texture's colors from their mean, each channel from 0 to 1;
+    about: name of the set; sets of one seed and different names differ. Raises ValueError for unknown names, and for
+    lists of different lengths.
     """
     require_known(shapes, textures)
     if len(shapes) != len(textures):
@@ -111,7 +111,7 @@ def render(
 
 
 def _image(shape, texture, resolution: int, contrast: float, draws: np.random.Generator):
-    """One image and where its object is; every image takes as many draws as any other."""
+    """One image and where its object is. All images take equally many random numbers."""
     radius, turn, tilt = draws.uniform(*SIZES), draws.uniform(0, 2 * math.pi), draws.uniform(-TILT, TILT)
     period, phases = draws.uniform(*PERIODS), draws.uniform(0, 1, 2)
     center = draws.uniform(radius * 0.9, 1 - radius * 0.9, 2)

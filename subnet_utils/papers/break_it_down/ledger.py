@@ -2,11 +2,11 @@
 
 Each entry says what the three do. Where a number can be computed both ways, the ledger has it both ways, from this
 study's own networks: that is what the difference is worth. Facts about the authors' run were read off their public
-material; numbers that are theirs have a column of their own.
+material; numbers that are theirs have a column of their own. The texts are a table, `reference/ledger.csv`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import nan
 
 import pandas as pd
@@ -25,37 +25,18 @@ COLLAPSED = 0.1
 """Median logit margin below which a right answer rides on little; the largest possible one is 4."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One discrepancy. printed, run, ours: what the paper says, what the authors' run did, what we do by default."""
-
-    notebook: str
-    topic: str
-    printed: str
-    run: str
-    ours: str
-    quantity: str = ""
-    theirs: float = nan
-    """The quantity in the authors' run."""
-    measure: Callable[[Lab], tuple[float, float]] | None = None
-    """(as printed or as run, ours) of the quantity, both computed here."""
-
-
 def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:
     """The entries, of one notebook or all, with a number of the authors' run where one is known (`authors_run`) and
     with numbers computed here, their way (`as_printed`) and ours (`ours_value`).
 
     What has no number in a study, such as the temperature of a vision head in one without vision, is left empty there.
     """
-    rows = []
-    for entry in ENTRIES:
-        if notebook in (None, entry.notebook):
-            as_printed, ours = entry.measure(lab) if entry.measure else (nan, nan)
-            numbers = {"quantity": entry.quantity, "authors_run": entry.theirs}
-            numbers |= {"as_printed": as_printed, "ours_value": ours}
-            texts = {name: getattr(entry, name) for name in ("notebook", "topic", "printed", "run", "ours")}
-            rows.append(texts | numbers)
-    return pd.DataFrame(rows)
+    entries = reference.load("ledger")
+    if notebook is not None:
+        entries = entries[entries["notebook"] == notebook]
+    numbers = [MEASURES[topic](lab) if topic in MEASURES else (nan, nan) for topic in entries["topic"]]
+    table = entries.assign(authors_run=pd.to_numeric(entries["authors_run"])).reset_index(drop=True)
+    return table.join(pd.DataFrame(numbers, columns=["as_printed", "ours_value"], dtype=float))
 
 
 def _head_temperature(lab: Lab) -> tuple[float, float]:
@@ -146,106 +127,14 @@ def _mean(values) -> float:
     return sum(known) / len(known) if known else nan
 
 
-ENTRIES = (
-    Entry(
-        "03_ablations", "few base models",
-        "z tests with cluster-robust errors (appendix A.1)", "the same, from 2 to 6 clusters",
-        "the same, and t tests, a wild cluster bootstrap and exact permutations beside them",
-        "p of the paper's z = 3.00 (inside-contact, contact): normal; t with one degree of freedom",
-        measure=_few_clusters,
-    ),
-    Entry(
-        "03_ablations", "small margins",
-        "accuracies alone", "|cross-entropy - ln 4| < .01 at over 90% accuracy in 41% of the ResNet50 subnetworks",
-        "margins beside accuracies; always evaluated in float32",
-        f"share of ResNet50 subnetworks above 90%: theirs within .01 of ln 4; ours with a margin below {COLLAPSED}",
-        0.41, _collapse,
-    ),
-    Entry(
-        "03_ablations", "sentences in several splits",
-        "train, validation and test sets", "mask and probe sets are sampled without regard to the base's sentences",
-        "no sentence in two splits; data.as_printed for the authors' way",
-        "share of mask and probe test sentences that the base was trained on", measure=_leak,
-    ),
-    Entry(
-        "03_ablations", "dot product", "logits from dot products of embeddings (section 5)",
-        "embeddings are normalized first, so it is the cosine", "the cosine",
-    ),
-    Entry(
-        "03_ablations", "lambda", "1e-8 (appendix B)", "1e-8, times a sum over all masked weights",
-        "1e-8 at the profile paper; 1e-6 for networks with a thirtieth to a hundredth of the weights, but 1e-8 for "
-        "their untrained controls in language, whose masks come out empty otherwise",
-    ),
-    Entry(
-        "03_ablations", "contact in inside-number", "two subroutines, inside and number",
-        "nested shapes touch in 41% of the images", "shapes never touch in this rule",
-        "share of images in which nested shapes touch (theirs counted on their images; ours excluded by construction)",
-        0.41, lambda lab: (nan, 0.0),
-    ),
-    Entry(
-        "03_ablations", "bases below 90%", "left out (section 3)",
-        "left out of Table 1; the effects behind the figures keep them",
-        "left out of means, intervals and tests, and drawn gray; the paper's means beside them are the published ones",
-    ),
-    Entry(
-        "03_ablations", "masks that fail their own task", "must reach 90% on it (appendix C)",
-        "score 0, which beats any mask whose ablation helps the target; measured and tested like the others",
-        "as released; `subnetworks` has their accuracies",
-    ),
-    Entry(
-        "03_ablations", "vocabulary of BERT from scratch", "BERT-small (section 5)", "WordPiece with 30,522 tokens",
-        "a word-level vocabulary of the grammar, unless `pretrained` names weights with a WordPiece of their own",
-    ),
-    Entry(
-        "03_ablations", "numbering of base models", "Tables 5 to 11 list models 1 to 3",
-        "the list of selected masks numbers them differently", "compared by mean over base models only",
-    ),
-    Entry(
-        "03_ablations", "the head's temperature",
-        "beta rises to 200 for all masks (appendix B)", "the MLP head's stays 1; its mask is thresholded all the same",
-        "annealed as the rest; masks.as_printed for the authors' way",
-        "share of the head's weights kept, first vision base", measure=_head_temperature,
-    ),
-    Entry(
-        "03_ablations", "BERT's pooler",
-        "counted among the masked weights (Tables 8 to 11)", "never used: it gets the gradient of the penalty alone",
-        "the same; the density without it is given here", "share of masked weights kept: with and without the pooler",
-        measure=_pooler,
-    ),
-    Entry(
-        "04_random_controls", "untrained networks",
-        "randomly initialized models in place of the trained ones (appendix I)",
-        "the same three under every base model: nine rows come from three networks",
-        "an untrained network for every base model; controls.as_printed for the authors' way",
-        "distinct untrained networks of the first model and task", 3, _untrained,
-    ),
-    Entry(
-        "04_random_controls", "weights of untrained networks", "randomly initialized (appendix I)",
-        "transformers draws with a deviation of .02 whatever the width; BERT-small's is 512",
-        "the same at the profile paper; .04 at width 128, which passes on as much (`control_deviation`)",
-    ),
-    Entry(
-        "04_random_controls", "which bases are in Table 12",
-        "not said", "by the spread of their published effects, the z of inside-contact, contact, comes from two bases: "
-        "the third, below 90%, was left out as in Table 1",
-        "bases below 90% are left out, with the untrained networks that belong to them",
-    ),
-    Entry(
-        "05_pretraining", "views of SimCLR",
-        "random augmentations (appendix G)", "a rule-following image and its rule-breaking one share a draw, and the "
-        "former is always the third of its example",
-        "a draw for every view, and any of the three",
-    ),
-    Entry(
-        "05_pretraining", "pretrained language models",
-        "BERT-small's published weights", "the same",
-        "the same at the profile paper; at the small ones a masked language model of the templates' own sentences",
-    ),
-    Entry(
-        "06_overlap", "IoU of Tables 13 and 14",
-        "intersection over union of three masks", "|m1 & m2 & m3| / |m3|: the union was computed as an intersection",
-        "intersection over union; as printed beside it", "mean overlap of one subroutine's masks",
-        measure=_iou,
-    ),
-)  # fmt: skip
-"""All known discrepancies, by the notebook that they concern."""
+MEASURES: dict[str, Callable[[Lab], tuple[float, float]]] = {
+    "few base models": _few_clusters,
+    "small margins": _collapse,
+    "sentences in several splits": _leak,
+    "contact in inside-number": lambda lab: (nan, 0.0),  # excluded by construction
+    "the head's temperature": _head_temperature,
+    "BERT's pooler": _pooler,
+    "untrained networks": _untrained,
+    "IoU of Tables 13 and 14": _iou,
+}
+"""What is computed both ways, by topic: (as printed or as in the authors' run, ours)."""

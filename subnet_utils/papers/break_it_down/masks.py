@@ -21,7 +21,7 @@ from subnet_utils.core.jobs import worker_count
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Fault, Step
 from subnet_utils.core.store import Artefact, note, save_json
-from subnet_utils.masks.discover import Discovery, Wanted, discover_many
+from subnet_utils.masks.discover import Discovery, MaskTask, discover_many
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -313,8 +313,8 @@ def discover(
             (mask,) = masks
             about |= {"before": partial(base.first, lab)}
             return [settings.masking.find(base.load(lab), tables[mask.train], _passes(lab, mask), loss, **about)]
-        wanted = [Wanted(tables[mask.train], _passes(lab, mask), mask.method, mask.seed) for mask in masks]
-        train = partial(discover_many, base.load(lab), wanted, loss, stop_after=stop_after, **about)
+        mask_tasks = [MaskTask(tables[mask.train], _passes(lab, mask), mask.method, mask.seed) for mask in masks]
+        train = partial(discover_many, base.load(lab), mask_tasks, loss, stop_after=stop_after, **about)
         try:
             return train()
         except torch.OutOfMemoryError as error:  # with one mask alone

@@ -3,7 +3,6 @@
 import pandas as pd
 import torch
 
-
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
@@ -238,9 +237,7 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
     """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
     keys = ["model", "task", "subroutine"]
     parts = [
-        table[keys].assign(
-            network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST)
-        )
+        table[keys].assign(network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST))
         for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
     ]
     return pd.concat(parts, ignore_index=True)

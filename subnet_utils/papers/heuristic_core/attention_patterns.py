@@ -7,6 +7,7 @@ there are asked: in a causal network none sees the token after it, nor the secon
 """
 
 import math
+from itertools import product
 
 import pandas as pd
 import torch
@@ -22,11 +23,11 @@ CHUNK = 128
 
 
 @torch.no_grad()
-def patterns(network: nn.Module, data: Encoded, words: Tensor | None = None) -> pd.DataFrame:
+def patterns(network: nn.Module, data: Encoded, words: Tensor) -> pd.DataFrame:
     """A row for each head: layer, head (from 0), the four mean shares (nan where nothing can look there), the category.
 
     The network must give its attention weights (`attn_implementation` "eager"). words: int64 [vocabulary], a number for
-    the word that each token writes, where a word has several tokens; None: no two tokens write the same.
+    the word that each token writes, where a word has several tokens.
     """
     causal = network.config.model_type == "gpt2"
     sums: dict[str, Tensor | float] = dict.fromkeys(PATTERNS, 0.0)
@@ -36,21 +37,15 @@ def patterns(network: nn.Module, data: Encoded, words: Tensor | None = None) -> 
         tokens, real = inputs["input_ids"], inputs["attention_mask"] > 0
         segments = data.segments[rows, : tokens.shape[1]]
         attention = _attention(network, inputs)
-        alike = tokens if words is None else words[tokens]
-        for name, (queries, keys) in _masks(alike, segments, real, causal=causal).items():
+        for name, (queries, keys) in _masks(words[tokens], segments, real, causal=causal).items():
             share = (attention * keys[None, :, None]).sum(dim=-1)
             sums[name] = sums[name] + (share * queries[None, :, None]).double().sum(dim=(1, 3))
             counts[name] += int(queries.sum())
-    shares = {name: total / (counts[name] or math.nan) for name, total in sums.items()}
-    layers, heads = shares["repeated"].shape
-    rows = []
-    for layer in range(layers):
-        for head in range(heads):
-            own = {name: float(share[layer, head]) for name, share in shares.items()}
-            largest = max((name for name in own if not math.isnan(own[name])), key=own.get, default=OTHER)
-            category = largest if own.get(largest, 0) >= ENOUGH else OTHER
-            rows.append({"layer": layer, "head": head} | own | {"category": category})
-    return pd.DataFrame(rows)
+    shares = {name: (total / (counts[name] or math.nan)).flatten().tolist() for name, total in sums.items()}
+    layers, heads = sums["repeated"].shape
+    table = pd.DataFrame(list(product(range(layers), range(heads))), columns=["layer", "head"]).assign(**shares)
+    known = table[list(PATTERNS)].fillna(0.0)
+    return table.assign(category=known.idxmax(axis=1).where(known.max(axis=1) >= ENOUGH, OTHER))
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ Dots and bars of range are shifted sideways a little where several lines share a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -58,6 +58,11 @@ def legend(figure: Figure) -> Figure:
     columns = len(found) if len(found) <= 6 else -(-len(found) // 2)
     figure.legend(found.values(), found, loc="outside lower center", ncols=columns, columnspacing=1.4)
     return figure
+
+
+def legend_above(ax: Axes, columns: int) -> None:
+    """A legend over the middle of a panel."""
+    ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
 
 
 def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
@@ -153,11 +158,17 @@ def with_range(ax: Axes, x: pd.Series, table: pd.DataFrame, look: tuple[str, str
     ax.plot(x, table["mean"], marker=marker, ms=3.6, mew=0, lw=0.7, color=color, label=label)
 
 
-def labelled_bars(ax: Axes, x: np.ndarray, values: pd.Series, width: float, color: str, label: str) -> None:
-    """Bars, with a 0 in the place of those too low to be seen."""
-    ax.bar(x, values, width * 0.92, color=color, lw=0, label=label)
-    for place in x[values.round(2).to_numpy() == 0]:
-        ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
+def grouped_bars(ax: Axes, table: pd.DataFrame, colors: Mapping[str, str]) -> None:
+    """A group of bars for each row of a table, in the order and the colors of `colors`, whose keys are columns.
+
+    A 0 stands in the place of a bar that is too low to be seen.
+    """
+    width = 0.8 / len(colors)
+    for i, (name, color) in enumerate(colors.items()):
+        x = np.arange(len(table)) + (i - (len(colors) - 1) / 2) * width
+        ax.bar(x, table[name], width * 0.92, color=color, lw=0, label=name)
+        for place in x[table[name].round(2).to_numpy() == 0]:
+            ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
 
 
 # -- networks and sets -------------------------------------------------------------------------------------------------
@@ -245,17 +256,11 @@ def _shade(name: str) -> str:
 
 def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracies of a few pruned networks, a group of bars each (Figure 3)."""
-    seeds = list(dict.fromkeys(table["seed"]))
-    names = _in_order(table)
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        rows = table[table["name"] == name].set_index("seed")["accuracy"].reindex(seeds)
-        x = np.arange(len(seeds)) + (i - (len(names) - 1) / 2) * width
-        labelled_bars(ax, x, rows, width, _look(name)[0], name)
-    ax.set_xticks(range(len(seeds)), [f"seed {seed}" for seed in seeds])
+    names, wide = _in_order(table), table.pivot_table(index="seed", columns="name", values="accuracy", sort=False)
+    grouped_bars(ax, wide, {name: _look(name)[0] for name in names})
+    ax.set_xticks(range(len(wide)), [f"seed {seed}" for seed in wide.index])
     ax.set(ylabel="accuracy", ylim=(0, 1.03))
-    columns = len(names) if len(names) < 6 else -(-len(names) // 2)
-    ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
+    legend_above(ax, len(names) if len(names) < 6 else -(-len(names) // 2))
     return ax
 
 
@@ -285,10 +290,8 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> S
     none. Dotted: the smallest size on the grid of sparsities.
     """
     domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
-    columns = {
-        "accuracy": ["accuracy"] * 3,
-        "effective size (share of units)": ["effective_size", "size_min", "size_max"],
-    }
+    columns = {"accuracy": ["accuracy"] * 3,
+               "effective size (share of units)": ["effective_size", "size_min", "size_max"]}  # fmt: skip
     for ax, (label, triple) in zip(axes, columns.items(), strict=True):
         places = along_steps(ax, sizes["step"])
         for domain, shift in zip(domains, dodge(places.values(), len(domains)), strict=True):

@@ -14,14 +14,12 @@ import pandas as pd
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from subnet_utils.core.seeds import generator_for
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
 from subnet_utils.papers.heuristic_core.published import HEADS, onset
 from subnet_utils.papers.heuristic_core.published_cores import OTHERS
-from subnet_utils.papers.heuristic_core.shared_core import core_size, correlation
+from subnet_utils.papers.heuristic_core.shared_core import DRAWS, Kept, core_size, correlation, rng_of, tails
 from subnet_utils.statistics import Interval, t_interval
 
-DRAWS = 9999
 LEVEL = 0.05
 FLAT = 0.1
 """An effective size that grows by less than a tenth of all units counts as flat."""
@@ -83,32 +81,25 @@ def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFra
     """
     lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
     keys = ["ablated", "draw", "in_core", "layer", "head"]
-    rows = []
-    for about, group in lost.groupby(keys, dropna=False, sort=False):
-        inside = group[group["set"] == IN_DOMAIN]["lost"].mean()
-        outside = group[group["set"].isin(out_of_domain)]["lost"].mean()
-        friendly = group[group["set"].map(is_friendly)]["lost"].mean()
-        losses = {"in_domain": inside, "out_of_domain": outside, "entailed": friendly}
-        rows.append(dict(zip(keys, about, strict=True)) | losses | {"balanced": (outside + friendly) / 2})
-    return pd.DataFrame(rows)
+    sets = {"in_domain": lost["set"] == IN_DOMAIN, "out_of_domain": lost["set"].isin(out_of_domain),
+            "entailed": lost["set"].map(is_friendly)}  # fmt: skip
+    means = {name: lost[rows].groupby(keys, dropna=False, sort=False)["lost"].mean() for name, rows in sets.items()}
+    table = pd.DataFrame(means).reindex(means["in_domain"].index).reset_index()
+    return table.assign(balanced=(table["out_of_domain"] + table["entailed"]) / 2)
 
 
 def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
     """Table 3: accuracy lost without each head of the core (and mean), without another head (mean), without the core,
     without as many others (mean)."""
-    single = _single(lost)
-    losses = ["in_domain", "out_of_domain", "entailed"]
-    rows = [{"ablated": row["ablated"], **row[losses], "networks": 1}
-            for _, row in single[single["in_core"]].iterrows()]  # fmt: skip
-    joint = lost[lost["layer"].isna()]
-    groups = [("one head of the core, mean", single[single["in_core"]]), (OTHERS, single[~single["in_core"]])]
-    groups += [("all heads of the core", joint[joint["ablated"] == "core"]),
-               ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
-    for name, group in groups:
-        if len(group):
-            means = group[losses].mean()
-            rows.append({"ablated": name, **means, "networks": len(group)})
-    return pd.DataFrame(rows)
+    single, joint = _single(lost), lost[lost["layer"].isna()]
+    core, others = (single[single["in_core"] == which] for which in (True, False))
+    groups = [*((row["ablated"], core.loc[[at]]) for at, row in core.iterrows()), ("one head of the core, mean", core),
+              (OTHERS, others), ("all heads of the core", joint[joint["ablated"] == "core"]),
+              ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
+    return pd.DataFrame(
+        {"ablated": name, **group[["in_domain", "out_of_domain", "entailed"]].mean(), "networks": len(group)}
+        for name, group in groups if len(group)
+    )  # fmt: skip
 
 
 def categories(attention: pd.DataFrame) -> pd.DataFrame:
@@ -138,8 +129,8 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
     top = single.nlargest(size, "out_of_domain", keep="first")
     shared = int(top["in_core"].sum())
     ranked = single["out_of_domain"], single["lower"] + single["higher"]
-    told = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
-    rho, rho_p = stats.spearmanr(*ranked) if told else (math.nan, math.nan)
+    ranks = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
+    rho, rho_p = stats.spearmanr(*ranked) if ranks else (math.nan, math.nan)
     p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
     return pd.DataFrame([{"core": size, "shared": shared, "expected": size * size / heads, "p": p,
                           "rho": float(rho), "rho_p": float(rho_p)}])  # fmt: skip
@@ -147,7 +138,7 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
 
 def findings(
     domains: pd.DataFrame,
-    kept: dict[float, list],
+    kept: Kept,
     sizes: pd.DataFrame,
     lost: pd.DataFrame,
     early: pd.DataFrame,
@@ -205,7 +196,7 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     if len(one) < 3 or max(np.ptp(one), np.ptp(other)) == 0:
         return math.nan, math.nan
     both = np.stack([one - one.mean(), other - other.mean()])
-    swapped = _rng("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
+    swapped = rng_of("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
     drawn = np.where(swapped, both[::-1], both)
     with np.errstate(divide="ignore"):
         unequal = np.abs(np.diff(np.log(drawn.var(axis=2)), axis=1))[:, 0]
@@ -213,23 +204,27 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
 
 
-def _shared(kept: dict[float, list]) -> list[dict[str, Any]]:
+def _shared(kept: Kept) -> list[dict[str, Any]]:
     """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer."""
     rows = []
     for within in (False, True):
         found = core_size(kept, within_layers=within)
         chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
         about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance}; the paper: of {HEADS})"
-        rows.append(_row(2, about, found["core"], key="core", n=found["seeds"], interval=(found["low"], found["high"]),
-                         **_two_sided(found["p"], found["p_less"])))  # fmt: skip
+        rows.append(_against_chance(2, about, found["core"], found, key="core"))
     return rows
 
 
-def _alike(kept: dict[float, list]) -> dict[str, Any]:
+def _alike(kept: Kept) -> dict[str, Any]:
     """2. Whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
     found = correlation(kept)
     about = f"Spearman's rho of heads' frequencies at the two sparsities (by chance {found['expected']:.2f})"
-    return _row(2, about, found["rho"], key="rho", interval=(found["low"], found["high"]), n=found["seeds"],
+    return _against_chance(2, about, found["rho"], found, key="rho")
+
+
+def _against_chance(finding: int, about: str, value: float, found: Mapping[str, float], *, key: str) -> dict[str, Any]:
+    """A row for what `shared_core` finds."""
+    return _row(finding, about, value, key=key, interval=(found["low"], found["high"]), n=found["seeds"],
                 **_two_sided(found["p"], found["p_less"]))  # fmt: skip
 
 
@@ -239,7 +234,8 @@ def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
     first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
     if first.empty:  # no head is in all networks, or every head
         return []
-    difference, interval = first["core"] - first["others"], _interval(first["core"] - first["others"])
+    difference = first["core"] - first["others"]
+    interval = _interval(difference)
     about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
     return [_row(2, about, difference.mean(), key="early", interval=interval, state=_beside_zero(interval),
                  n=len(first))]  # fmt: skip
@@ -259,28 +255,31 @@ def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
     least, first = int(accuracies.idxmin()), onset(accuracies)
     earliest, last = int(accuracies.index.min()), int(accuracies.index.max())
     rows = []
-    for domain, start, key, flat in (
-        (OUT_OF_DOMAIN, least, "size out of domain", False), (OUT_OF_DOMAIN, first, "size from onset", False),
-        (BALANCED, least, "size balanced", False), ("in domain", earliest, "size in domain", True),
-    ):  # fmt: skip
+    if least == last:
+        about = f"{OUT_OF_DOMAIN}: change of effective size (no checkpoint is worse there than the last one)"
+        rows.append(_row(3, about, math.nan, key="size out of domain", state=OPEN, n=0))
+    changes = [(OUT_OF_DOMAIN, least, "size out of domain"), (OUT_OF_DOMAIN, first, "size from onset"),
+               (BALANCED, least, "size balanced"), ("in domain", earliest, "size in domain")]  # fmt: skip
+    for domain, start, key in changes:
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
-        if own.empty or start in (None, last):
-            if start == last and key == "size out of domain":
-                about = f"{domain}: change of effective size (no checkpoint is worse there than the last one)"
-                rows.append(_row(3, about, math.nan, key=key, state=OPEN, n=0))
-            continue
-        change = (own[last] - own[start]).dropna()
-        interval, p = _interval(change), math.nan
-        if flat:
-            at_ceiling = (own[[start, last]] == 1).all(axis=None)  # no subnetwork of the grid is faithful
-            state = OPEN if at_ceiling else _flat(interval)
-        else:
-            tails = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
-            p, state = _two_sided(*tails).values()
-        says = "paper: flat" if flat else "paper: increases"
-        about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
-        rows.append(_row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change)))
+        if not own.empty and start not in (None, last):
+            rows.append(_change(own[[start, last]], domain, key, flat=domain == "in domain"))
     return rows
+
+
+def _change(own: pd.DataFrame, domain: str, key: str, *, flat: bool) -> dict[str, Any]:
+    """The row for one change. own: sizes by seed, a column for each of two steps; flat: the paper says it is none."""
+    start, last = own.columns
+    change = (own[last] - own[start]).dropna()
+    interval, p = _interval(change), math.nan
+    if flat:
+        at_ceiling = (own == 1).all(axis=None)  # no subnetwork of the grid is faithful
+        state = OPEN if at_ceiling else _flat(interval)
+    else:
+        p, state = _two_sided(*(_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))).values()
+    says = "paper: flat" if flat else "paper: increases"
+    about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
+    return _row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change))
 
 
 def _flipped_signs(changes: np.ndarray, side: str) -> float:
@@ -290,7 +289,7 @@ def _flipped_signs(changes: np.ndarray, side: str) -> float:
     if len(changes) < 2:  # no permutation test of one value
         return 1.0
     found = stats.permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=DRAWS, alternative=side,
-                                   rng=_rng("signs", 0))  # fmt: skip
+                                   rng=rng_of("signs", 0))  # fmt: skip
     return float(found.pvalue)
 
 
@@ -309,20 +308,20 @@ def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         difference = inside.mean() - others.mean()
         for within, how in ((False, ""), (True, ", by chance within layers")):
-            tails = _tails(_differences(single, column, within_layers=within), difference)
-            rows.append(_row(4, f"{about}{how}", difference, key=f"lost {where}", n=len(single), **_two_sided(*tails)))
+            both = tails(_differences(single, column, within_layers=within), difference).values()
+            rows.append(_row(4, f"{about}{how}", difference, key=f"lost {where}", n=len(single), **_two_sided(*both)))
         core = lost[lost["ablated"] == "core"][column].to_numpy()
         groups = lost[lost["ablated"] == "others"][column].to_numpy()
         if len(core) and len(groups):
             about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
             rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", n=len(groups),
-                             **_two_sided(*_tails(groups, core[0]))))  # fmt: skip
+                             **_two_sided(*tails(groups, core[0]).values())))  # fmt: skip
     return rows
 
 
 def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> np.ndarray:
     """Mean loss of the core's heads less that of the others [DRAWS], losses exchanged among heads, or within layers."""
-    rng, shuffled = _rng("core against others", 0), np.tile(single[column].to_numpy(), (DRAWS, 1))
+    rng, shuffled = rng_of("core against others", 0), np.tile(single[column].to_numpy(), (DRAWS, 1))
     layers = single["layer"].to_numpy() if within_layers else np.zeros(len(single))
     for layer in np.unique(layers):
         here = layers == layer
@@ -345,12 +344,6 @@ def _row(
     """key: of the paper's value."""
     return {"finding": f"{finding} {NAMES[finding]}", "statistic": about, "key": key, "our_value": float(value),
             "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
-
-
-def _tails(drawn: np.ndarray, found: float) -> tuple[float, float]:
-    """p of at least as much, and of at most as much, among draws. With few draws neither can be small."""
-    more, less = (1 + int(side.sum()) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
-    return more / (1 + len(drawn)), less / (1 + len(drawn))
 
 
 def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
@@ -381,7 +374,3 @@ def _interval(values: pd.Series) -> Interval | tuple[float, float]:
 
 def _single(lost: pd.DataFrame) -> pd.DataFrame:
     return lost.dropna(subset=["layer"])
-
-
-def _rng(*about: str | int) -> np.random.Generator:
-    return np.random.default_rng(generator_for(*about).initial_seed())

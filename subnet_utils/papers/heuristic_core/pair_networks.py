@@ -3,26 +3,41 @@
 Either from random weights over a small list of words, or from published weights with their tokenizer.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
-from subnet_utils.models.staged import require_multiple, require_positive
+from subnet_utils.masks.units import shape_of
+from subnet_utils.models import fingerprint
+from subnet_utils.papers.heuristic_core.section import OwnTransformer, PublishedTransformer
+from subnet_utils.papers.heuristic_core.tasks import inference
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PADDING, UNKNOWN, FIRST, SEPARATOR, MASK = range(len(SPECIAL))
+PADDING, _, FIRST, SEPARATOR, MASK = range(len(SPECIAL))
 NO_WORD = -1
 """Segment of special tokens and padding."""
 MORE_POSITIONS = 2
 """RoBERTa counts positions from the padding token's id + 1."""
-HEADS = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2"}
+POSITIONS = 64
+"""Tokens of a generated pair at most."""
+GPT2_DROPOUTS = ["resid_pdrop", "embd_pdrop", "attn_pdrop"]
+NAMES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2"}
+AFTER_SPACE = "\u0120"
+"""How byte pairs write a space before a word."""
 
 
 class PretrainedError(ValueError):
@@ -50,76 +65,105 @@ class Encoded:
         return {name: tensor[rows, :length] for name, tensor in self.inputs.items()}
 
 
-def encode_words(
-    premises: Sequence[str], hypotheses: Sequence[str], labels: Tensor, *, words: Sequence[str], types: bool
-) -> Encoded:
-    """`[CLS] premise [SEP] hypothesis [SEP]`, one token a word. words: all that there are; types: whether to number the
-    sentences as BERT does.
+@dataclass(frozen=True)
+class Transformer:
+    """The network of a study before it is trained, and how it reads pairs.
 
-    Raises ValueError for a word that is not among them.
+    Published weights in a folder count by their content, wherever they lie; on the model hub by their name, since to
+    name a step asks no hub. section: as in the study, but with a digest in place of the folder; weights: where they
+    are; shape: layers, and heads in each, None of what is not at hand.
     """
-    numbers = {word: i for i, word in enumerate((*SPECIAL, *words))}
-    tokens, segments = [], []
-    for pair in zip(premises, hypotheses, strict=True):
-        row, of = [FIRST], [NO_WORD]
-        for sentence, text in enumerate(pair):
-            missing = [word for word in text.split() if word not in numbers]
-            if missing:
-                raise ValueError(f"'{missing[0]}' is not among the {len(words)} words of this network; add it")
-            row += [numbers[word] for word in text.split()] + [SEPARATOR]
-            of += [sentence] * len(text.split()) + [NO_WORD]
-        tokens.append(row)
-        segments.append(of)
-    input_ids, segment = _padded(tokens, PADDING), _padded(segments, NO_WORD)
-    inputs = {"input_ids": input_ids, "attention_mask": (input_ids != PADDING).long()}
-    if types:
-        after_first = (input_ids == SEPARATOR).cumsum(dim=1).roll(1, dims=1)
-        after_first[:, 0] = 0
-        inputs["token_type_ids"] = ((after_first == 1) & (input_ids != PADDING)).long()
-    return Encoded(inputs, segment, labels)
+
+    section: OwnTransformer | PublishedTransformer
+    weights: str = field(default="", compare=False)
+    shape: tuple[int, int] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, section: OwnTransformer | PublishedTransformer) -> "Transformer":
+        """The network of a section. Raises PretrainedError for a folder that lacks something."""
+        if section.family != "published":
+            return cls(section, shape=(section.layers, section.heads))
+        if not Path(section.weights).is_dir():
+            return cls(section, section.weights)
+        digest, shape = published_facts(section.weights, section.max_length)
+        return cls(section.model_copy(update={"weights": digest}), section.weights, shape)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether its weights are."""
+        return self.section.family == "published"
+
+    def classifier(self, *, classes: int, seed: int) -> nn.Module:
+        """The network with a new classifier drawn by the seed. Raises PretrainedError for absent weights."""
+        if not self.is_published:
+            return own_network(self.section, "ForSequenceClassification", classes=classes, seed=seed)
+        digest, _ = published_facts(self.weights, self.section.max_length)
+        if Path(self.weights).is_dir() and digest != self.section.weights:
+            raise PretrainedError(f"'{self.weights}' has changed while this ran; run again")
+        return published_network(self.weights, classes=classes, seed=seed)
+
+    def language_model(self, *, seed: int) -> nn.Module:
+        """Its body with an output for every word, from random weights."""
+        head = "LMHeadModel" if self.section.family == "gpt2" else "ForMaskedLM"
+        return own_network(self.section, head, classes=2, seed=seed)
+
+    @property
+    def tokenizer(self) -> Any:
+        """What writes pairs as it takes them."""
+        return published_tokenizer(self.weights) if self.is_published else own_tokenizer(self.section.family)
+
+    def encode(self, pairs: pd.DataFrame) -> Encoded:
+        """Pairs as it takes them, published ones cut at `max_length` tokens."""
+        longest = self.section.max_length if self.is_published else POSITIONS
+        texts = pairs["premise"].tolist(), pairs["hypothesis"].tolist()
+        found = self.tokenizer(*texts, truncation=True, max_length=longest, padding=True, padding_side="right")
+        segments = [[NO_WORD if which is None else which for which in found.sequence_ids(i)] for i in range(len(pairs))]
+        inputs = {name: torch.tensor(found[name]) for name in found if name != "overflow_to_sample_mapping"}
+        return Encoded(inputs, torch.tensor(segments), torch.tensor(pairs["label"].tolist()))
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as text."""
+        return self.tokenizer.convert_ids_to_tokens(ids)
+
+    def word_numbers(self) -> Tensor:
+        """int64 [vocabulary]: equal for tokens that write one word.
+
+        The byte pairs of GPT-2 and RoBERTa differ after a space, and at a sentence's start by their capital.
+        """
+        tokens = pd.Series(self.tokens(range(len(self.tokenizer))))
+        return torch.from_numpy(pd.factorize(tokens.str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
 
-def encode_published(
-    premises: Sequence[str], hypotheses: Sequence[str], labels: Tensor, *, tokenizer: Any, max_length: int
-) -> Encoded:
-    """Pairs as a published tokenizer writes them, cut at `max_length` tokens."""
-    found = tokenizer(
-        list(premises), list(hypotheses), truncation=True, max_length=max_length, padding=True, padding_side="right"
+@cache
+def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
+    """`[CLS] premise [SEP] hypothesis [SEP]`, a token a word of the generated pairs; of BERT sentences are numbered."""
+    words = Tokenizer(WordLevel({word: i for i, word in enumerate((*SPECIAL, *inference.words()))}, unk_token="[UNK]"))
+    words.pre_tokenizer = WhitespaceSplit()
+    words.post_processor = TemplateProcessing(
+        pair="[CLS] $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", FIRST), ("[SEP]", SEPARATOR)]
     )
-    sentences = [[NO_WORD if which is None else which for which in found.sequence_ids(i)] for i in range(len(premises))]
-    inputs = {name: torch.tensor(found[name]) for name in found if name != "overflow_to_sample_mapping"}
-    return Encoded(inputs, torch.tensor(sentences), labels)
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (family == "bert")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", model_input_names=names
+    )
 
 
-def own_network(architecture: Mapping[str, Any], *, kind: str, vocabulary: int, classes: int, seed: int) -> nn.Module:
-    """A network from random weights.
-
-    architecture: family, layers, width, heads, mlp_width, dropout, deviation; kind: "classifier", or "language model"
-    for the same body with an output for every word. Raises ValueError for sizes that make no network.
-    """
-    family, sizes = architecture["family"], {name: architecture[name] for name in ("layers", "width", "heads")}
-    require_positive(**sizes, mlp_width=architecture["mlp_width"], vocabulary=vocabulary, classes=classes)
-    require_multiple(sizes["width"], sizes["heads"])
-    common = {"vocab_size": vocabulary, "num_labels": classes, "pad_token_id": PADDING,
-              "bos_token_id": FIRST, "eos_token_id": SEPARATOR}  # fmt: skip
-    drop, deviation = architecture["dropout"], {"initializer_range": architecture["deviation"]}
-    if family == "gpt2":
-        config = transformers.GPT2Config(
-            n_embd=sizes["width"], n_layer=sizes["layers"], n_head=sizes["heads"], n_inner=architecture["mlp_width"],
-            n_positions=64, resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop, **common, **deviation,
-        )  # fmt: skip
-    else:
-        config = getattr(transformers, f"{HEADS[family]}Config")(
-            hidden_size=sizes["width"], num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
-            intermediate_size=architecture["mlp_width"], max_position_embeddings=64 + MORE_POSITIONS,
-            hidden_dropout_prob=drop, attention_probs_dropout_prob=drop, **common, **deviation,
-        )  # fmt: skip
-    language = {"bert": "ForMaskedLM", "roberta": "ForMaskedLM", "gpt2": "LMHeadModel"}[family]
-    body = {"classifier": "ForSequenceClassification", "language model": language}[kind]
+def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: int) -> nn.Module:
+    """A network over the words of the generated pairs, from random weights. head: as in the names of transformers."""
+    gpt2, name = architecture.family == "gpt2", NAMES[architecture.family]
+    dropouts = GPT2_DROPOUTS if gpt2 else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(own_tokenizer(architecture.family)), num_labels=classes, pad_token_id=PADDING,
+        bos_token_id=FIRST, eos_token_id=SEPARATOR, hidden_size=architecture.width,
+        num_hidden_layers=architecture.layers, num_attention_heads=architecture.heads,
+        max_position_embeddings=POSITIONS + (0 if gpt2 else MORE_POSITIONS), initializer_range=architecture.deviation,
+        **{"n_inner" if gpt2 else "intermediate_size": architecture.mlp_width},
+        **dict.fromkeys(dropouts, architecture.dropout),
+    )  # fmt: skip
     config.use_cache = False  # of keys and values, for generating word after word
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return getattr(transformers, HEADS[family] + body)(config)
+        return getattr(transformers, name + head)(config)
 
 
 def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
@@ -130,7 +174,7 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
             with _quiet():
                 network, report = AutoModelForSequenceClassification.from_pretrained(
                     source, num_labels=classes, dtype=torch.float32, use_safetensors=True,
-                    local_files_only=_local(source), output_loading_info=True,
+                    local_files_only=Path(source).is_dir(), output_loading_info=True,
                 )  # fmt: skip
         except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
             raise PretrainedError(_unloadable(source, "weights", error)) from None
@@ -145,21 +189,39 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     return network
 
 
+@lru_cache(maxsize=4)
+def published_facts(weights: str, max_length: int) -> tuple[str, tuple[int, int]]:
+    """Digest of published weights and of their tokenizer; their layers, and heads in each.
+
+    Raises PretrainedError if they cannot be had, or have fewer positions than `max_length`.
+    """
+    words = published_tokenizer(weights).backend_tokenizer.to_str()
+    network = published_network(weights, classes=2, seed=0)
+    body = body_of(network)
+    if max_length > (positions := positions_of(body)):
+        needed = f"set heuristic_core.architecture.max_length to {positions} or less"
+        raise PretrainedError(f"'{weights}' has {positions} positions, fewer than max_length {max_length}; {needed}")
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    return f"{fingerprint(body)}-{digest}", shape_of(network)
+
+
 def published_tokenizer(source: str) -> Any:
     """The tokenizer that belongs to published weights. Raises PretrainedError if it cannot be had."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=_local(source))
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=Path(source).is_dir())
     except Exception as error:  # as above
         raise PretrainedError(_unloadable(source, "tokenizer", error)) from None
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # what transformers makes up without a file
-        raise PretrainedError(f"the tokenizer of '{source}' has no words; put its tokenizer.json beside the weights")
+    words, why = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens), ""
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
-    words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
-    if getattr(normalizer, "lowercase", False) and any(word != word.lower() for word in words):
+    if not words:  # what transformers makes up without a file
+        why = "has no words; put its tokenizer.json beside the weights"
+    elif getattr(normalizer, "lowercase", False) and any(word != word.lower() for word in words):
         cased = "makes all letters small, which its vocabulary does not"  # transformers' default without the file
-        raise PretrainedError(f"the tokenizer of '{source}' {cased}; put its tokenizer_config.json beside the weights")
-    if not tokenizer.is_fast:
-        raise PretrainedError(f"the tokenizer of '{source}' has no tokenizer.json; give a folder that has one")
+        why = f"{cased}; put its tokenizer_config.json beside the weights"
+    elif not tokenizer.is_fast:
+        why = "has no tokenizer.json; give a folder that has one"
+    if why:
+        raise PretrainedError(f"the tokenizer of '{source}' {why}")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -187,16 +249,7 @@ def positions_of(body: nn.Module) -> int:
     return body.config.max_position_embeddings - taken
 
 
-def _local(source: str) -> bool:
-    return Path(source).is_dir()
-
-
 def _unloadable(source: str, what: str, error: Exception) -> str:
     lines = str(error).strip().splitlines()
     needed = "give a folder with config.json, model.safetensors and the tokenizer's files, or a name on the model hub"
     return f"'{source}': {what} cannot be loaded ({lines[0] if lines else type(error).__name__}); {needed}"
-
-
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])

@@ -1,6 +1,6 @@
 """The section of a study for structured pruning of sentence-pair classifiers (*The Heuristic Core*)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ from subnet_utils.core.sections import (
     Seeds,
     heads_divide_width,
 )
+from subnet_utils.masks.masking import HardConcrete, any_masking
 from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE
 from subnet_utils.papers.heuristic_core.tasks.pair_files import CLASSES, MAIN_SUBCASES
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
@@ -65,20 +66,11 @@ class GeneratedPairs(Section):
     """Out-of-domain pairs of every kind."""
     seed: Seed = 0
 
-    @property
-    def out_of_domain(self) -> tuple[str, ...]:
-        """The kinds that defy the heuristic."""
-        return ADVERSE
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """What a pair is: its hypothesis follows, or not."""
-        return ("entailment", "non-entailment")
-
-    @property
-    def entailed_class(self) -> int:
-        """Number of the class that means yes."""
-        return 0
+    out_of_domain: ClassVar[tuple[str, ...]] = ADVERSE
+    """The kinds that defy the heuristic."""
+    classes: ClassVar[tuple[str, ...]] = ("entailment", "non-entailment")
+    entailed_class: ClassVar[int] = 0
+    """Number of the class that means yes."""
 
 
 class PairFiles(Section):
@@ -118,18 +110,40 @@ class PairFiles(Section):
         if self.paws is not None and self.entailed is None:
             raise fault("entailed", f"with 'paws', name the class that means the same; {nearest('', self.classes)}")
         for kind in self.out_of_domain:
-            if self.paws is not None and kind not in (DIFFERENT, SAME):
-                raise fault("out_of_domain", f"PAWS has no '{kind}'; {nearest(kind, (DIFFERENT, SAME))}")
-            try:
-                friendly = is_entailed(kind) == ENTAILED
-            except ValueError as error:
-                raise fault("out_of_domain", str(error)) from None
-            if friendly:
-                raise fault("out_of_domain", f"'{kind}' is entailed, as the heuristic says; name kinds that defy it")
+            if what := self._no_kind_that_defies(kind):
+                raise fault("out_of_domain", what)
+        return self
+
+    def _no_kind_that_defies(self, kind: str) -> str:
+        """Why a kind cannot count as out of domain, or ''."""
+        if self.paws is not None and kind not in (DIFFERENT, SAME):
+            return f"PAWS has no '{kind}'; {nearest(kind, (DIFFERENT, SAME))}"
+        try:
+            friendly = is_entailed(kind) == ENTAILED
+        except ValueError as error:
+            return str(error)
+        return f"'{kind}' is entailed, as the heuristic says; name kinds that defy it" if friendly else ""
+
+
+class _InSteps(Section):
+    """A training that is counted in steps. The rate falls to 0 in a line."""
+
+    batch_size: PositiveInt = 32
+    steps: PositiveInt
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Steps until the learning rate is reached."""
+    interval: PositiveInt
+    """Steps between evaluations, and between changes of the learning rate."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _warmup_is_shorter(self):
+        if self.warmup >= self.steps:
+            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
         return self
 
 
-class PairPretraining(Section):
+class PairPretraining(_InSteps):
     """Predicting hidden words of the generated pairs (GPT-2: the next word), before fine-tuning."""
 
     pairs: PositiveInt = 12000
@@ -138,40 +152,28 @@ class PairPretraining(Section):
     second_only: bool = False
     """Hide words of the hypothesis only: learning to copy from the premise takes less time."""
     learning_rate: PositiveFloat = 0.001
-    """Reached after `warmup` steps; then it falls to 0 in a line."""
-    batch_size: PositiveInt = 32
     steps: PositiveInt = 2000
     warmup: Annotated[int, Field(ge=0)] = 200
     interval: PositiveInt = 50
-    """Steps between evaluations, and between changes of the learning rate."""
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _fits_together(self):
-        if self.warmup >= self.steps:
-            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
-        return self
 
 
-class FineTuning(Section):
-    """Fine-tuning on the pairs (appendix A): AdamW, the rate falls to 0 in a line."""
+class FineTuning(_InSteps):
+    """Fine-tuning on the pairs (appendix A) with AdamW."""
 
     learning_rate: PositiveFloat = 0.00002
-    batch_size: PositiveInt = 32
     steps: PositiveInt = 61360
-    warmup: Annotated[int, Field(ge=0)] = 0
-    """Steps until the learning rate is reached."""
     interval: PositiveInt = 500
-    """Steps between evaluations, and between changes of the learning rate."""
     checkpoints: Distinct[PositiveInt] = (500, 10000, 20000, 30000, 40000, 50000)
     """Steps after which the weights are kept for pruning, multiples of `interval`; the last ones always are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    seed: Seed = 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """All steps after which the weights are kept, in order."""
+        return (*sorted(self.checkpoints), self.steps)
 
     @model_validator(mode="after")
-    def _fits_together(self):
-        if self.warmup >= self.steps:
-            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
+    def _checkpoints_are_evaluated(self):
         for step in self.checkpoints:
             if step % self.interval or step >= self.steps:
                 what = f"{step:,} is not a multiple of interval {self.interval} below steps {self.steps:,}"
@@ -198,8 +200,9 @@ class UnitPruning(Section):
     batch_size: PositiveInt = 128
     by_length: bool = False
     """Batches of pairs of like length: half as much padding where sentences are real, and batches less random."""
-    start: float = 10.0
-    """Of log alpha; see `units.Schedule`."""
+    masking: any_masking("hard_concrete") = HardConcrete()
+    """Whose gates are trained. At the paper's `start_value` of 10 hardly a gate is ever below 1, where alone it has a
+    gradient: it takes thousands of steps, of weight decay too, before pruning begins. A short run starts lower."""
     ablation: Literal["mean", "zero"] = "mean"
     mean_examples: PositiveInt = 100000
     """Training pairs over which mean activations are taken, at most."""
@@ -215,6 +218,9 @@ class UnitPruning(Section):
             raise fault("sparsities", f"{list(self.sparsities)} is not in order; give the lower one first")
         if self.steps is not None and self.rate_warmup >= self.steps:
             raise fault("rate_warmup", f"{self.rate_warmup} steps are not fewer than steps {self.steps}; lower it")
+        if not self.masking.trains:
+            what = f"'{self.masking.method}' ranks weights and cannot prune heads; take one that trains, hard_concrete"
+            raise fault("masking.method", what)
         return self
 
 

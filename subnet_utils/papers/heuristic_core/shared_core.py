@@ -36,12 +36,12 @@ def correlation(kept: Kept, *, seed: int = 0, draws: int = DRAWS) -> dict[str, f
     found = {"rho": _rhos(networks.sum(axis=0)).item(), "seeds": len(networks)}
     if math.isnan(found["rho"]):
         return found | dict.fromkeys(("expected", "p", "p_less", "low", "high"), math.nan)
-    rng, shuffled = _rng("correlation", seed), 0
+    rng, shuffled = rng_of("correlation", seed), 0
     for own in networks:
         order = rng.random((draws, own.shape[-1])).argsort(axis=1)
         shuffled = shuffled + own[:, order]
     chance = _rhos(shuffled)
-    found |= {"expected": float(np.nanmean(chance)), **_tails(chance, found["rho"])}
+    found |= {"expected": float(np.nanmean(chance)), **tails(chance, found["rho"])}
     return found | dict(zip(("low", "high"), _jackknifed(networks, found["rho"]), strict=True))
 
 
@@ -70,7 +70,7 @@ def core_size(kept: Kept, *, within_layers: bool = False, seed: int = 0, draws: 
     pools = of_seeds if within_layers else of_seeds.reshape(len(of_seeds), 1, -1)
     numbers, heads = pools.sum(axis=2), pools.shape[2]
     size = int(of_seeds.all(axis=0).sum())
-    rng = _rng("core", seed)
+    rng = rng_of("core", seed)
     shared = np.ones((draws, *pools.shape[1:]), dtype=bool)
     for number in numbers:
         shared &= rng.random(shared.shape).argsort(axis=2) < number[:, None]
@@ -79,7 +79,7 @@ def core_size(kept: Kept, *, within_layers: bool = False, seed: int = 0, draws: 
     again = (rng.random(shares.shape) < shares ** len(of_seeds)).sum(axis=1)
     low, high = np.quantile(again, (0.025, 0.975))
     return {"core": size, "expected": float(heads * np.prod(numbers / heads, axis=0).sum()),
-            **_tails(shared.sum(axis=(1, 2)), size), "low": float(low), "high": float(high), "heads": there.size,
+            **tails(shared.sum(axis=(1, 2)), size), "low": float(low), "high": float(high), "heads": there.size,
             "networks": len(every), "seeds": len(of_seeds),
             "with_one_left_out": int(((~every).sum(axis=0) <= 1).sum())}  # fmt: skip
 
@@ -89,7 +89,7 @@ def core_by_number(kept: Kept, *, seed: int = 0, draws: int = 200) -> pd.DataFra
     seed kept as many heads, but random ones."""
     of_seeds = _in_all_of_a_seed(kept)
     of_seeds = of_seeds.reshape(len(of_seeds), -1)
-    rng, heads = _rng("orders", seed), of_seeds.shape[1]
+    rng, heads = rng_of("orders", seed), of_seeds.shape[1]
     sizes, chance = [], []
     for _ in range(draws):
         order = rng.permutation(len(of_seeds))
@@ -154,7 +154,8 @@ def _rhos(frequencies: np.ndarray) -> np.ndarray:
         return (one * other).sum(axis=-1) / size
 
 
-def _tails(drawn: np.ndarray, found: float) -> dict[str, float]:
+def tails(drawn: np.ndarray, found: float) -> dict[str, float]:
+    """p of at least as much, and of at most as much, among draws. With few draws neither can be small."""
     more, less = ((1 + int(side.sum())) / (1 + len(drawn)) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
     return {"p": more, "p_less": less}
 
@@ -163,5 +164,6 @@ def _fisher(rho: float | np.ndarray) -> np.ndarray:
     return np.arctanh(np.clip(rho, -0.9999, 0.9999))
 
 
-def _rng(*about: str | int) -> np.random.Generator:
+def rng_of(*about: str | int) -> np.random.Generator:
+    """Random numbers that depend on nothing but what they are about."""
     return np.random.default_rng(generator_for(*about).initial_seed())

@@ -6,39 +6,22 @@ another network would turn out.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import torch
 
-from subnet_utils.core.jobs import run_jobs
-from subnet_utils.core.lab import Lab, make_all
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.store import Artefact
-from subnet_utils.masks.controls import random_like
+from subnet_utils.core.step import Step, make_all
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.heuristic_core import published_cores as paper_cores
-from subnet_utils.papers.heuristic_core.pair_sets import (
-    IN_DOMAIN,
-    OUT_OF_DOMAIN,
-    first_pairs,
-    is_friendly,
-    pair_sets,
-    settings_of,
-)
+from subnet_utils.papers.heuristic_core import steps
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
 from subnet_utils.papers.heuristic_core.published import faithful_sizes
-from subnet_utils.papers.heuristic_core.steps import (
-    PrunedUnits,
-    Units,
-    attention_of,
-    fine_tune,
-    judge_units,
-    last_step,
-    load_units,
-    prune_units,
-    shape,
-    teacher,
-)
+from subnet_utils.papers.heuristic_core.steps import PrunedUnits
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
 from subnet_utils.training import TrainingDiverged
 
 ENTAILED_SETS = "entailed"
@@ -59,34 +42,22 @@ SHORT = {
     "paws_equivalent": "PAWS (equivalent)",
 }
 """Sets -> the paper's short names, and ours after their pattern."""
-
-
-@dataclass(frozen=True)
-class Core:
-    """Heads, (layer, head) each, that every pruned network has."""
-
-    heads: tuple[tuple[int, int], ...]
-
-    @property
-    def names(self) -> list[str]:
-        """Written as in the paper."""
-        return [name_of(*head) for head in self.heads]
+Head = tuple[int, int]
+"""Layer and head."""
 
 
 def name_of(layer: int, head: int) -> str:
-    """`L2.H5`."""
+    """`L2.H5`, as the paper writes it."""
     return f"L{layer}.H{head}"
 
 
 def fine_tuning(lab: Lab) -> pd.DataFrame:
     """Accuracy of the network on every set while it is fine-tuned: step, set, name, accuracy, key; `out of domain` is a
     mean."""
-    network = _network(lab)
-    history = network.table("history")
-    history[OUT_OF_DOMAIN] = history[list(settings_of(lab).data.out_of_domain)].mean(axis=1)
-    names = [name for name in history if name not in ("epoch", "train_loss", "step")]
-    long = history.melt("step", names, "set", "accuracy")
-    return long.assign(name=long["set"].map(lambda name: SHORT.get(name, name)), key=network.key)
+    history, key = _history(lab)
+    history[OUT_OF_DOMAIN] = history[list(_section(lab).data.out_of_domain)].mean(axis=1)
+    long = history.reset_index().melt("step", list(history), "set", "accuracy")
+    return long.assign(name=long["set"].map(_short), key=key)
 
 
 def pruned(lab: Lab) -> pd.DataFrame:
@@ -95,27 +66,21 @@ def pruned(lab: Lab) -> pd.DataFrame:
     Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full, and key, the
     artefact's. A pruning that diverged has no rows. Raises TrainingDiverged if all did.
     """
-    wanted, made = _main(lab)
-    return _accuracies(lab, wanted, made)
+    return _of_prunings(lab, steps.prunings(lab), "pruned networks")
 
 
 def grid(lab: Lab) -> pd.DataFrame:
     """Every checkpoint pruned to every sparsity of the grid: as `pruned`, with the step."""
-    settings = settings_of(lab)
-    pruning, steps = settings.pruning, (*sorted(settings.finetuning.checkpoints), last_step(lab))
-    _teach(lab, steps)
-    wanted = [PrunedUnits(step, sparsity, seed)
-              for step in steps for sparsity in pruning.grid_sparsities for seed in pruning.grid_seeds]  # fmt: skip
-    return _accuracies(lab, wanted, make_all(lab, "pruned_units", prune_units, wanted, "pruned checkpoints"))
+    return _of_prunings(lab, steps.grid_prunings(lab), "pruned checkpoints")
 
 
 def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     """The rows about the in-domain set, then those that count as out of domain, set by set, then the entailed ones that
     the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
     that always says no fails."""
-    settings, friendly = settings_of(lab), table[table["set"].map(is_friendly)]
-    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in paper_cores.entailed_sets(settings.beside)]
-    order = (IN_DOMAIN, *settings.data.out_of_domain, *shown, ENTAILED_SETS)
+    section, friendly = _section(lab), table[table["set"].map(is_friendly)]
+    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in paper_cores.entailed_sets(section.beside)]
+    order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
     means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
     every = pd.concat([table, means.assign(set=ENTAILED_SETS, name=ENTAILED_SETS)])
@@ -125,35 +90,39 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
 
 def set_sizes(lab: Lab) -> dict[str, int]:
     """Number of pairs in every set, and of all entailed ones."""
-    sizes = {name: len(data) for name, data in pair_sets(lab).sets.items()}
+    sizes = {name: len(data) for name, data in steps.network(lab).pairs().sets.items()}
     return sizes | {ENTAILED_SETS: sum(number for name, number in sizes.items() if is_friendly(name))}
 
 
 def examples(lab: Lab) -> pd.DataFrame:
-    """The first pair of every set: name, premise, hypothesis, whether it follows, whether the set is out of domain."""
-    table = first_pairs(lab)
-    outside = table["set"].isin(settings_of(lab).data.out_of_domain)
-    named = table["set"].map(lambda name: SHORT.get(name, name))
-    return table.drop(columns="set").assign(out_of_domain=outside).set_index(named.rename("set")).reset_index()
+    """The first pair of every set: set, premise, hypothesis, whether it follows, whether the set is out of domain."""
+    data, rows = steps.network(lab).data, []
+    for name, pairs in data.texts()[1].items():
+        yes = data.section.entailed_class if name == IN_DOMAIN else ENTAILED
+        first = pairs.iloc[0]
+        rows.append({"set": _short(name), "premise": first["premise"], "hypothesis": first["hypothesis"],
+                     "follows": "yes" if first["label"] == yes else "no",
+                     "out_of_domain": name in data.section.out_of_domain})  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
     """Number of heads and of MLPs."""
-    layers, heads = shape(lab)
-    return layers * heads, layers
+    heads = steps.every_head(lab)
+    return len(heads), len({layer for layer, _ in heads})
 
 
 def by_sparsity(lab: Lab) -> pd.DataFrame:
     """Accuracy of the last network pruned to every sparsity of the grid, 0 for the whole one: mean, min, max."""
     table = main_sets(lab, grid(lab))
-    table = table[table["step"] == last_step(lab)]
+    table = table[table["step"] == table["step"].max()]
     whole = table.drop_duplicates("name").assign(target_sparsity=0.0, accuracy=lambda rows: rows["full"])
     groups = pd.concat([whole, table]).groupby(["name", "target_sparsity"], sort=False)["accuracy"]
     return groups.agg(["mean", "min", "max"]).reset_index().rename(columns={"target_sparsity": "sparsity"})
 
 
 def sizes(lab: Lab) -> pd.DataFrame:
-    """Effective size of every checkpoint, domain and seed (`heuristic_core.faithful_sizes`)."""
+    """Effective size of every checkpoint, domain and seed (`published.faithful_sizes`)."""
     full = by_domain(lab, fine_tuning(lab), ["step"])
     found = by_domain(lab, grid(lab), ["step", "seed", "target_sparsity"])
     return faithful_sizes(full, found.rename(columns={"target_sparsity": "sparsity"}))
@@ -162,19 +131,14 @@ def sizes(lab: Lab) -> pd.DataFrame:
 def frequencies(lab: Lab) -> pd.DataFrame:
     """In how many pruned networks of each sparsity every head is: layer, head, head_name, lower, higher, n_lower,
     n_higher, and in_core, whether in all of them."""
-    low, high = settings_of(lab).pruning.sparsities
-    kept = kept_heads(lab)
-    counts = {sparsity: sum(kept[sparsity].values()) for sparsity in (low, high)}
-    layers, heads = shape(lab)
-    rows = []
-    for layer in range(layers):
-        for head in range(heads):
-            lower, higher = (int(counts[sparsity][layer, head]) for sparsity in (low, high))
-            everywhere = lower + higher == len(kept[low]) + len(kept[high])
-            rows.append({"layer": layer, "head": head, "head_name": name_of(layer, head), "lower": lower,
-                         "higher": higher, "n_lower": len(kept[low]), "n_higher": len(kept[high]),
-                         "in_core": everywhere})  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
+    table["head_name"] = [name_of(*head) for head in steps.every_head(lab)]
+    kept = dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
+    for name, networks in kept.items():
+        table[name] = sum(networks.values()).flatten().tolist()
+    for name, networks in kept.items():
+        table[f"n_{name}"] = len(networks)
+    return table.assign(in_core=table["lower"] + table["higher"] == table["n_lower"] + table["n_higher"])
 
 
 def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
@@ -182,28 +146,24 @@ def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
 
     Raises TrainingDiverged if none is left at a sparsity.
     """
-    found: dict[float, dict[int, torch.Tensor]] = {sparsity: {} for sparsity in settings_of(lab).pruning.sparsities}
-    for wanted, artefact in zip(*_main(lab), strict=True):
-        if "fault" not in artefact.json("result"):
-            found[wanted.sparsity][wanted.seed] = load_units(artefact).masks["heads"].int()
+    found = {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
+             for sparsity, networks in _left(lab).items()}  # fmt: skip
     for sparsity, masks in found.items():
         if not masks:
             raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
     return found
 
 
-def core_of(table: pd.DataFrame) -> Core:
-    """The heads that are in all pruned networks. table: from `frequencies`."""
-    rows = table[table["in_core"]]
-    return Core(tuple(zip(rows["layer"].tolist(), rows["head"].tolist(), strict=True)))
+def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
+    """The core: heads that are in all pruned networks. table: from `frequencies`."""
+    return tuple(table[table["in_core"]][["layer", "head"]].itertuples(index=False, name=None))
 
 
 def kept_mlps(lab: Lab) -> pd.DataFrame:
     """How many MLPs are pruned: the paper's claim is none. A row for each sparsity."""
     rows = []
-    for sparsity in settings_of(lab).pruning.sparsities:
-        masks = [load_units(artefact).masks["mlps"] for wanted, artefact in zip(*_main(lab), strict=True)
-                 if wanted.sparsity == sparsity and "fault" not in artefact.json("result")]  # fmt: skip
+    for sparsity, networks in _left(lab).items():
+        masks = [left.masks["mlps"] for left in networks.values()]
         gone = [int((~mask).sum()) for mask in masks]
         rows.append({"target_sparsity": sparsity, "networks": len(gone), "mlps": sum(mask.numel() for mask in masks),
                      "mlps_pruned": sum(gone), "networks_with_all": sum(number == 0 for number in gone)})  # fmt: skip
@@ -212,141 +172,119 @@ def kept_mlps(lab: Lab) -> pd.DataFrame:
 
 def random_units(lab: Lab) -> pd.DataFrame:
     """Random unit subnetworks with as many heads and MLPs as the pruned ones have: as `pruned`, with `draw` as seed."""
-    step, draws = last_step(lab), settings_of(lab).pruning.draws
-    wanted, about = [], []
-    for sparsity in settings_of(lab).pruning.sparsities:
-        own = [load_units(artefact) for one, artefact in zip(*_main(lab), strict=True)
-               if one.sparsity == sparsity and "fault" not in artefact.json("result")]  # fmt: skip
-        for draw in range(draws if own else 0):
-            wanted.append(Units.of(step, random_like(own[draw % len(own)], seed=draw)))
-            about.append({"target_sparsity": sparsity, "seed": draw})
-    return _judged(lab, wanted, about)
+    draws = steps.random_units(lab)
+    about = [{"target_sparsity": one.like[0].sparsity, "seed": one.draw} for one in draws]
+    return _accuracies(lab, draws, about, "random units")
 
 
-def ablations(lab: Lab, core: Core) -> pd.DataFrame:
+def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """The whole network without one head, without all heads of the core, and without as many others.
 
     Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key.
     """
-    step, draws = last_step(lab), settings_of(lab).pruning.draws
-    layers, heads = shape(lab)
-    every = [(layer, head) for layer in range(layers) for head in range(heads)]
-    groups = [((head,), {"ablated": name_of(*head), "draw": 0, "in_core": head in core.heads,
-                         "layer": head[0], "head": head[1]}) for head in every]  # fmt: skip
-    others = [head for head in every if head not in core.heads]
-    if core.heads:
-        groups.append((core.heads, {"ablated": "core", "draw": 0, "in_core": True}))
-    if 0 < len(core.heads) <= len(others):
-        for draw in range(draws):
-            order = torch.randperm(len(others), generator=generator_for("other heads", draw))[: len(core.heads)]
-            gone = tuple(others[i] for i in order.tolist())
-            groups.append((gone, {"ablated": "others", "draw": draw, "in_core": False}))
-    wanted = [Units(step, tuple(head for head in every if head not in gone), tuple(range(layers)))
-              for gone, _ in groups]  # fmt: skip
-    return _judged(lab, wanted, [about for _, about in groups])
+    groups = [((head,), {"ablated": name_of(*head), "draw": 0, "in_core": head in core, "layer": head[0],
+                         "head": head[1]}) for head in steps.every_head(lab)]  # fmt: skip
+    if core:
+        groups.append((tuple(core), {"ablated": "core", "draw": 0, "in_core": True}))
+    others = [head for head in steps.every_head(lab) if head not in core]
+    for draw in range(_section(lab).pruning.draws if 0 < len(core) <= len(others) else 0):
+        order = torch.randperm(len(others), generator=generator_for("other heads", draw))[: len(core)]
+        gone = tuple(others[i] for i in order.tolist())
+        groups.append((gone, {"ablated": "others", "draw": draw, "in_core": False}))
+    ablated = [steps.without_heads(lab, gone) for gone, _ in groups]
+    return _accuracies(lab, ablated, [about for _, about in groups], "ablated heads")
 
 
-def attention(lab: Lab, core: Core) -> pd.DataFrame:
+def attention(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
-    artefact = attention_of(lab, last_step(lab))
+    artefact = steps.attention(lab).make(lab)
     table = artefact.table("patterns")
-    places = list(zip(table["layer"], table["head"], strict=True))
-    return table.assign(in_core=[place in core.heads for place in places],
-                        head_name=[name_of(*place) for place in places], key=artefact.key)  # fmt: skip
+    heads = list(zip(table["layer"], table["head"], strict=True))
+    return table.assign(in_core=[head in core for head in heads], head_name=[name_of(*head) for head in heads],
+                        key=artefact.key)  # fmt: skip
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
     """Attention [T, T] of one head on a pair that defies the heuristic, and the pair's tokens (Figure 7)."""
-    artefact = attention_of(lab, last_step(lab))
-    kind = settings_of(lab).data.out_of_domain[0]
+    artefact, kind = steps.attention(lab).make(lab), _section(lab).data.out_of_domain[0]
     return artefact.tensors("maps")[kind][layer, head], artefact.json("tokens")[kind]
 
 
-def checkpoint_heads(lab: Lab, core: Core) -> pd.DataFrame:
+def checkpoint_heads(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads.
 
     Of the sparsest networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads).
     """
-    settings = settings_of(lab)
-    sparsity = max(settings.pruning.grid_sparsities)
-    grid(lab)
-    rows = []
-    for step in (*sorted(settings.finetuning.checkpoints), last_step(lab)):
-        for seed in settings.pruning.grid_seeds:
-            artefact = prune_units(lab, PrunedUnits(step, sparsity, seed))
-            if "fault" in artefact.json("result"):
-                continue
-            kept = load_units(artefact).masks["heads"].double()
-            inside = torch.zeros_like(kept, dtype=torch.bool)
-            for layer, head in core.heads:
-                inside[layer, head] = True
-            found = float(kept[inside].mean()) if core.heads else math.nan
-            rows.append({"step": step, "sparsity": sparsity, "seed": seed, "core": found,
-                         "others": float(kept[~inside].mean())})  # fmt: skip
+    every, rows = steps.grid_prunings(lab), []
+    make_all(lab, every, "pruned checkpoints")
+    sparsest = max(one.sparsity for one in every)
+    for one in every:
+        if one.sparsity != sparsest or one.fault(lab):
+            continue
+        kept = one.load(lab).masks["heads"].double()
+        inside = torch.zeros_like(kept, dtype=torch.bool)
+        for head in core:
+            inside[head] = True
+        found = float(kept[inside].mean()) if core else math.nan
+        rows.append({"step": one.checkpoint.step, "sparsity": sparsest, "seed": one.seed, "core": found,
+                     "others": float(kept[~inside].mean())})  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def by_domain(lab: Lab, table: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
     """Accuracy in domain, out of domain (mean of its sets), mixed (mean of these two), and balanced: the mean of out of
     domain and of the sets that are entailed. For each of `about`; table: with all sets."""
-    inside = table[table["set"] == IN_DOMAIN].groupby(list(about))["accuracy"].mean()
-    outside = table[table["set"].isin(settings_of(lab).data.out_of_domain)].groupby(list(about))["accuracy"].mean()
-    wide = pd.DataFrame({"in domain": inside, OUT_OF_DOMAIN: outside})
+
+    def mean(rows: pd.Series) -> pd.Series:
+        return table[rows].groupby(list(about))["accuracy"].mean()
+
+    wide = pd.DataFrame({"in domain": mean(table["set"] == IN_DOMAIN),
+                         OUT_OF_DOMAIN: mean(table["set"].isin(_section(lab).data.out_of_domain))})  # fmt: skip
     wide["mixed"] = wide.mean(axis=1)
-    friendly = table[table["set"].map(is_friendly)].groupby(list(about))["accuracy"].mean()
-    wide["balanced"] = (wide[OUT_OF_DOMAIN] + friendly) / 2
+    wide["balanced"] = (wide[OUT_OF_DOMAIN] + mean(table["set"].map(is_friendly))) / 2
     return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
 
 
-def full_accuracies(lab: Lab, step: int) -> dict[str, float]:
-    """The whole network's, on every set."""
-    table = fine_tune(lab).table("history")
-    row = table[table["step"] == step].iloc[0]
-    return {name: float(row[name]) for name in table if name not in ("epoch", "train_loss", "step")}
+def _section(lab: Lab) -> Any:
+    return lab.section("heuristic_core")
 
 
-def _main(lab: Lab) -> tuple[list[PrunedUnits], list]:
-    pruning, step = settings_of(lab).pruning, last_step(lab)
-    _teach(lab, [step])
-    wanted = [PrunedUnits(step, sparsity, seed) for sparsity in pruning.sparsities for seed in pruning.seeds]
-    return wanted, make_all(lab, "pruned_units", prune_units, wanted, "pruned networks")
+def _short(name: str) -> str:
+    return SHORT.get(name, name)
 
 
-def _network(lab: Lab) -> Artefact:
-    """The fine-tuned network, trained with the threads of any other job: a small one is slower with more."""
-    return run_jobs(fine_tune, [(lab,)], compute=lab.study.compute, label="fine-tuned network")[0]
+def _history(lab: Lab) -> tuple[pd.DataFrame, str]:
+    """Accuracy of the whole network on every set by step, and the key of the artefact."""
+    (artefact,) = make_all(lab, [steps.network(lab)], "fine-tuned network")
+    return artefact.table("history").set_index("step").drop(columns=["epoch", "train_loss"]), artefact.key
 
 
-def _teach(lab: Lab, steps: Sequence[int]) -> None:
-    """Make what all prunings of a checkpoint want, before workers would wait for each other."""
-    _network(lab)
-    for step in steps:
-        teacher(lab, step)
+def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
+    """Sparsity -> seed -> units of the pruned network, without prunings that diverged."""
+    found: dict[float, dict[int, Subnetwork]] = {sparsity: {} for sparsity in _section(lab).pruning.sparsities}
+    make_all(lab, steps.prunings(lab), "pruned networks")
+    for one in steps.prunings(lab):
+        if not one.fault(lab):
+            found[one.sparsity][one.seed] = one.load(lab)
+    return found
 
 
-def _accuracies(lab: Lab, wanted: Sequence[PrunedUnits], made: Sequence) -> pd.DataFrame:
-    full = {step: full_accuracies(lab, step) for step in {one.step for one in wanted}}
+def _of_prunings(lab: Lab, prunings: Sequence[PrunedUnits], label: str) -> pd.DataFrame:
+    about = [{"step": one.checkpoint.step, "target_sparsity": one.sparsity, "seed": one.seed} for one in prunings]
+    table = _accuracies(lab, prunings, about, label)
+    if table.empty:
+        raise TrainingDiverged(f"all {len(prunings)} prunings diverged; lower pruning.learning_rate")
+    return table
+
+
+def _accuracies(lab: Lab, judged: Sequence[Step], about: Iterable[Mapping[str, Any]], label: str) -> pd.DataFrame:
+    """Accuracy of networks on every set, beside that of the whole network. about: what is known of each."""
+    artefacts = make_all(lab, judged, label)
+    history, last = _history(lab)[0], steps.network(lab).training.steps
     rows = []
-    for one, artefact in zip(wanted, made, strict=True):
-        result = artefact.json("result")
-        about = {"step": one.step, "target_sparsity": one.sparsity, "seed": one.seed, "key": artefact.key}
-        sizes = {name: result.get(name) for name in ("achieved_sparsity", "threshold_sparsity")}
-        for name, accuracy in result.get("accuracies", {}).items():
-            short = SHORT.get(name, name)
-            rows.append(
-                about | sizes | {"set": name, "name": short, "accuracy": accuracy, "full": full[one.step][name]}
-            )
-    if wanted and not rows:
-        raise TrainingDiverged(f"all {len(wanted)} prunings diverged; lower pruning.learning_rate")
-    return pd.DataFrame(rows)
-
-
-def _judged(lab: Lab, wanted: Sequence[Units], about: Sequence[dict]) -> pd.DataFrame:
-    full = full_accuracies(lab, last_step(lab))
-    made = make_all(lab, "judged_units", judge_units, wanted, "judged networks")
-    rows = []
-    for one, artefact in zip(about, made, strict=True):
-        for name, accuracy in artefact.json("result")["accuracies"].items():
-            found = {"set": name, "name": SHORT.get(name, name), "accuracy": accuracy, "full": full[name]}
-            rows.append(one | found | {"key": artefact.key})
+    for own, artefact in zip(about, artefacts, strict=True):
+        result, full = artefact.json("result"), history.loc[own.get("step", last)]
+        sizes = {name: value for name, value in result.items() if name.endswith("_sparsity")}
+        rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": _short(name), "accuracy": accuracy,
+                  "full": float(full[name])} for name, accuracy in result.get("accuracies", {}).items()]  # fmt: skip
     return pd.DataFrame(rows)

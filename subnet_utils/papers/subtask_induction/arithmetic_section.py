@@ -16,7 +16,7 @@ from subnet_utils.core.sections import (
 )
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
-from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
+from subnet_utils.papers.subtask_induction.polynomials import parse
 from subnet_utils.training import Training
 
 
@@ -47,7 +47,7 @@ class ArithmeticTransfer(Training):
     samples: Distinct[Annotated[int, Field(ge=0)]] = (
         0, 10, 16, 25, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000, 6400, 10000,
     )  # fmt: skip
-    """Disambiguating rows beside the diagonal ones."""
+    """Disambiguating rows besides the diagonal ones."""
     conditions: Distinct[str] = tuple(CONDITIONS)
     further_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
     """For all inductions but the first; None: the same."""
@@ -130,10 +130,11 @@ class Arithmetic(Section):
 
     @model_validator(mode="after")
     def _fits_together(self):
-        try:
-            require_numbers(self.max, self.p)
-        except ValueError as error:
-            raise fault("p" if self.p < 2 else "max", str(error)) from None
+        if self.p < 2:
+            raise fault("p", f"p = {self.p} is no modulus; give at least 2")
+        if self.max < self.p:
+            what = f"max = {self.max} leaves no symbols for the answers mod {self.p}; give a max of at least p"
+            raise fault("max", what)
         heads_divide_width(self)
         held, pairs = self.validation + self.test, self.max**2
         for name, rows, there, least in (

@@ -68,7 +68,7 @@ def subtasks(lab: Lab) -> pd.DataFrame:
 
 
 def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
-    """Table 3: density of the chosen masks by depth, the paper's beside ours. found: from `subtasks`.
+    """Table 3: density of the chosen masks by depth, the paper's next to ours. found: from `subtasks`.
 
     Verdicts only at the profile `paper`, since a smaller network has larger subnetworks, and where every seed's mask
     computes the subtask.
@@ -100,7 +100,7 @@ def ablations(lab: Lab) -> pd.DataFrame:
 
 
 def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
-    """What ablating a subtask's mask costs on T1, beside random masks of its size. table: from `ablations`.
+    """What ablating a subtask's mask costs on T1, next to random masks of its size. table: from `ablations`.
 
     p: share of the draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
     """
@@ -110,16 +110,10 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
         random = means["random ablated"]
         own = {name: float(means[name].iloc[0]) for name in ("whole network", "subnetwork", "ablated")}
         p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
-        rows.append(
-            dict(zip(["source", "subtask", "layers"], about, strict=True))
-            | {name.replace(" ", "_"): value for name, value in own.items()}
-            | {
-                "random_ablated": random.mean(),
-                "random_lowest": random.min(),
-                "p": p,
-                "n_seeds": group["seed"].nunique(),
-            }
-        )
+        own = {name.replace(" ", "_"): value for name, value in own.items()}
+        own |= {"random_ablated": random.mean(), "random_lowest": random.min(), "p": p}
+        key = dict(zip(["source", "subtask", "layers"], about, strict=True))
+        rows.append(key | own | {"n_seeds": group["seed"].nunique()})
     return pd.DataFrame(rows)
 
 
@@ -186,14 +180,10 @@ def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
     rows = []
     for about, group in table.groupby([*ABOUT, "condition"], sort=False):
         reached = group[group["test_accuracy"] >= level].groupby("seed")["samples"].min()
-        first = reached.reindex(group["seed"].unique()).fillna(math.inf).sort_values().to_numpy()
-        middle = len(first) // 2
-        median = first[middle] if len(first) % 2 else (first[middle - 1] + first[middle]) / 2
-        rows.append(
-            dict(zip([*ABOUT, "condition"], about, strict=True))
-            | {"median": median, "low": first[0], "high": first[-1], "censored": int(np.isinf(first).sum())}
-            | {"n_runs": len(first), "most_tried": int(group["samples"].max())}
-        )
+        first = reached.reindex(group["seed"].unique()).fillna(math.inf).to_numpy()
+        ends = {"median": np.median(first), "low": first.min(), "high": first.max()}
+        counts = {"censored": int(np.isinf(first).sum()), "n_runs": len(first), "most_tried": group["samples"].max()}
+        rows.append(dict(zip([*ABOUT, "condition"], about, strict=True)) | ends | counts)
     return pd.DataFrame(rows)
 
 
@@ -260,7 +250,7 @@ def _advantage(table: pd.DataFrame, condition: str, control: str) -> dict[str, f
 
 
 def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
-    """Our mean accuracies beside those of an independent implementation at the same sizes; empty if there are none.
+    """Our mean accuracies next to those of an independent implementation at the same sizes; empty if there are none.
 
     `within_05`: whether the two differ by no more than .05, about what three seeds allow.
     """

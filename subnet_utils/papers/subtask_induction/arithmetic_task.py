@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.subtask_induction.polynomials import parse, require_numbers
+from subnet_utils.papers.subtask_induction.polynomials import parse
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,7 @@ class Rows:
 
 
 def rows_of(expression: str, pairs: Tensor, *, maximum: int, p: int) -> Rows:
-    """Rows for given pairs, int64 [m, 2].
-
-    Raises ValueError for a modulus below 2 or above `maximum`, WrongExpression for what cannot be read.
-    """
-    require_numbers(maximum, p)
+    """Rows for given pairs, int64 [m, 2]. Raises WrongExpression for what cannot be read."""
     a, b = pairs.unbind(dim=1)
     separator = torch.full_like(a, maximum)
     answers = parse(expression)(a, b, p)
@@ -74,7 +70,7 @@ def task_pairs(maximum: int, *, train: int, validation: int, test: int, seed: in
 
 
 def disambiguation_pairs(maximum: int, *, train: int, held: Tensor, seed: int) -> Tensor:
-    """Distinct pairs with a != b, int64 [train, 2]: they tell computations apart that agree on the diagonal.
+    """Distinct pairs with a != b, int64 [train, 2]: there computations differ that agree on the diagonal.
 
     held: pairs that are not to be among them, int64 [m, 2]. n pairs are the first n of more. Raises ValueError if there
     are not as many as asked for.

@@ -1,4 +1,4 @@
-"""A number of the paper's beside ours: the mean over seeds with its interval, and the verdict."""
+"""A number of the paper's next to ours: the mean over seeds with its interval, and the verdict."""
 
 import math
 from collections.abc import Sequence

@@ -52,7 +52,7 @@ class SetOfImages(Step):
             made = _rendered(self.data, self.title)
         else:
             if listing(self.folders) != self.files:
-                raise ImageError(f"the images in {self.folders.train} or beside it have changed; start again")
+                raise ImageError(f"the images of {self.folders.train} and its test sets have changed; start again")
             made = _read(self.folders, self.title)
         tensors = {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()}
         save_tensors(folder / "images.safetensors", tensors)

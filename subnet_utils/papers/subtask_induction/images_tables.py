@@ -76,7 +76,7 @@ def induced(lab: Lab) -> pd.DataFrame:
 
 
 def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
-    """Mean and 95% interval over seeds of every measure, for every network, beside the paper's number. From `induced`.
+    """Mean and 95% interval over seeds of every measure, for every network, next to the paper's number. From `induced`.
 
     comparable: whether data and networks are the paper's; else there are no verdicts.
     """

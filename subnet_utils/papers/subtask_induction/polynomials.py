@@ -65,11 +65,3 @@ def _value(node: ast.expr, numbers: dict[str, Tensor], p: int) -> Tensor:
             value = value * base % p
         return value
     return OPERATORS[type(node.op)](_value(node.left, numbers, p), _value(node.right, numbers, p)) % p
-
-
-def require_numbers(maximum: int, p: int) -> None:
-    """Raise ValueError unless 2 <= p <= maximum: the answers are symbols, too."""
-    if p < 2:
-        raise ValueError(f"p = {p} is no modulus; give at least 2")
-    if maximum < p:
-        raise ValueError(f"max = {maximum} leaves no symbols for the answers mod {p}; give a max of at least p")

@@ -1,7 +1,7 @@
 """Agreement in number: the language stimuli of *Break It Down* (section 6 and appendix F).
 
-The sentences are full Cartesian products over those templates of Marvin & Linzen in which the noun of
-interest is the second word. Subject-verb agreement composes the number of the subject (A) with that of its
+The templates are those of Marvin & Linzen in which the noun of interest is the second word. Every combination of words
+is a sentence. Subject-verb agreement composes the number of the subject (A) with that of its
 verb (B); reflexive anaphora the number of the antecedent (A) with that of the pronoun (B). Each comes as a
 singular and a plural task, so that only sentences that follow the rule are grammatical: in the others exactly
 one of A and B has the wrong number, never both (with both flipped a sentence is grammatical again).
@@ -151,7 +151,7 @@ PAPER_SIZES: dict[str, dict[str, dict[str, int]]] = {task: _paper_sizes(task) fo
 
 @functools.cache
 def _table(task: str) -> pd.DataFrame:
-    """The table of `sentences` and one column more, `item`: a number per distinct sentence."""
+    """The table of `sentences`, with a column `item`: a number for each distinct sentence."""
     if task not in LANGUAGE_TASKS:
         raise ValueError(f"unknown language task '{task}'; {nearest(task, LANGUAGE_TASKS)}")
     agreement, number = task.rsplit("-", 1)
@@ -251,14 +251,14 @@ def generate(
 ) -> AgreementSet:
     """n examples of a set of a language task: four sentences each, across templates and not minimal pairs.
 
-    Sentences are drawn uniformly (sentences, not templates: no printed example is a simple sentence) and
-    without replacement from those of the split, each as often as the grammar generates it: once, or twice if
-    himself and herself have merged in it. The four of an example are distinct. Sets with the same
-    `split_seed` and `fractions` share one partition (`splits`), whatever their `seed`.
+    Sentences are drawn uniformly (sentences, not templates: no printed example is a simple sentence) and without
+    replacement from those of the split. Each is there as often as the grammar generates it: twice if it has a
+    "themselves" that stands for himself and for herself, else once. The four of an example are distinct. Sets with the
+    same `split_seed` and `fractions` share one partition (`splits`), whatever their `seed`.
 
-    as_printed: the authors' overlapping sampling. Every set is drawn anew from all rows of the grammar and
-    only its own three splits share no row: the test sentences of a probe may have trained the mask or the
-    base, and the two rows of a "themselves" sentence may fall into different splits.
+    as_printed: the authors' sampling, in which sets overlap. Every set is drawn from all rows of the grammar. Only its
+    own three splits share no row. So a mask or a base may have been trained on test sentences of a probe, and the two
+    rows of a "themselves" sentence may fall into different splits.
 
     Deterministic for its arguments. Raises ValueError for an unknown task, set or split, for bad fractions,
     and for an n that is not positive or needs more sentences than the split has.
@@ -280,7 +280,7 @@ def generate(
 
 
 def _fill(kinds: Tensor, pool: pd.DataFrame, name: str, generator: torch.Generator) -> Tensor:
-    """A sentence for every cell of `kinds` [n, 4], each row of the pool used once at most: items [n, 4]."""
+    """A sentence for every cell of `kinds` [n, 4]: items [n, 4]. Each row of the pool is used once at most."""
     items = torch.empty_like(kinds)
     for kind in kinds.unique().tolist():
         cells = kinds == kind
@@ -297,7 +297,7 @@ def _fill(kinds: Tensor, pool: pd.DataFrame, name: str, generator: torch.Generat
 def _deal(rows: Tensor, owners: Tensor, generator: torch.Generator) -> Tensor:
     """Deal `rows` [r] at random to c <= r cells of examples `owners` [c], no item twice to one: items [c].
 
-    Only an item with two rows can meet itself in an example; it is exchanged for another row until none does.
+    Only an item with two rows can come twice in an example. It is then exchanged for another row.
     """
     order = rows[torch.randperm(len(rows), generator=generator)]
     while True:
@@ -327,7 +327,7 @@ def _generator(*arguments: object) -> torch.Generator:
 def gallery(task: str, *, seed: int, split: str = "test") -> pd.DataFrame:
     """One example of each of the five sets, as appendix F prints them: a row per set, the odd sentence last.
 
-    Ungrammatical sentences bear the linguists' asterisk: in a mask set some that follow its rule do, too.
+    Ungrammatical sentences have the linguists' asterisk. In a mask set some items that follow its rule have one, too.
     Raises ValueError for an unknown task or split.
     """
     rows = {}

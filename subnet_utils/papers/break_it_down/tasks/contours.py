@@ -2,9 +2,8 @@
 
 The shapes of *Break It Down* (section 5) come from Zerroug et al. (2022): a blob is four random points, one per
 quadrant, joined by recursive midpoint displacement. A contour is drawn as a closed chain of pixels, 1 px wide, and a
-shape is only ever moved by whole pixels. So the chain is the geometry: the polygon through its pixel centers and the
-image cannot disagree about what touches what (`Placements` lists the offsets at which two outlines touch, or are
-nested, or both, without ever crossing).
+shape is moved by whole pixels only. So the polygon through the pixel centers and the image always agree on what touches
+what. `Placements` lists the offsets at which two outlines touch or are nested, and do not cross.
 
 Everything works on many contours at once: they are stored one after the other (`Outlines`) and refined level by level.
 """
@@ -76,8 +75,8 @@ def random_contours(n: int, *, inner_radius: float, gap: float, rng: np.random.G
     """n random closed contours that fill the unit square.
 
     Four points, one per quadrant, in the annulus inner_radius <= r <= 0.5; consecutive ones joined by midpoint
-    displacement until no segment is wider or higher than `gap`; a contour that enters the inner disc is thrown away.
-    Then a random rotation and an anisotropic scaling to the unit bounding box (Zerroug et al., 2022).
+    displacement until no segment is wider or higher than `gap`. A contour that enters the inner disc is thrown away.
+    The others are rotated at random and scaled, each axis by itself, to the unit bounding box (Zerroug et al., 2022).
     Raises RuntimeError if the annulus is too thin to find n contours.
     """
     found: list[Outlines] = []
@@ -199,7 +198,7 @@ class Placements:
     def forbidden(self, offsets: NDArray) -> NDArray:
         """bool [...]: whether, at offsets [..., 2], the two cross, or neither touch nor keep the gap.
 
-        Beyond the tables they are too far apart for either.
+        Offsets beyond the tables are too far for either.
         """
         height, width = self.crossing.shape
         places = np.minimum(np.maximum(offsets + self.origin, 0), (width - 1, height - 1))
@@ -217,8 +216,8 @@ class Placements:
 def placements(first: Outlines, second: Outlines, gaps: NDArray) -> list[Placements]:
     """Where second[i] may lie relative to first[i], with its own gap [m] in pixels (at least 2).
 
-    Inside means inside the polygon, by the even-odd rule. Outside means that the shape could be moved away by steps
-    that cross no outline pixel, so that a bay closed by pixels that happen to be neighbors counts as neither.
+    Inside means inside the polygon, by the even-odd rule. Outside means that the shape could be moved away in steps
+    that cross no outline pixel. A bay that neighboring pixels close is neither.
     """
     masks = _masks(first)
     barriers = _barriers(masks)

@@ -86,10 +86,10 @@ def other_subroutine(task: str, subroutine: str) -> str:
 def composition(task: str, set_name: str, n: int, *, both: bool, generator: torch.Generator) -> Tensor:
     """Kinds of the four items of n examples, int64 [n, 4], the odd one in column 3.
 
-    Base: three A+B+ and a uniformly drawn violation. Mask set of A: B varies freely in every item, only the odd one
-    violates A. Probe set of A: three A+B+ and one A-B+ (section 5, Figures 13 to 15; for B with the letters swapped).
-    both: whether A-B- items exist. In language they do not (appendix F: a sentence with both flipped is grammatical
-    again), so the base task's odd one violates either A or B and the mask task's odd one violates A alone.
+    Base: three A+B+ and a violation, drawn uniformly. Mask set of A: only the odd one violates A; B is random in every
+    item. Probe set of A: three A+B+ and one A-B+ (section 5, Figures 13 to 15). For B the letters are swapped. both:
+    whether A-B- items exist. In language they do not (appendix F: a sentence with both flipped is grammatical again).
+    There the odd one of the base task violates either A or B, and that of the mask task violates A alone.
     Raises ValueError for an unknown task or set.
     """
     if set_name not in sets_of(task):

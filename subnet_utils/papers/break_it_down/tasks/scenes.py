@@ -10,14 +10,14 @@ number-contact  N = 2 or 3 copies of one outline in one clump; all four cells of
                 Number violated: a clump of N - 1 or N + 1 (at least 2). Contact violated: one copy of the N stands
                 apart. Both: N - 1 or N + 1 copies, one of them apart.
 
-Departures from the authors' stimuli, where likeness would cost a wrong or a leaky label:
-- Labels are exact, in the polygons as in the pixels. Shapes in contact have 8-neighboring pixels, and neither share one
-  nor cross. Other shapes keep 3 px between pixel centers (2 px below a resolution of 64), nested ones also a tenth of
-  the outer size. Shapes that stand apart have bounding boxes apart.
+Our stimuli differ from the authors' where theirs have wrong labels, or give the label away:
+- Labels are exact, for the polygons and for the pixels. Shapes in contact have 8-neighboring pixels; they share none
+  and do not cross. Other shapes keep 3 px between pixel centers (2 px below a resolution of 64), nested ones also a
+  tenth of the outer size. Groups (a pair, a clump, a lone shape) have separate bounding boxes.
 - In inside-number no two shapes touch, so contact carries no information (the authors' nested pairs touch in 41% of the
   images).
-- Each large and small shape are drawn as a pair that could have been nested clearly, nested in touch, or in touch from
-  outside, whatever its cell then shows. So the sizes of shapes, and with them the ink, say nothing about the kind.
+- A large and a small shape are always drawn as a pair that could be nested, with or without touching, or touch from
+  outside, whatever the cell then shows. So the sizes of shapes, and the ink, say nothing about the kind.
 
 The paper does not print sizes. Those in inside-contact are the authors'; those under the two number rules are ours,
 chosen so that four pairs, or four copies, fit into a cell at any resolution from 32 on.
@@ -192,8 +192,8 @@ def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) 
 def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> list[Offset]:
     """Offsets of `count` copies of an outline, each touching an earlier one; any two touch or keep the gap.
 
-    A clump leaves room for one more copy on each axis, whether its cell needs it or not, so that clumps look the same
-    in cells with a lone copy and without.
+    A clump leaves room for one more copy on each axis, even if its cell has no lone copy. So clumps look the same in
+    both kinds of cells.
     """
     beside = itself.touching_outside
     slack = 0.04 * resolution  # so that a free place for both is soon found

@@ -2,8 +2,8 @@
 
 Section 5, appendix E and Figures 1, 3 and 13 to 15. A cell is an image of closed outlines, 1 px wide without
 antialiasing, on white; each outline has a random color that says nothing. An example is four cells, three that follow a
-rule and the odd one. What the cells of each rule show, and where that departs from the authors' images, is in
-`scenes`; which kinds of cells make up a set is in `odd_one_out`.
+rule and the odd one. `scenes` says what the cells of each rule show, and how they differ from the authors' images.
+`odd_one_out` says which kinds of cells make up a set.
 """
 
 import zlib
@@ -80,8 +80,8 @@ def generate(
 ) -> Stimuli:
     """n examples of one of the 15 sets of vision stimuli, from the `first` one on.
 
-    A pure function of its arguments; the first k of n examples are the same as asking for k, and those from the k-th on
-    the same as with `first=k`. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an
+    A pure function of its arguments. The first k of n examples are those that n = k gives, and the others those that
+    `first=k` gives. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an
     unknown task, set or split (naming the nearest one), a resolution below 32 pixels, a number out of range, or a first
     example that is no multiple of 50, as many as are drawn together.
     """

@@ -50,7 +50,7 @@ class WordPiece:
 
 
 def _word_pieces(folder: str | Path):
-    """A transformers tokenizer. What looks like a path is one, and nothing is asked of a hub for it."""
+    """A transformers tokenizer. What looks like a path is taken for a path: no hub is asked for it."""
     path = Path(folder)
     remedy = "give the folder of a pretrained BERT, or none for the word-level vocabulary"
     on_hub = not path.is_dir() and not path.is_absolute() and not str(folder).startswith(".") and len(path.parts) <= 2

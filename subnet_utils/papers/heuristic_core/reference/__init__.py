@@ -6,6 +6,7 @@
     sparsity_grid   the same over sparsities and checkpoints, behind Figures 4 and 6; -1 stands for a missing run
     tables          Tables 3 to 8 as printed: ablated heads, and the spreads of RoBERTa and GPT-2
     mask_counts     what was counted in the authors' masks, beside what is printed
+    claims          what the text says, and between which values a number must lie to agree
 """
 
 from functools import partial

@@ -10,12 +10,12 @@ wrong.
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
 
+import pandas as pd
 import torch
-from torch import Tensor
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair, Pairs
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair
 
 PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
           "singer", "student", "tailor", "writer")  # fmt: skip
@@ -146,7 +146,7 @@ UNRELATED = "unrelated"
 """Not entailed, and the hypothesis has words that the premise lacks: the heuristic is right."""
 
 
-def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> Pairs:
+def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> pd.DataFrame:
     """Distinct pairs of one kind, none of which is among `besides`.
 
     Raises ValueError for an unknown kind, or if there are not as many.
@@ -156,7 +156,7 @@ def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair]
 
 def mixture(
     sizes: Mapping[str, int], *, counter: float, seed: int, about: str = "", besides: Set[Pair] = frozenset()
-) -> dict[str, Pairs]:
+) -> dict[str, pd.DataFrame]:
     """Splits of one mix, no pair in two of them nor among `besides`: half entailed, half not.
 
     sizes: split -> pairs; counter: share of all pairs for which the heuristic is wrong, evenly over the kinds of
@@ -180,12 +180,6 @@ def words() -> tuple[str, ...]:
     return tuple(sorted({word for group in groups for word in group} | {"the", "and", "was", "by", "who", "that", ","}))
 
 
-def heuristic(pairs: Pairs) -> Tensor:
-    """What "all words are known, so yes" answers: int64 [n]."""
-    known = [set(h.split()) <= set(p.split()) for p, h in zip(pairs.premises, pairs.hypotheses, strict=True)]
-    return torch.tensor([ENTAILED if yes else NOT_ENTAILED for yes in known])
-
-
 def _unrelated(draw: Draw) -> Pair:
     """A premise like those of entailed pairs, which says nothing by itself, and a sentence with a word it lacks."""
     premise, hypothesis = KINDS[draw.choice(FRIENDLY)][1](draw)
@@ -204,7 +198,7 @@ def _unrelated(draw: Draw) -> Pair:
             return premise, other
 
 
-def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pair]) -> Pairs:
+def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pair]) -> pd.DataFrame:
     rows = []
     for kind, count in counts.items():
         if kind not in KINDS and kind != UNRELATED:
@@ -222,8 +216,7 @@ def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pai
                 rows.append((*pair, label, kind))
                 found += 1
     order = torch.randperm(len(rows), generator=generator_for("inference order", split, seed)).tolist()
-    premises, hypotheses, labels, kinds = zip(*(rows[i] for i in order), strict=True) if rows else ((), (), (), ())
-    return Pairs(premises, hypotheses, torch.tensor(labels, dtype=torch.int64), kinds)
+    return pd.DataFrame([rows[i] for i in order], columns=["premise", "hypothesis", "label", "kind"])
 
 
 def _shared(kinds: Sequence[str], total: int) -> dict[str, int]:

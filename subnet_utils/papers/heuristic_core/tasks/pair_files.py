@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import torch
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, Pairs, is_entailed
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, NOT_ENTAILED, SAME, is_entailed
 
 CLASSES = ("entailment", "neutral", "contradiction")
 """MNLI's three labels."""
@@ -37,7 +35,7 @@ class DataError(ValueError):
     """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
 
 
-def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> Pairs:
+def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> pd.DataFrame:
     """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
 
     path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
@@ -55,53 +53,46 @@ def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: s
     if len(empty):
         raise DataError(f"{path}, row {empty[0] + 1}: no premise, hypothesis or label; take the row out")
     names = [str(name) for name in labels] if labels is not None else ["0", "1"]
+    numbers = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}  # by name or by number
     found = table["label"].astype(str)
-    numbers = {str(i): name for i, name in enumerate(names) if str(i) not in names}
-    found = found.map(lambda label: numbers.get(label, label))  # classes by name or by number
-    unknown = found[~found.isin(names)]
+    unknown = found[~found.isin(numbers)]
     if len(unknown):
         row = f"row {unknown.index[0] + 1}"
         raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
-    kinds = _subcases(table) if "subcase" in table else pd.Series(kind, index=table.index)
-    return Pairs(
-        tuple(table["premise"].astype(str)),
-        tuple(table["hypothesis"].astype(str)),
-        torch.tensor([names.index(label) for label in found], dtype=torch.int64),
-        tuple(kinds),
-    )
+    pairs = table[["premise", "hypothesis"]].astype(str).assign(label=found.map(numbers))
+    return pairs.assign(kind=_subcases(table) if "subcase" in table else kind)
 
 
-def read_hans(path: Path | str) -> Pairs:
+def read_hans(path: Path | str) -> pd.DataFrame:
     """HANS, all subcases, with the labels 0 and 1 or their names.
 
     Raises DataError for a subcase whose name is unknown or disagrees with the label, or without a subcase.
     """
     pairs = read_pairs(path, labels=HANS_LABELS)
-    if not all(pairs.kinds):
+    if not pairs["kind"].all():
         raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
     try:
-        known = {kind: is_entailed(kind) for kind in set(pairs.kinds)}
+        known = pairs["kind"].map({kind: is_entailed(kind) for kind in pairs["kind"].unique()})
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
-    for kind, label in zip(pairs.kinds, pairs.labels.tolist(), strict=True):
-        if label != known[kind]:
-            raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
+    for row in pairs[pairs["label"] != known].itertuples():
+        raise DataError(f"{path}: a pair of '{row.kind}' has label {row.label}; take HANS's own files")
     return pairs
 
 
-def read_paws(path: Path | str) -> Pairs:
+def read_paws(path: Path | str) -> pd.DataFrame:
     """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT.
 
     Raises DataError as `read_pairs` does, and for texts such as b'Is it?': the authors' script is for Python 2, and
     writes them so in Python 3.
     """
     pairs = read_pairs(path)
-    texts = zip(pairs.premises, pairs.hypotheses, strict=True)
-    if pairs.premises and all(BYTES.fullmatch(one) and BYTES.fullmatch(other) for one, other in texts):
-        raise DataError(f"{path} has texts such as {pairs.premises[0]}; make it without .encode and .decode")
-    same = pairs.labels == 1
-    labels = torch.where(same, ENTAILED, 1 - ENTAILED)
-    return replace(pairs, labels=labels, kinds=tuple(SAME if yes else DIFFERENT for yes in same.tolist()))
+    written = pairs[["premise", "hypothesis"]].stack().str.fullmatch(BYTES)
+    if len(pairs) and written.all():
+        raise DataError(f"{path} has texts such as {pairs['premise'].iloc[0]}; make it without .encode and .decode")
+    same = pairs["label"] == 1
+    return pairs.assign(label=same.map({True: ENTAILED, False: NOT_ENTAILED}),
+                        kind=same.map({True: SAME, False: DIFFERENT}))  # fmt: skip
 
 
 def _subcases(table: pd.DataFrame) -> pd.Series:

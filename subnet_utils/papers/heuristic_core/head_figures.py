@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from torch import Tensor
 
-from subnet_utils.papers.heuristic_core.figures import along_steps, dodge, labelled_bars, with_range
+from subnet_utils.papers.heuristic_core.figures import along_steps, dodge, grouped_bars, legend_above, with_range
 
 LINEAR = 0.01
 """Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
@@ -53,11 +53,9 @@ def head_frequencies(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float])
     table: `unit_pruning.frequencies`; sparsities: the lower and the higher one.
     """
     rows = table.assign(total=table["lower"] + table["higher"]).sort_values("total", ascending=False, kind="stable")
-    x = np.arange(len(rows))
-    looks = ((-0.21, "lower", "#7ebcf0"), (0.21, "higher", "#0b3c5d"))
-    for (shift, column, color), sparsity in zip(looks, sparsities, strict=True):
-        labelled_bars(ax, x + shift, rows[column], 0.42, color, f"{sparsity:.0%} sparsity")
-    ax.set_xticks(x, rows["head_name"], rotation=90, fontsize=5.5 if len(rows) > 40 else 6.5)
+    colors = dict(zip((f"{sparsity:.0%} sparsity" for sparsity in sparsities), ("#7ebcf0", "#0b3c5d"), strict=True))
+    grouped_bars(ax, rows[["lower", "higher"]].set_axis(list(colors), axis=1), colors)
+    ax.set_xticks(range(len(rows)), rows["head_name"], rotation=90, fontsize=5.5 if len(rows) > 40 else 6.5)
     for label, inside in zip(ax.get_xticklabels(), rows["in_core"], strict=True):
         label.set_color(CORE if inside else "#222222")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -156,16 +154,12 @@ def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
 
     table: `unit_pruning.attention`. Dotted: the half from which on a head counts as of that category.
     """
-    patterns = list(PATTERN_COLORS)
-    x, width = np.arange(len(table)), 0.8 / len(patterns)
-    for i, pattern in enumerate(patterns):
-        shift = (i - (len(patterns) - 1) / 2) * width
-        labelled_bars(ax, x + shift, table[pattern], width, PATTERN_COLORS[pattern], pattern)
+    grouped_bars(ax, table, PATTERN_COLORS)
     ax.axhline(0.5, color="0.4", ls=":", lw=0.8)
     ax.text(1.01, 0.5, "half:\nits category", transform=ax.get_yaxis_transform(), va="center", fontsize=6.5)
-    ax.set_xticks(x, table["head_name"], rotation=90 if len(table) > 8 else 0)
+    ax.set_xticks(range(len(table)), table["head_name"], rotation=90 if len(table) > 8 else 0)
     ax.set(ylabel="share of attention", ylim=(0, 1.02))
-    ax.legend(ncols=len(patterns), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
+    legend_above(ax, len(PATTERN_COLORS))
     return ax
 
 

@@ -1,0 +1,111 @@
+"""Training that is counted in steps, over an endless supply of batches of pairs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.core.seeds import generator_for, separate_randomness
+from subnet_utils.core.step import CHECKPOINT
+from subnet_utils.models.frozen import sent
+from subnet_utils.papers.heuristic_core.section import FineTuning, PairPretraining
+from subnet_utils.training import Recipe, fit
+
+BUCKET = 16
+"""Batches whose rows are sorted by length together."""
+
+
+def train(
+    network: nn.Module,
+    rows: int,
+    batch: Callable[[Tensor, torch.Generator], Any],
+    loss: Callable[[Any], Tensor],
+    training: FineTuning | PairPretraining,
+    *,
+    weight_decay: float,
+    about: str,
+    order: str,
+    observe: Callable[[], Mapping[str, float]],
+    file: Callable[[int], None] = lambda step: None,
+    folder: Path,
+    label: str,
+) -> pd.DataFrame:
+    """Train a network in place; the history, a row for each interval with the number of `step`s.
+
+    rows: of the data; batch(rows, generator): some of them; loss(batch): of it; observe(): what the history notes after
+    an interval; file(step): files what is kept then; about, order: names of the random draws. Every interval has seeds
+    of its own, so that one that goes on from a checkpoint sees what it would have seen.
+    """
+
+    def one_interval(interval: int) -> Iterator[Any]:
+        generator = generator_for(about, training.seed, interval)
+        torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
+        for chosen in stream(rows, training.batch_size, (order, training.seed), steps_of(training, interval)):
+            yield batch(chosen, generator)
+
+    @torch.no_grad()
+    def after(interval: int) -> dict[str, float]:
+        network.eval()
+        found = observe()
+        network.train()
+        return {**found}
+
+    def filed(interval: int) -> dict[str, float]:
+        step = steps_of(training, interval).stop
+        file(step)
+        return {"step": step}
+
+    recipe = recipe_of(training, weight_decay=weight_decay)
+    with separate_randomness():
+        return fit(
+            dict(network.train().named_parameters()), one_interval, lambda one, interval: loss(one), recipe=recipe,
+            observe=after, file=filed, checkpoint=folder / CHECKPOINT, label=label,
+        )  # fmt: skip
+
+
+def recipe_of(training: FineTuning | PairPretraining, *, weight_decay: float) -> Recipe:
+    """An interval of steps counts as an epoch: the learning rate changes from one to the next."""
+    intervals, warmup = (-(-steps // training.interval) for steps in (training.steps, training.warmup))
+    return Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
+                  warmup=min(warmup, intervals - 1))  # fmt: skip
+
+
+def steps_of(training: FineTuning | PairPretraining, interval: int) -> range:
+    """Numbers of an interval's steps; the last one may be shorter."""
+    first = interval * training.interval
+    return range(first, min(first + training.interval, training.steps))
+
+
+def stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor]:
+    """Rows of some batches of an endless supply of `count` rows, in which every pass has an order of its own."""
+    in_pass = -(-count // size)
+    order, now = [], -1
+    for step in steps:
+        if step // in_pass != now:
+            now = step // in_pass
+            order = torch.randperm(count, generator=generator_for(*about, now)).split(size)
+        yield order[step % in_pass]
+
+
+def shuffled_batches(
+    count: int, size: int, generator: torch.Generator, lengths: Tensor | None = None
+) -> Sequence[Tensor]:
+    """All rows once, in random batches; of rows of like length where lengths [count] are given.
+
+    Then rows are sorted by length within random groups of BUCKET batches, and the batches shuffled: no batch is much
+    longer than most of its rows, and which rows meet still changes with every pass.
+    """
+    order = torch.randperm(count, generator=generator)
+    if lengths is None:
+        return order.split(size)
+    groups = [group[lengths[group].argsort(stable=True)] for group in order.split(size * BUCKET)]
+    batches = [batch for group in groups for batch in group.split(size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The same on a device."""
+    return {name: sent(tensor, device) for name, tensor in inputs.items()}
