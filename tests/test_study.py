@@ -18,6 +18,7 @@ from subnet_utils.check import main as check
 from subnet_utils.core.notebook import begin
 from subnet_utils.core.sections import ROOT, Section
 from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks import masking
 from subnet_utils.models import build
 from subnet_utils.papers.heuristic_core import pair_sets
 
@@ -226,7 +227,7 @@ def test_a_key_that_stands_too_high_is_sent_where_it_belongs():
 
 
 # -- wrong values ------------------------------------------------------------------------------------------------------
-METHODS = "valid: continuous_sparsification, gumbel_sigmoid, magnitude, weight_change, random"
+METHODS = f"valid: {', '.join(masking.METHODS)}"
 LM = {"method": "masked_language_model"}
 MASKING = f"{E}.masks.masking"
 VIT, PRUNING = "break_it_down.vit_search", "break_it_down.pruning"
@@ -322,8 +323,8 @@ def test_two_values_that_do_not_fit_together(path, more, what):
 
 
 def test_a_masking_may_be_the_name_of_its_method():
-    def chosen(masking: Any) -> Section:
-        return Study.load(changed(MASKING, masking)).break_it_down.experiments[0].masks.masking
+    def chosen(value: Any) -> Section:
+        return Study.load(changed(MASKING, value)).break_it_down.experiments[0].masks.masking
 
     assert chosen("gumbel_sigmoid") == chosen({"method": "gumbel_sigmoid"}) != chosen({"method": "magnitude"})
     assert chosen({"beta_max": 3.0}) == chosen({"method": "continuous_sparsification", "beta_max": 3.0})
