@@ -189,13 +189,6 @@ def test_expectation_is_the_mean_of_real_random_masks():
     assert (np.abs(np.mean(rows, axis=0) - [expected[name] for name in LAYERS]) < 4 * errors).all()
 
 
-def test_expectation_at_the_size_of_a_network():
-    """So many weights leave nothing to chance: the overlap is that of independent events."""
-    a, b = of_sizes(4_000_000, 1_000_000, 3_000_000)
-    assert expected_iou([a, b])["w"] == pytest.approx(0.1875 / 0.8125, rel=1e-3)
-    assert expected_iou([a, b, b])["w"] == pytest.approx(0.140625 / (1 - 0.75 * 0.25**2), rel=1e-3)
-
-
 def test_expectation_of_extremes():
     everything, nothing = random_subnetwork(0, p=1.1), random_subnetwork(0, p=0.0)
     assert expected_iou([everything, everything]) == dict.fromkeys(LAYERS, 1.0)

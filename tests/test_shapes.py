@@ -174,12 +174,6 @@ def test_items_are_white_with_one_color_per_shape():
         assert (smallest[: len(value)] <= value / 2 + 1).all()  # a saturation of at least one half
 
 
-def test_tensors_can_be_colored_too():
-    made = shapes.generate("inside-contact", "base", 2, seed=0, split="train", resolution=32)
-    colored = shapes.rgb(torch.from_numpy(made.index), torch.from_numpy(made.palette))
-    assert np.array_equal(colored, shapes.rgb(made.index, made.palette))
-
-
 SHORTCUT_FREE = [*((t, s) for t, s in ALL_SETS if t == "inside-contact")]
 SHORTCUT_FREE += [
     ("inside-number", "probe-inside"),
