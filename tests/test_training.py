@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from subnet_utils import checkpoints, training
+from subnet_utils import checkpoints
 from subnet_utils.core import devices, workers
 from subnet_utils.core.devices import autocast, progress_bar, resolve_device
 from subnet_utils.core.sections import Compute
