@@ -255,29 +255,24 @@ def test_steps_are_alike_if_they_differ_in_seeds_and_broken_numbers_alone(one, o
 # The race.
 
 
-def contender(seconds: float):
-    def run(pace):
-        for _ in pace(itertools.count()):
-            time.sleep(seconds)
-
-    return run
-
-
 def test_contenders_step_in_turns_and_are_compared_in_each_round():
-    rounds = race.race({("float32", race.PLAIN): contender(0.02), ("float32", "x"): contender(0.04)}, steps=4)
-    assert rounds.shape == (4, 2)
+    turns = []
+    steps = {
+        ("float32", race.PLAIN): lambda: turns.append("a") or 1.0,
+        ("float32", "x"): lambda: turns.append("b") or 2.0,
+    }
+    rounds = race.race(steps, steps=3)
+    assert turns == ["a", "b"] * 4 and rounds.shape == (3, 2)
     table = race.relative(rounds).set_index("trained")
-    assert table.loc["x", "ms"] == pytest.approx(40, rel=0.8)
-    assert table.loc["x", "times_plain"] == pytest.approx(2, rel=0.8)
+    assert table.loc["x", "ms"] == 2000 and table.loc["x", "times_plain"] == 2
 
 
-def test_an_error_of_a_contender_is_raised():
-    def fail(pace):
-        for _ in pace(range(9)):
-            raise ValueError("no batch")
+def test_the_second_step_of_a_training_is_timed():
+    def run(pace):
+        for pause in pace([0.3, SLEEP, 0.3]):
+            time.sleep(pause)
 
-    with pytest.raises(ValueError, match="no batch"):
-        race.race({"a": contender(0.0), "b": fail}, steps=2)
+    assert SLEEP <= race.second_step(run) < 0.3
 
 
 @pytest.mark.parametrize("family", ["bert", "resnet"])
@@ -286,7 +281,7 @@ def test_masks_are_raced_with_the_plain_network_and_with_neurosurgeon(monkeypatc
     residual = {"family": "resnet", "block": "basic", "depths": (1, 1, 1, 1), "width": 2, "head_width": 8}
     monkeypatch.setattr(race, "build", lambda given, **options: build(
         {"bert": bert, "resnet": residual}[given["family"]], **options))  # fmt: skip
-    monkeypatch.setattr(race, "neurosurgeon", lambda python, **setting: contender(0.0))
+    monkeypatch.setattr(race, "neurosurgeon", lambda python, **setting: itertools.repeat(1.0))
     run = {"bert": cost.bert_small, "resnet": cost.resnet18}[family]
     table = run(python="python", device=CPU, steps=1)
     starts = {"bert": {"layer_1", "layer_3", "layer_4"}, "resnet": {"stem", "stage_4"}}[family]
@@ -317,7 +312,8 @@ for line in sys.stdin:
     print(0.05, flush=True)
 """
     other = neurosurgeon.neurosurgeon(executable(tmp_path / "python", script), **SETTING | {"start": start})
-    assert (race.race({"other": other}, steps=3, warm_up=1)["other"] >= 0.05).all()
+    assert [next(other), next(other)] == [0.05, 0.05]
+    other.close()
 
 
 def test_the_other_process_may_say_much(tmp_path):
@@ -325,7 +321,7 @@ def test_the_other_process_may_say_much(tmp_path):
     script += "for line in sys.stdin:\n    sys.exit('no memory')"
     other = neurosurgeon.neurosurgeon(executable(tmp_path / "python", script), **SETTING)
     with pytest.raises(cost.NeuroSurgeonMissing, match="ended in the middle: .*no memory"):
-        race.race({"other": other}, steps=1)
+        next(other)
 
 
 @pytest.mark.parametrize("python", ["missing", "fails"])
@@ -334,4 +330,4 @@ def test_without_neurosurgeon_it_is_said_how_to_install_it(tmp_path, python):
         executable(tmp_path / python, "raise ImportError('no such library')")
     other = neurosurgeon.neurosurgeon(tmp_path / python, **SETTING)
     with pytest.raises(cost.NeuroSurgeonMissing, match=r"install it: .*neurosurgeon==0\.1\.0 transformers==4\.46\.3"):
-        race.race({"other": other}, steps=1)
+        next(other)

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from subnet_utils import checkpoints, training
-from subnet_utils.core import workers
+from subnet_utils import checkpoints
+from subnet_utils.core import devices, workers
 from subnet_utils.core.devices import autocast, progress_bar, resolve_device
 from subnet_utils.core.sections import Compute
 from subnet_utils.core.seeds import generator_for, separate_randomness
@@ -510,7 +510,7 @@ def test_a_short_run_says_nothing_without_a_terminal(capsys):
 
 def test_a_long_run_says_a_plain_line_every_half_minute_and_at_its_end(monkeypatch, capsys):
     clock = iter(range(0, 10_000, 20))
-    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(devices.time, "monotonic", lambda: float(next(clock)))
     with progress_bar(6, "base", start=1) as advance:
         for i in range(5):
             advance({"epoch": i, "train_loss": 0.123456, "validation_accuracy": 0.5, "bin_00": 1.0})
@@ -524,7 +524,7 @@ def test_a_long_run_says_a_plain_line_every_half_minute_and_at_its_end(monkeypat
 
 def test_a_single_part_is_no_news(monkeypatch, capsys):
     clock = iter(range(0, 10_000, 40))
-    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(devices.time, "monotonic", lambda: float(next(clock)))
     with progress_bar(1, "race") as advance:
         advance({"train_loss": 1.0})
     assert capsys.readouterr() == ("", "")
@@ -561,7 +561,7 @@ def test_what_only_imitates_bfloat16_trains_in_float32(monkeypatch, capsys, devi
     asked = []
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    training._say_float32.cache_clear()
+    devices._say_float32.cache_clear()
     assert isinstance(autocast(Compute(), torch.device(device)), nullcontext)
     assert capsys.readouterr().err == "" and asked == [False] * (device == "cuda")
     for _ in range(2):

@@ -1,11 +1,10 @@
 """NeuroSurgeon as a contender. It wants another version of transformers, so it runs in an environment of its own."""
 
-import itertools
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,26 +27,25 @@ class NeuroSurgeonMissing(RuntimeError):
     """The Python that was named has no NeuroSurgeon, or does not exist; the message says how to install it."""
 
 
-def neurosurgeon(python: str | Path, **setting: Any) -> Callable[[Callable], None]:
-    """A contender that trains a mask in NeuroSurgeon.
+def neurosurgeon(python: str | Path, **setting: Any) -> Iterator[float]:
+    """The seconds of steps of mask training in NeuroSurgeon. Each step is made when it is asked for.
 
     python: interpreter of an environment that has it; setting: what `neurosurgeon_worker` wants to know, with a stage
-    as `start` (`stem`, `layer_1`, `stage_4`). Raises NeuroSurgeonMissing when it is run and does not start.
+    as `start` (`stem`, `layer_1`, `stage_4`). Raises NeuroSurgeonMissing if it does not start or ends in the middle.
     """
     number = setting["start"].rpartition("_")[2]
     arguments = [str(python), str(WORKER), json.dumps(setting | {"start": int(number) if number.isdigit() else 0})]
-
-    def run(pace: Callable) -> None:
-        with tempfile.TemporaryFile("w+") as said, _started(arguments, said) as process:
-            for turn in pace(itertools.count()):
-                if turn == 0 and process.stdout.readline().strip() != "ready":
-                    reason = f"did not start in {python}: {_last_line(process, said)}; install it: {INSTALL}"
-                    raise NeuroSurgeonMissing(f"NeuroSurgeon {reason}")
-                if not _stepped(process):
-                    raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process, said)}")
-            process.stdin.close()
-
-    return run
+    with tempfile.TemporaryFile("w+") as said, _started(arguments, said) as process:
+        if process.stdout.readline().strip() != "ready":
+            reason = f"did not start in {python}: {_last_line(process, said)}; install it: {INSTALL}"
+            raise NeuroSurgeonMissing(f"NeuroSurgeon {reason}")
+        try:
+            while seconds := _stepped(process):
+                yield float(seconds)
+            raise NeuroSurgeonMissing(f"NeuroSurgeon ended in the middle: {_last_line(process, said)}")
+        finally:
+            with suppress(BrokenPipeError):  # lines that it did not read
+                process.stdin.close()
 
 
 def _started(arguments: list[str], said: TextIO) -> subprocess.Popen:
@@ -60,14 +58,12 @@ def _started(arguments: list[str], said: TextIO) -> subprocess.Popen:
         raise NeuroSurgeonMissing(reason) from None
 
 
-def _stepped(process: subprocess.Popen) -> bool:
-    """Let the other process make a step, and wait for it; False if it has ended."""
-    try:
+def _stepped(process: subprocess.Popen) -> str:
+    """Let the other process make a step, and wait for it; its seconds, or '' if it has ended."""
+    with suppress(BrokenPipeError):
         process.stdin.write("\n")
         process.stdin.flush()
-    except BrokenPipeError:
-        return False
-    return bool(process.stdout.readline())
+    return process.stdout.readline()
 
 
 def _last_line(process: subprocess.Popen, said: TextIO) -> str:

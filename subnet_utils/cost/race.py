@@ -1,15 +1,13 @@
 """Steps of training side by side: masks, the same network trained without them, and NeuroSurgeon.
 
-On a machine that others use too, two timings can be compared only if they were taken in turns. Here every contender
-runs in a thread of its own and waits for its turn before each step. So what is timed is the engine itself (`fit`,
-`discover`) and not a copy of its loop.
+On a machine that others use too, two timings can be compared only if they were taken in turns. So every contender makes
+a step in every round. What is timed is the engine itself (`fit`, `discover`) and not a copy of its loop.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,8 @@ from subnet_utils.models import StagedModel, build
 from subnet_utils.models.frozen import sent
 from subnet_utils.training import Recipe, fit
 
-PACE = Callable[[Iterable[Any]], Iterator[Any]]
-"""Hands on what it is given, one item a turn."""
-PATIENCE = 600.0
-"""Seconds that a step may take before a race is given up."""
+Pace = Callable[[Iterable[Any]], Iterator[Any]]
+"""Hands on the batches that a training takes."""
 PLAIN = "all weights, no mask"
 RIVAL = "NeuroSurgeon, float32"
 BERT = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
@@ -69,73 +65,34 @@ def resnet18(*, python: str | Path | None = None, steps: int = 10, device: torch
     return _raced(make, items, ("stem", "stage_4"), RESNET | sizes, python, steps, device).assign(model="resnet18")
 
 
-def race(contenders: Mapping[Any, Callable[[PACE], None]], *, steps: int = 10, warm_up: int = 2) -> pd.DataFrame:
+def race(contenders: Mapping[Any, Callable[[], float]], *, steps: int) -> pd.DataFrame:
     """Seconds of every step, one step of each contender in turns: a column for each, a row for each round.
 
-    contenders: name -> function that trains, taking at least steps + warm_up batches through the `pace` that it is
-    given. The first warm_up rounds are not counted. An exception in a contender is raised here, TimeoutError for a step
-    that takes too long.
+    contenders: name -> function that makes a step and says how long it took. One round more is made, to warm up.
     """
     keep_freed_memory()  # as in every process that trains
-    runners = [_Runner(str(name), run) for name, run in contenders.items()]
-    threads = [threading.Thread(target=runner.main, daemon=True) for runner in runners]
-    for thread in threads:
-        thread.start()
-    try:
-        rounds = [[runner.step() for runner in runners] for _ in range(warm_up + steps)]
-    finally:
-        for runner in runners:
-            runner.stop()
-        for thread in threads:
-            thread.join(timeout=PATIENCE)
-    return pd.DataFrame(rounds[warm_up:], columns=pd.Index(contenders, tupleize_cols=False))
+    rounds = [[step() for step in contenders.values()] for _ in range(steps + 1)]
+    return pd.DataFrame(rounds[1:], columns=pd.Index(contenders, tupleize_cols=False))
 
 
-@dataclass
-class _Runner:
-    """One contender: a thread that makes a step when it is its turn."""
+def second_step(train: Callable[[Pace], None]) -> float:
+    """Seconds of the second step of a training. In the first one its memory is taken."""
+    times = []
 
-    name: str
-    run: Callable[[PACE], None]
-    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    error: BaseException | None = None
-    stopped: bool = False
-
-    def pace(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            self.go.acquire()
-            if self.stopped:
-                return
+    def pace(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in islice(batches, 2):
+            times.append(now()[0])
             yield batch
-            self.done.release()
+        times.append(now()[0])
 
-    def main(self) -> None:
-        try:
-            self.run(self.pace)
-        except BaseException as error:  # of any kind: it is raised again where the race is run
-            self.error = None if self.stopped else error
-        self.done.release()
-
-    def step(self) -> float:
-        """Seconds of one step."""
-        begun = now()
-        self.go.release()
-        if not self.done.acquire(timeout=PATIENCE):
-            raise TimeoutError(f"{self.name}: a step took more than {PATIENCE:.0f} seconds")
-        if self.error is not None:
-            raise self.error
-        return float((now() - begun)[0])
-
-    def stop(self) -> None:
-        self.stopped = True
-        self.go.release()
+    train(pace)
+    return times[2] - times[1]
 
 
-def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable) -> Callable[[PACE], None]:
-    """A contender that trains all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
+def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable) -> Callable[[Pace], None]:
+    """Training all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
 
-    def run(pace: PACE) -> None:
+    def run(pace: Pace) -> None:
         def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
             rows, odd = (sent(part, items.device) for part in batch)
             with cast():
@@ -147,11 +104,11 @@ def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable)
     return run
 
 
-def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable, start: str) -> Callable[[PACE], None]:
-    """A contender that trains a mask from a stage on."""
+def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable, start: str) -> Callable[[Pace], None]:
+    """Training a mask from a stage on."""
     method = ContinuousSparsification(epochs=1)
 
-    def run(pace: PACE) -> None:
+    def run(pace: Pace) -> None:
         batches, options = (lambda _: pace(_batches(items, examples))), {"recipe": RECIPE, "autocast": cast}
         discover(model, items, batches, _odd_one_out, method=method, start=start, **options)
 
@@ -166,12 +123,13 @@ def _raced(
     contenders, items = {}, items.to(device)
     for precision in ("float32", "bfloat16") if has_bfloat16(device) else ("float32",):
         common = items, setting["examples"], partial(autocast, Compute(precision=precision), device)
-        contenders[precision, PLAIN] = plain_step(make().to(device).eval(), *common)
+        contenders[precision, PLAIN] = partial(second_step, plain_step(make().to(device).eval(), *common))
         for start in starts:
-            contenders[precision, start] = masked_step(make().to(device).requires_grad_(False), *common, start)
+            masked = masked_step(make().to(device).requires_grad_(False), *common, start)
+            contenders[precision, start] = partial(second_step, masked)
     if python is not None and device.type == "cpu":
         setting = setting | {"threads": core_count()}
-        contenders |= {(RIVAL, start): neurosurgeon(python, start=start, **setting) for start in starts}
+        contenders |= {(RIVAL, start): partial(next, neurosurgeon(python, start=start, **setting)) for start in starts}
     with _threads(core_count()):
         return relative(race(contenders, steps=steps)).assign(threads=core_count())
 
