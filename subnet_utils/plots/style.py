@@ -37,6 +37,9 @@ CONDITIONS = {
     "ours": Condition("#0069a8", "o", "ours, 95% interval"),
     "paper": Condition("#111111", "D", "paper, mean ± sd"),
 }
+RANDOM = Condition("#0a7f5a", "o", "random")
+RANDOM_OUTSIDE = Condition("#d98c00", "s", "random, without its weights")
+"""Random subnetworks: of all weights, and of those outside the subnetwork."""
 Shape = str | tuple[int, int, int] | Path
 RIGHT_HALF = Path.unit_circle_righthalf().transformed(Affine2D().translate(-0.4, 0))
 UPPER_HALF = RIGHT_HALF.transformed(Affine2D().rotate_deg(90))

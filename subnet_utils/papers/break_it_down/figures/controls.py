@@ -14,15 +14,26 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from subnet_utils.statistics import LEARNED
-from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS, DIFFERENCES, Condition, Shape, cut_handle, cut_marks, mean_handle, run_look
-from subnet_utils.report.comparison import DIFFERS
-from subnet_utils.statistics import t_interval
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.plots.style import (
+    BASE_MARKERS,
+    CONDITIONS,
+    DIFFERENCES,
+    RANDOM,
+    RANDOM_OUTSIDE,
+    Condition,
+    Shape,
+    cut_handle,
+    cut_marks,
+    mean_handle,
+    run_look,
+)
+from subnet_utils.report.comparison import DIFFERS
+from subnet_utils.statistics import LEARNED, t_interval
 
 CONTROLS = CONDITIONS | {
-    "random": Condition("#0a7f5a", "o", "random"),
-    "complement": Condition("#d98c00", "s", "random, without its weights"),
+    "random": RANDOM,
+    "complement": RANDOM_OUTSIDE,
     "zeros": CONDITIONS["ablated"]._replace(label="zeros, as in the paper"),
     "replaced": Condition("#0a7f5a", None, "untrained weights"),
     "mean": Condition("#7a4a9c", None, "units at their mean"),
