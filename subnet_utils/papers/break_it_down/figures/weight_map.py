@@ -12,9 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from subnet_utils.papers.break_it_down.dissection import MaskPair
+from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.papers.break_it_down.dissection import Parts
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS, layer_order, short_layer
+from subnet_utils.plots import layout
+from subnet_utils.plots.style import BLACK
 
 NEITHER = "#ececec"
 """Color of a weight that is in no subnetwork."""
@@ -63,10 +66,11 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     return figure
 
 
-def described(pair: MaskPair) -> str:
+def described(lab: Lab, pair: Parts) -> str:
     """What the caption of a map says: which weights are drawn, what lines are, and how the weights lie."""
-    latest = min(pair.masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
-    starts = {mask.point.start for mask in pair.masks}
+    masks = [mask.mask(lab) for mask in pair.masks]
+    latest = min(masks, key=lambda mask: mask.stages).point.start.replace("_", " ")
+    starts = {mask.point.start for mask in masks}
     where = f", from {latest} on (one of them starts before)" if len(starts) > 1 else ""
     lines = " Black lines part attention heads." if pair.heads else ""
     return (
@@ -185,7 +189,7 @@ def _mixed(picture: np.ndarray, factor: int) -> np.ndarray:
 def _head_lines(ax: Axes, name: str, heads: int, rows: int, columns: int) -> None:
     """Lines between attention heads: outputs of query, key and value, inputs of what follows."""
     part = short_layer(name).split(" ", 1)[-1]
-    look = {"color": "#111111", "lw": 0.6}
+    look = {"color": BLACK, "lw": 0.6}
     if part in ("query", "key", "value"):
         ax.hlines([rows * i / heads for i in range(1, heads)], 0, columns, **look)
     elif part == "attention out":
@@ -202,4 +206,4 @@ def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str
     colors = [*(look.color for look in COMPARISONS.values()), NEITHER]
     handles = [Patch(color=color, label=f"{label}: {share.mean():.0%}")
                for color, (label, share) in zip(colors, shares.items(), strict=True)]  # fmt: skip
-    figure.legend(handles=handles, loc="lower center", ncols=4)
+    layout.legend(figure, handles, columns=4, loc="lower center")

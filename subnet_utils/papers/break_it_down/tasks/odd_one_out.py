@@ -63,6 +63,18 @@ def subroutines_of(task: str) -> tuple[str, str]:
     return SUBROUTINES[task]
 
 
+def split_task(task: str) -> tuple[str, str]:
+    """A task's name without its grammatical number, and the number ('' in vision).
+
+    >>> split_task("sv-agreement-singular")
+    ('sv-agreement', 'singular')
+    """
+    if task not in LANGUAGE_TASKS:
+        return task, ""
+    name, number = task.rsplit("-", 1)
+    return name, number
+
+
 def other_subroutine(task: str, subroutine: str) -> str:
     """The subroutine of the task that is not `subroutine`. Raises ValueError if the task has no such subroutine."""
     a, b = subroutines_of(task)
