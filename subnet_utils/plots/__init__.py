@@ -1,2 +1,1 @@
-"""Drawing for all papers: one style, one legend, one grid, one mean with its interval. Functions draw into the Axes that
-they are given; only notebooks save."""
+"""Drawing for all papers: one style, one legend, one grid, one mean with its interval. Only notebooks save."""

@@ -1,6 +1,7 @@
 """Marks of measurements: single runs, and means with their intervals."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,46 +35,28 @@ def runs(ax: Axes, x: float, table: pd.DataFrame, value: str, color: str, *, wid
 
 
 def means(
-    ax: Axes,
-    places: ArrayLike,
-    mean: ArrayLike,
-    low: ArrayLike,
-    high: ArrayLike,
-    look: Look,
-    *,
-    limits: tuple[float, float],
-    across: bool = False,
-    label: str = MEAN,
-) -> None:
+    ax: Axes, places: ArrayLike, values: Sequence[ArrayLike], look: Look, *, limits: tuple[float, float],
+    across: bool = False, label: str = MEAN,
+) -> None:  # fmt: skip
     """Means with their intervals, which lie `across` or stand: bars end in an arrowhead where they leave the axis.
 
-    limits: of the axis of values. Without an interval (NaN) there is a mark only, without a mean nothing. A mark is the
-    look's marker, or a tick where it has none.
+    values: mean, low and high, each a number or one for each place. Without an interval (NaN) there is a mark only,
+    without a mean nothing. A mark is the look's marker, or a tick where it has none. limits: of the axis of values.
     """
-    places, mean, low, high = (np.atleast_1d(np.asarray(one, dtype=float)) for one in (places, mean, low, high))
+    places, mean, low, high = (np.atleast_1d(np.asarray(one, dtype=float)) for one in (places, *values))
     size = OPEN if look.marker == "D" else POINT if look.marker else TICK
-    fmt, error = look.marker or ("|" if across else "_"), np.abs([mean - low, high - mean])
+    mark, error = look.marker or ("|" if across else "_"), np.abs([mean - low, high - mean])
     points = {"x": mean, "y": places, "xerr": error} if across else {"x": places, "y": mean, "yerr": error}
-    ax.errorbar(**points, fmt=fmt, color=look.color, elinewidth=1, zorder=3, label=label, **size)
+    ax.errorbar(**points, fmt=mark, color=look.color, elinewidth=1, zorder=3, label=label, **size)
     for ends, limit, sign, marker in ((low, limits[0], 1, "v<"[across]), (high, limits[1], -1, "^>"[across])):
         for place in places[sign * ends < sign * limit]:
             at = (limit, place) if across else (place, limit)
             ax.plot(*at, marker, color=look.color, ms=3.5, mec="none", clip_on=False, zorder=3.5, label=CUT)
 
 
-def paper_values(
-    ax: Axes,
-    places: ArrayLike,
-    mean: ArrayLike,
-    sd: ArrayLike,
-    *,
-    limits: tuple[float, float],
-    across: bool = False,
-    label: str = PAPER,
-) -> None:
-    """The paper's means with their standard deviations: open diamonds."""
-    mean, sd = np.asarray(mean, dtype=float), np.asarray(sd, dtype=float)
-    means(ax, places, mean, mean - sd, mean + sd, CONDITIONS["paper"], limits=limits, across=across, label=label)
+def paper_values(ax: Axes, places: ArrayLike, mean: pd.Series, sd: pd.Series, label: str = PAPER, **how: Any) -> None:
+    """The paper's means with their standard deviations: open diamonds. how: as in `means`."""
+    means(ax, places, (mean, mean - sd, mean + sd), CONDITIONS["paper"], label=label, **how)
 
 
 def drawn(axes: Iterable[Axes], label: str) -> bool:
@@ -83,7 +66,7 @@ def drawn(axes: Iterable[Axes], label: str) -> bool:
 
 def key(label: str, color: str = "0.3", marker: object = "o", **look: object) -> Line2D:
     """An entry of a legend: a marker, by default a dot."""
-    return Line2D([], [], ls="none", color=color, marker=marker, label=label, **({"ms": 5, "mec": color} | look))
+    return Line2D([], [], ls="none", color=color, marker=marker, label=label, **({"ms": 5, "mec": "none"} | look))
 
 
 def keys(axes: Sequence[Axes], *, below: str = CONDITIONS["below"].label, cut: str = "^") -> list[Line2D]:
@@ -91,8 +74,8 @@ def keys(axes: Sequence[Axes], *, below: str = CONDITIONS["below"].label, cut: s
     paper = CONDITIONS["paper"]
     entries = {
         BELOW: key(below, CONDITIONS["below"].color),
-        MEAN: key(CONDITIONS["ours"].label, marker="+", ms=9, mew=1.5),
-        PAPER: key(paper.label, paper.color, paper.marker, **OPEN),
+        MEAN: key(CONDITIONS["ours"].label, marker="+", mec="0.3", ms=9, mew=1.5),
+        PAPER: key(paper.label, paper.color, paper.marker, mec=paper.color, **OPEN),
         CUT: key("arrowhead: interval goes on", marker=cut, ms=4),
     }
     return [entry for label, entry in entries.items() if drawn(axes, label)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -40,6 +41,7 @@ FRAMES = {
 }
 """Labels of what is drawn around scores, what the legend says of each, and its look."""
 SCORES = Normalize(CHANCE - 1, 1 - CHANCE)
+SCORE_COLORS = plt.get_cmap("RdBu")
 """Colors of search scores: from where ablation helps the target as much as it can to where it spares all else."""
 
 
@@ -101,31 +103,39 @@ def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
     settings = [_setting(*pair) for pair in zip(search["learning_rate"], search["mask_init"], strict=True)]
     points = search.assign(row=settings, column=search["start"].map(_readable))
     rows, columns = list(points["row"].unique()), list(points["column"].unique())
-    scores, own_task = (
-        points.pivot(index="row", columns="column", values=value).loc[rows, columns]
-        for value in ("score", "own_task_accuracy")
-    )
-    failed = own_task < LEARNED  # no accuracy, because training diverged or was stopped, stays blank
-    labels = scores.map(lambda score: f"{score:.2f}".replace("-", "\N{MINUS SIGN}"))
-    sns.heatmap(scores, ax=ax, mask=failed, annot=labels, fmt="", cmap="RdBu", vmin=SCORES.vmin, vmax=SCORES.vmax,
-                linewidths=1, annot_kws={"size": 7.5}, cbar=False)  # fmt: skip
-    for row, column in np.argwhere(failed.to_numpy()):
-        ax.add_patch(Rectangle((column + 0.02, row + 0.02), 0.96, 0.96, label="_failed", **HATCHED))
+    for point in points.itertuples():
+        _setting_cell(ax, columns.index(point.column), rows.index(point.row), point)
     winner = points.loc[points["score"].fillna(-1).idxmax()]
     place = (columns.index(winner["column"]), rows.index(winner["row"]))
-    label = "_broken" if failed.to_numpy().all() else "_selected"
+    label = "_broken" if (points["own_task_accuracy"] < LEARNED).all() else "_selected"
     ax.add_patch(Rectangle(place, 1, 1, zorder=3, clip_on=False, label=label, **FRAMES[label][1]))
+    ax.set_xticks(np.arange(len(columns)) + 0.5, columns)
+    ax.set_yticks(np.arange(len(rows)) + 0.5, rows)
     ax.set(xlabel="masking starts at", ylabel="learning rate,\ninitial value")
-    ax.tick_params(length=0, axis="both")
-    ax.tick_params(axis="y", rotation=0)
+    ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
     return ax
+
+
+def _setting_cell(ax: Axes, x: int, y: int, point: Any) -> None:
+    """One setting: its score in its color, or hatched; blank without one, because training diverged or was stopped."""
+    if point.own_task_accuracy < LEARNED:
+        ax.add_patch(Rectangle((x + 0.02, y + 0.02), 0.96, 0.96, label="_failed", **HATCHED))
+    elif not np.isnan(point.score):
+        ax.add_patch(Rectangle((x, y), 1, 1, fc=SCORE_COLORS(SCORES(point.score)), ec="white", lw=1))
+        color = "white" if abs(point.score) > SCORES.vmax / 2 else "0.15"
+        number = f"{point.score:.2f}".replace("-", "\N{MINUS SIGN}")
+        ax.text(x + 0.5, y + 0.5, number, ha="center", va="center", color=color, size=7.5)
 
 
 def search_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
     """The legend of `search_heatmap`, of what the panels show, and its color bar, once for all of them."""
     shown = [Patch(label=label, **look) for name, (label, look) in FRAMES.items() if drawn(axes, name)]
     layout.legend(figure, shown)
-    figure.colorbar(ScalarMappable(SCORES, "RdBu"), ax=list(axes), label="score", aspect=30, fraction=0.02, pad=0.01)
+    figure.colorbar(
+        ScalarMappable(SCORES, SCORE_COLORS), ax=list(axes), label="score", aspect=30, fraction=0.02, pad=0.01
+    )
     return figure
 
 
@@ -133,29 +143,22 @@ def _setting(learning_rate: float, mask_init: float) -> str:
     return f"{learning_rate:g}, {mask_init:g}".replace(" -", " \N{MINUS SIGN}")
 
 
-def annealing(
-    axes: Sequence[Axes], trace: pd.DataFrame, histograms: pd.DataFrame, *, epochs: Sequence[int] | None = None
-) -> Sequence[Axes]:
-    """One mask hardening: temperature and density over epochs (left), its soft values at a few epochs (right).
+def annealing(axes: Sequence[Axes], trace: pd.DataFrame, histograms: pd.DataFrame) -> Sequence[Axes]:
+    """One mask hardening: temperature and density over epochs (left), its soft values at five epochs (right).
 
     axes: two; trace: one row an epoch (from 0) with `epoch`, `beta` and `density`, the share of weights that the hard
     mask keeps; histograms: one row an epoch with `epoch` and `bin_00`, `bin_01`, ..., the shares of sigma(beta s) in
-    equal bins of [0, 1]; epochs: those to draw, by default five from first to last. Raises ValueError for an epoch that
-    is not there.
+    equal bins of [0, 1].
     """
     left, right = axes
     _beta_and_density(left, trace)
     shares = histograms.set_index("epoch").filter(regex=r"^bin_\d+$")
-    chosen = shares.index[np.linspace(0, len(shares) - 1, 5).round().astype(int)] if epochs is None else epochs
-    missing = [epoch for epoch in chosen if epoch not in shares.index]
-    if missing:
-        raise ValueError(f"histograms have no epoch {missing[0]}; they have {shares.index.min()}-{shares.index.max()}")
-    chosen = list(dict.fromkeys(chosen))
+    shares = shares.iloc[np.unique(np.linspace(0, len(shares) - 1, 5).round().astype(int))]
     edges = np.linspace(0, 1, shares.shape[1] + 1)
-    for epoch, color in zip(chosen, sns.color_palette("viridis_r", len(chosen)), strict=True):
-        drawable = shares.loc[epoch].clip(lower=1e-12)  # a logarithmic axis has no zero
+    for (epoch, values), color in zip(shares.iterrows(), sns.color_palette("viridis_r", len(shares)), strict=True):
+        drawable = values.clip(lower=1e-12)  # a logarithmic axis has no zero
         right.stairs(drawable, edges, color=color, lw=1.3, label=str(epoch + 1), baseline=None)
-    smallest = shares.loc[chosen].where(shares > 0).min(axis=None)
+    smallest = shares.where(shares > 0).min(axis=None)
     right.set(xlabel="soft mask $\\sigma(\\beta s)$", ylabel="share of weights", yscale="log", ylim=(smallest / 2, 2))
     layout.legend(right, columns=1, title="epoch", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes

@@ -106,7 +106,7 @@ def assembled(ax: Axes, table: pd.DataFrame, names: Mapping[str, str]) -> Axes:
             ax.text(0.04, place, "different starts", va="center", color="0.45", fontsize=6.5, bbox=BOX)
             continue
         ax.plot(values, [place] * len(values), "o", ms=3.5, color=color, alpha=0.6, mec="none", clip_on=False)
-        marks.means(ax, place, values.mean(), np.nan, np.nan, Look(color, None, ""), limits=limits, across=True)
+        marks.means(ax, place, (values.mean(), np.nan, np.nan), Look(color, None, ""), limits=limits, across=True)
         ax.plot(rows["knows_one"].mean(), place, ls="none", zorder=4, **EXPECTED)
     ax.axvline(CHANCE, zorder=0, **CHANCE_LINE)
     ax.set(xlim=limits, ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
@@ -125,7 +125,11 @@ def assembled_keys() -> list[Line2D]:
     """What the legend of `assembled` says of colors and marks."""
     kinds = [marks.key(kind, color, ms=4) for kind, color in KINDS.items()]
     knows = "expected of a part that knows its\nsubroutine and guesses at the other"
-    return [*kinds, marks.key("mean over base models", marker="|", **marks.TICK), marks.key(knows, **EXPECTED)]
+    return [
+        *kinds,
+        marks.key("mean over base models", marker="|", **marks.TICK | {"mec": "0.3"}),
+        marks.key(knows, **EXPECTED),
+    ]
 
 
 def _two_digits(value: float) -> str:

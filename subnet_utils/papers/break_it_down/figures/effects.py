@@ -20,17 +20,12 @@ DIFFERENCES = (-0.8, 0.8)
 """Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
 DIFFERENCE = "Test Target $-$ Test Other"
 NETWORKS = ("subnetwork", "ablated")
+BELOW = CONDITIONS["below"].label
 PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
 
 
-def differences(
-    ax: Axes,
-    effects: pd.DataFrame,
-    reference: pd.DataFrame | None = None,
-    stars: Mapping[tuple[str, str], str] | None = None,
-    title: str = "",
-) -> Axes:
+def differences(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, stars: Mapping[tuple[str, str], str]) -> Axes:
     """One panel of Figure 4: accuracy on Test Target minus Test Other, subnetworks in blue, ablated models in red.
 
     effects: the runs of one model and task, with columns `model`, `task`, `subroutine`, `network`, `base_model`,
@@ -42,17 +37,14 @@ def differences(
     for x, subroutine, network, runs in _clusters(effects, "network", {"subnetwork": -0.23, "ablated": 0.23}):
         _cluster(ax, x, runs, "difference", CONDITIONS[network].color, DIFFERENCES)
         _paper(ax, x + 0.12, reference, (subroutine, network, "difference"), DIFFERENCES)
-        mark = (stars or {}).get((subroutine, network), "").replace(".", "\N{DAGGER}")
+        mark = stars.get((subroutine, network), "").replace(".", "\N{DAGGER}")
         ax.text(x, 1.025, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
     _name_subroutines(ax, effects)
     ax.set(ylim=DIFFERENCES, ylabel=DIFFERENCE)
-    ax.set_title(title, pad=14 if stars else 5)
     return ax
 
 
-def accuracies(
-    ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame | None = None, title: str = "", *, network: str
-) -> Axes:
+def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, network: str) -> Axes:
     """One panel of Figures 8 to 12: accuracy of subnetworks, or of ablated models, on Test Target (filled) and Test
     Other (open), not clamped.
 
@@ -67,7 +59,7 @@ def accuracies(
             _cluster(ax, x, runs, value, CONDITIONS[network].color, limits, filled=filled)
             _paper(ax, x + 0.12, reference, (subroutine, network, value), limits)
     _name_subroutines(ax, effects)
-    ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy", title=title)
+    ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
     return ax
 
 
@@ -88,12 +80,7 @@ def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def legend(
-    figure: Figure,
-    names: Sequence[str] = NETWORKS,
-    *,
-    probes: bool = False,
-    stars: str = "",
-    below: str = CONDITIONS["below"].label,
+    figure: Figure, names: Sequence[str] = NETWORKS, *, probes: bool = False, stars: str = "", below: str = BELOW
 ) -> Figure:
     """The legend of all panels, of what they show: colors, with `probes` fillings, and the marks beside them.
 
@@ -102,7 +89,9 @@ def legend(
     """
     handles = [marks.key(CONDITIONS[name].label, CONDITIONS[name].color) for name in names]
     if probes:
-        handles += [marks.key(name, mfc=fill) for name, fill in zip(PROBES.values(), ("0.3", "white"), strict=True)]
+        handles += [
+            marks.key(name, mec="0.3", mfc=fill) for name, fill in zip(PROBES.values(), ("0.3", "white"), strict=True)
+        ]
     handles += [*layout.named(figure.axes), *marks.keys(figure.axes, below=below)]
     if stars and any(text.get_text() == NO_TEST for ax in figure.axes for text in ax.texts):
         stars += f"\n{NO_TEST}: no test, for want of two base models above 90% or of any variance"
@@ -134,16 +123,14 @@ def _cluster(
     marks.runs(ax, x - 0.13, runs, value, color, width=0.065, filled=filled)
     learned = runs[(runs["base_accuracy"] >= LEARNED) & runs[value].notna()]
     if len(learned):
-        found = t_interval(learned[value], learned["base_model"])
-        marks.means(ax, x, *found, Look(color, None, ""), limits=limits)
+        interval = t_interval(learned[value], learned["base_model"])
+        marks.means(ax, x, interval, Look(color, None, ""), limits=limits)
 
 
 def _paper(
     ax: Axes, x: float, reference: pd.DataFrame | None, shown: tuple[str, str, str], limits: tuple[float, float]
 ) -> None:
     """The paper's mean +- sd of what is shown: subroutine, network and the name of the value."""
-    if reference is None:
-        return
     subroutine, network, value = shown
     rows = reference[(reference["subroutine"] == subroutine) & (reference["network"] == network)]
     if len(rows) > 1:

@@ -53,18 +53,11 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     groups = _groups(search, [*ABOUT, "subroutine"])
     settings = len(search[["learning_rate", "mask_init"]].drop_duplicates())
     figure, axes = layout.grid(len(groups), width=2.6, height=min(2.4, 0.95 + 0.35 * settings))
-    engine = figure.get_layout_engine()
-    figure.set_layout_engine("none")
     for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
-        for other in axes:
-            other.set_visible(other is ax)  # seaborn draws the whole figure whenever it has made a panel
         learned, note = _learned(group)
         base = learned["base_model"].iloc[0]
         discovery.search_heatmap(ax, group[group["base_model"] == base])
         ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
-    for ax in axes:
-        ax.set_visible(True)
-    figure.set_layout_engine(engine)
     layout.label_first_column(axes)
     return discovery.search_legend(figure, axes)
 
@@ -125,8 +118,8 @@ def accuracies(table: pd.DataFrame) -> Figure:
     figure, axes = layout.grid(2 * len(groups), across=len(groups), margin=0, sharey=True, **PANEL)
     for line, network in zip(np.reshape(axes, (2, -1)), effects.NETWORKS, strict=True):
         for ax, (_, runs) in zip(line, groups, strict=True):
-            title = _panel_title(table, runs) if network == effects.NETWORKS[0] else ""
-            effects.accuracies(ax, runs, _printed(runs), title=title, network=network)
+            effects.accuracies(ax, runs, _printed(runs), network)
+            ax.set_title(_panel_title(table, runs) if network == effects.NETWORKS[0] else "")
     layout.label_first_column(axes)
     _head(figure, table)
     return effects.legend(figure, probes=True, below=_below(table))
@@ -161,12 +154,11 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
     means = draws.groupby([*keys, "kind", "draw"], sort=False)["difference"].mean()
     figure, panels = _panels(tests, keys, width=3.0, height=2.5, across=3)
-    panels = list(panels)
-    axes = [ax for ax, *_ in panels]
     for ax, (model, task, subroutine), one in panels:
         own = means.loc[model, task, subroutine].reset_index()
         controls.null_distribution(ax, own, one.sort_values("kind", ascending=False))  # 'random', of all masks, first
         ax.set_title(f"{_title(task, '', model)}\n{subroutine}")
+    axes = [ax for ax in figure.axes if ax.get_title()]
     lines = max(len(ax.get_legend().get_texts()) for ax in axes)
     limits = np.array([ax.get_xlim() for ax in axes])
     for ax in axes:  # titles at one height, and one scale, so that a small effect looks small
@@ -274,7 +266,8 @@ def _differences(ax: Axes, runs: pd.DataFrame, stars: pd.DataFrame, title: str) 
     marks = stars[(stars["model"] == runs["paper_model"].iloc[0]) & (stars["task"] == runs["task"].iloc[0])]
     keyed = dict.fromkeys(runs[["subroutine", "network"]].itertuples(index=False, name=None), NO_TEST)
     keyed |= {(row.subroutine, row.network): row.stars for row in marks.itertuples()}
-    effects.differences(ax, runs, _printed(runs), keyed, title=title)
+    effects.differences(ax, runs, _printed(runs), keyed)
+    ax.set_title(title, pad=14)
 
 
 def _below(table: pd.DataFrame) -> str:

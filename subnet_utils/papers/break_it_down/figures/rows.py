@@ -35,7 +35,7 @@ def forest(ax: Axes, table: pd.DataFrame) -> Axes:
     for network, rows in table.groupby("network", sort=False):
         ours = CONDITIONS[network]._replace(marker="o")
         values = [rows[column] for column in INTERVAL]
-        marks.means(ax, places[rows.index] + ABOVE, *values, ours, label=f"{ours.label}, 95% interval", **look)
+        marks.means(ax, places[rows.index] + ABOVE, values, ours, label=f"{ours.label}, 95% interval", **look)
     marks.paper_values(ax, places + UNDER, table["paper"], table["paper_sd"], label=CONDITIONS["paper"].label, **look)
     differs = table["verdict"] == DIFFERS
     _name_effects(ax, table, differs)
@@ -78,7 +78,7 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str]) -> Axes:
     floor = percent[["ours", "paper"]].where(lambda means: means > 0).min(axis=None) / 3
     look, ours, paper = {"limits": (floor, 100), "across": True}, CONDITIONS["ours"], CONDITIONS["paper"].label
     ax.set(xlabel="weights kept (%)", xscale="log", xlim=(floor, 130), ylim=(len(table) - 0.5, -0.5))
-    marks.means(ax, places + ABOVE, *(percent[name] for name in INTERVAL), ours, label=ours.label, **look)
+    marks.means(ax, places + ABOVE, [percent[name] for name in INTERVAL], ours, label=ours.label, **look)
     marks.paper_values(ax, places + UNDER, percent["paper"], percent["paper_sd"], label=paper, **look)
     ax.set_yticks(places, _joined(table, by, " · "))
     ax.xaxis.set_major_formatter("{x:g}")
