@@ -1,8 +1,9 @@
-"""The paper's value beside ours, with a verdict that a rule gives and nobody chooses.
+"""The paper's value and ours, with a verdict that one rule gives and nobody chooses: `verdict`.
 
-Two criteria. `value` asks whether the numbers are the same, and is used only at the profile `paper`, where networks,
-data and seeds are the paper's. `sign` asks whether a difference in accuracy points the same way, which smaller
-networks can also answer. Everything else, such as the accuracy of a network of another size, is not comparable.
+`compare` applies it to many runs. Two criteria. `value` asks whether the numbers are the same, and is used only at the
+profile `paper`, where networks, data and seeds are the paper's. `sign` asks whether a difference in accuracy points the
+same way, which smaller networks can also answer. Everything else, such as the accuracy of a network of another size, is
+not comparable.
 
 Paper and ours never share a column: `paper`, `paper_sd` | `ours`, `ours_low`, `ours_high`, `n_runs`, `n_bases`.
 """
@@ -11,15 +12,57 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
 VERDICTS = (AGREES, DIFFERS, NOT_COMPARABLE)
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 
 CLAIM = 0.05
 """A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
+POSITIVE = (0.0, math.inf)
+"""The claim that something is above 0."""
+
+
+class Words(NamedTuple):
+    """What a verdict is called where our interval is inside what is claimed, outside of it, partly in it, or unknown."""
+
+    inside: str
+    outside: str
+    partly: str
+    unknown: str
+
+
+MEETS = Words(AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
+"""Values of the paper's: ours may be equal."""
+INSIDE = Words(AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
+"""An effect that the paper claims: ours has to show it."""
+FINDING = Words(HOLDS, FAILS, OPEN, OPEN)
+"""A claim that our own numbers may leave open."""
+
+
+def verdict(
+    low: float, high: float, claim: tuple[float, float], words: Words = MEETS, *, comparable: bool = True
+) -> str:
+    """The verdict of an interval of ours, `low` to `high` (one number twice), on a range of values that is claimed.
+
+    claim: its ends, which are infinite where it has none; comparable: whether ours can be compared at all. What touches
+    an end of the claim is partly in it, but for a range that is one number. A NaN makes the verdict unknown.
+    """
+    if not comparable or math.isnan(low + high) or any(map(math.isnan, claim)):
+        return words.unknown
+    if high < claim[0] or low > claim[1]:
+        return words.outside
+    return words.inside if claim[0] < low and high < claim[1] else words.partly
+
+
+def direction(effect: float, p: float, level: float = 0.05) -> float:
+    """What a test says of an effect: its sign where p is below the level, else 0; NaN without a test."""
+    return math.nan if math.isnan(p) else float(np.sign(effect)) if p < level else 0.0
+
 
 COLUMNS = ("paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
            "criterion", "verdict", "decisive", "reason")  # fmt: skip
@@ -134,24 +177,23 @@ def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) 
 
 
 def _judge_value(row: NamedTuple) -> Judgement:
-    if math.isnan(row.ours_low):
-        return Judgement(NOT_COMPARABLE, False, "one base model gives no interval")
     sd = 0.0 if math.isnan(row.paper_sd) else row.paper_sd
-    if row.paper + sd < row.ours_low or row.paper - sd > row.ours_high:
-        return Judgement(DIFFERS, True, "")
-    return Judgement(AGREES, row.ours_high - row.ours_low <= 2 * sd, "")
+    found = verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd))
+    if found == NOT_COMPARABLE:
+        return Judgement(found, False, "one base model gives no interval")
+    return Judgement(found, found == DIFFERS or row.ours_high - row.ours_low <= 2 * sd, "")
 
 
 def _judge_sign(row: NamedTuple) -> Judgement:
-    one_base = math.isnan(row.ours_low)
-    low, high = (row.ours, row.ours) if one_base else (row.ours_low, row.ours_high)
+    several = not math.isnan(row.ours_low)
+    low, high = (row.ours_low, row.ours_high) if several else (row.ours, row.ours)
     if abs(row.paper) <= CLAIM:
-        beyond, within = low > CLAIM or high < -CLAIM, low >= -CLAIM and high <= CLAIM
-        return Judgement(DIFFERS if beyond else AGREES, (beyond or within) and not one_base, "")
+        found, within = verdict(low, high, (-CLAIM, CLAIM)), low >= -CLAIM and high <= CLAIM
+        return Judgement(found, several and (found == DIFFERS or within), "")
     if abs(row.paper) <= row.paper_sd / math.sqrt(row.paper_bases):
         return Judgement(NOT_COMPARABLE, False, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
-    nearest, mean, farthest = min(side * low, side * high), side * row.ours, max(side * low, side * high)
-    agrees = mean > CLAIM or (nearest > 0 and not one_base)
-    settled = nearest > 0 if agrees else farthest <= CLAIM
-    return Judgement(AGREES if agrees else DIFFERS, settled and not one_base, "")
+    low, high, mean = *sorted((side * low, side * high)), side * row.ours
+    surely = several and verdict(low, high, POSITIVE, INSIDE) == AGREES
+    found = AGREES if surely else verdict(mean, mean, (CLAIM, math.inf), INSIDE)
+    return Judgement(found, surely or several and found == DIFFERS and high <= CLAIM, "")
