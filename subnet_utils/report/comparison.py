@@ -28,7 +28,7 @@ POSITIVE = (0.0, math.inf)
 
 
 class Words(NamedTuple):
-    """What a verdict is called where our interval is inside what is claimed, outside of it, partly in it, or unknown."""
+    """What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown."""
 
     inside: str
     outside: str
@@ -37,11 +37,11 @@ class Words(NamedTuple):
 
 
 MEETS = Words(AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
-"""Values of the paper's: ours may be equal."""
+"""For values of the paper's: ours may be equal."""
 INSIDE = Words(AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
-"""An effect that the paper claims: ours has to show it."""
+"""For an effect that the paper claims: ours has to show it."""
 FINDING = Words(HOLDS, FAILS, OPEN, OPEN)
-"""A claim that our own numbers may leave open."""
+"""For a claim that our own numbers may leave open."""
 
 
 def verdict(
@@ -64,9 +64,8 @@ def direction(effect: float, p: float, level: float = 0.05) -> float:
     return math.nan if math.isnan(p) else float(np.sign(effect)) if p < level else 0.0
 
 
-COLUMNS = ("paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
-           "criterion", "verdict", "decisive", "reason")  # fmt: skip
-
+OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
+COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "decisive", "reason"]
 Criterion = Literal["value", "sign"]
 
 
@@ -79,33 +78,26 @@ class Judgement(NamedTuple):
 
 
 def compare(
-    ours: pd.DataFrame,
-    paper: pd.DataFrame,
-    *,
-    by: Sequence[str],
-    value: str,
-    profile: str,
+    ours: pd.DataFrame, paper: pd.DataFrame, *, by: Sequence[str], value: str, profile: str,
     criterion: Criterion | None = None,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """One row per group of `by` in ours: the paper's mean and sd, our mean and interval, and the verdict.
 
     ours: one row per run with columns `by`, `value`, `base_model` and, if known, `base_accuracy`. Runs of base models
     below 90% are left out, as in the paper's tests, unless a group has no others: then it is shown and not judged.
     paper: either one row per group with `<value>_mean`, `<value>_sd` (and `n_bases`), or one row per run with `value`.
-    Groups that only the paper has are left out: a smaller profile runs fewer tasks.
 
     `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
     n_bases - 1 degrees of freedom, since runs that share a base model are not independent.
 
-    - value: agrees if the paper's mean, or its mean +- sd, meets our interval. Settled (`decisive`) if it does not, or
-      if our interval is no wider than the paper's band: a wide interval agrees with anything.
+    - value: agrees if the paper's mean +- sd meets our interval. Settled (`decisive`) if it does not, or if our
+      interval is no wider than the paper's band: a wide interval agrees with anything.
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
-      base models (sd / sqrt(n_bases), about what it is if all runs of a base are the same). We agree if our interval
-      lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and the
-      interval has nothing beyond .05 on that side. One base model has no interval: its mean has to be beyond .05.
-      Where the paper's mean is within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and
-      agreement is decisive if it is wholly within. Where the paper's mean is beyond +-.05 but within its own noise it
-      claims nothing, and the row is not comparable.
+      base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
+      interval lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and
+      the interval has nothing beyond .05 there. One base model has no interval: its mean has to be beyond .05.
+      Within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and agreement is decisive if it
+      is wholly within.
 
     Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
@@ -115,7 +107,8 @@ def compare(
     _require(paper, by, "paper")
     if ours.empty:
         raise ValueError("ours has no runs to compare; run the notebook that makes them first")
-    table = _summarize_ours(_with_keys(ours, by), by, value)
+    groups = _with_keys(ours, by).groupby(by, sort=False, observed=True)
+    table = pd.DataFrame([dict(zip(by, key, strict=True)) | _summarize(group, value) for key, group in groups])
     table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
     comparable = profile == "paper" or criterion == "sign" or (criterion is None and value == "difference")
     criterion = criterion or ("value" if profile == "paper" or value != "difference" else "sign")
@@ -136,22 +129,12 @@ def _with_keys(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in by})
 
 
-def _summarize_ours(ours: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
-    groups = ours.groupby(by, sort=False, observed=True)
-    rows = [dict(zip(by, key, strict=True)) | _summarize_group(group, value) for key, group in groups]
-    return pd.DataFrame(rows)
-
-
-def _summarize_group(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
+def _summarize(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
     """Mean and interval over the base models that learned their task, or over all of them if none did."""
-    accuracy = group.get("base_accuracy", pd.Series(1.0, index=group.index))
-    learned = accuracy >= LEARNED
+    learned = group.get("base_accuracy", pd.Series(1.0, index=group.index)) >= LEARNED
     runs = group[learned] if learned.any() else group
-    mean, low, high = t_interval(runs[value], runs["base_model"])
-    return {
-        "ours": mean, "ours_low": low, "ours_high": high,
-        "n_runs": len(runs), "n_bases": runs["base_model"].nunique(), "learned": bool(learned.any()),
-    }  # fmt: skip
+    numbers = *t_interval(runs[value], runs["base_model"]), len(runs), runs["base_model"].nunique()
+    return dict(zip(OURS, numbers, strict=True)) | {"learned": bool(learned.any())}
 
 
 def _summarize_paper(paper: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
