@@ -1,7 +1,6 @@
-"""The figures: what is drawn is what the numbers say, it is the same every time, and it can be read."""
+"""Marks, grids, legends, and panels of effects: what is drawn is what the numbers say, and it can be read."""
 
 import io
-from functools import partial
 from unittest import mock
 
 import matplotlib
@@ -17,9 +16,12 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
 from subnet_utils.papers.break_it_down import reference
+from subnet_utils.papers.break_it_down.figures import effects as figures
+from subnet_utils.papers.break_it_down.figures.effects import STARS
 from subnet_utils.papers.break_it_down.statistics import clamped_difference
-from subnet_utils.plots import style as figures
+from subnet_utils.plots import layout, marks
 from subnet_utils.plots.style import BASE_MARKERS, CONDITIONS
+from subnet_utils.statistics import NO_TEST
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 BLUE, RED, GRAY, BLACK = (CONDITIONS[name].color for name in ("subnetwork", "ablated", "below", "paper"))
@@ -67,14 +69,6 @@ def markers(ax, shapes: tuple[str, ...] = BASE_MARKERS) -> list:
     return [line for line in points if line.get_label() != "_cut"]
 
 
-def means(ax) -> dict[str, list[float]]:
-    """Heights of the thick horizontal ticks, by color."""
-    ticks = [line for line in ax.lines if line.get_linewidth() == 2 and len(line.get_xdata()) == 2]
-    return {
-        color: sorted(float(t.get_ydata()[0]) for t in ticks if to_hex(t.get_color()) == color) for color in (BLUE, RED)
-    }
-
-
 def assert_readable(figure) -> None:
     """No text that is drawn leaves the figure, overlaps another, or is smaller than 6.5 points."""
     renderer = figure.canvas.get_renderer()
@@ -97,158 +91,181 @@ def _overlap(a, b) -> bool:
     return min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
 
 
+def explained(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[-1].get_texts()]
+
+
+def intervals(ax) -> dict[str, list[tuple[float, float, float]]]:
+    """Mean, low and high of every interval, by color."""
+    found = {}
+    for container in ax.containers:
+        line, _, bars = container.lines
+        mean = line.get_ydata() if np.ptp(line.get_xdata()) == 0 else line.get_xdata()
+        ends = np.array([segment for bar in bars for segment in bar.get_segments()])
+        axis = int(np.ptp(ends[:, :, 0]) == 0) if len(ends) else 1
+        for value, segment in zip(mean, ends[:, :, axis], strict=True):
+            found.setdefault(to_hex(line.get_color()), []).append((float(value), *map(float, segment)))
+    return found
+
+
+def differences(effects, reference=None, stars=None):
+    figure, ax = plt.subplots(figsize=(3.4, 2.8))
+    figures.differences(ax, effects, NO_PAPER if reference is None else reference, stars or {})
+    return figure, ax
+
+
+NO_PAPER = pd.DataFrame({"subroutine": [], "network": []})
+
+
 def test_every_run_has_a_marker_of_its_base_and_gray_means_below_90_percent(effects):
-    _, ax = plt.subplots()
-    assert figures.differences(ax, effects) is ax
+    _, ax = differences(effects)
     runs = markers(ax)
     assert len(runs) == len(effects) == 36
     for network, color in (("subnetwork", BLUE), ("ablated", RED)):
         for base, shape in zip(("0", "1"), BASE_MARKERS, strict=False):
             chosen = effects[(effects["network"] == network) & (effects["base_model"] == base)]
-            heights = [
-                m.get_ydata()[0] for m in runs if m.get_marker() == shape and to_hex(m.get_markerfacecolor()) == color
-            ]
-            assert sorted(heights) == sorted(chosen["difference"])
+            own = [m for m in runs if m.get_marker() == shape and to_hex(m.get_markerfacecolor()) == color]
+            assert sorted(m.get_ydata()[0] for m in own) == sorted(chosen["difference"])
     gray = [m for m in runs if to_hex(m.get_markerfacecolor()) == GRAY]
     assert {m.get_marker() for m in gray} == {BASE_MARKERS[2]}
     assert sorted(m.get_ydata()[0] for m in gray) == sorted(effects.loc[effects["base_model"] == "2", "difference"])
+    assert max(m.get_zorder() for m in gray) < min(m.get_zorder() for m in runs if m not in gray), "gray ones hide none"
     assert ax.get_ylim() == (-0.8, 0.8)
     assert [label.get_text() for label in ax.get_xticklabels()] == ["inside", "contact"]
     assert any(np.array_equal(line.get_ydata(), [0, 0]) for line in ax.lines)
 
 
 def test_our_mean_and_interval_are_over_the_bases_that_learned(effects):
-    _, ax = plt.subplots()
-    figures.differences(ax, effects)
+    _, ax = differences(effects)
     learned = effects[effects["base_accuracy"] >= 0.9]
     by_base = learned.groupby(["network", "subroutine", "base_model"])["difference"].mean()
     for network, color in (("subnetwork", BLUE), ("ablated", RED)):
-        expected = by_base[network].groupby("subroutine").mean()
-        assert means(ax)[color] == pytest.approx(sorted(expected))
-        bars = [line for line in ax.lines if len(line.get_xdata()) == 2 and to_hex(line.get_color()) == color]
-        bars = sorted(tuple(line.get_ydata()) for line in bars if line.get_linewidth() == 1)
-        intervals = [
-            stats.t.interval(0.95, len(b) - 1, b.mean(), stats.sem(b))
-            for _, b in by_base[network].groupby("subroutine")
-        ]
-        assert np.allclose(bars, sorted(intervals))
-
-
-def test_a_panel_without_a_base_that_learned_is_all_gray_and_has_no_mean(effects):
-    _, ax = plt.subplots()
-    figures.differences(ax, effects.assign(base_accuracy=0.8))
+        groups = [base for _, base in by_base[network].groupby("subroutine")]
+        expected = [(b.mean(), *stats.t.interval(0.95, len(b) - 1, b.mean(), stats.sem(b))) for b in groups]
+        assert np.allclose(sorted(intervals(ax)[color]), sorted(expected))
+    _, ax = differences(effects.assign(base_accuracy=0.8))
     assert {to_hex(m.get_markerfacecolor()) for m in markers(ax)} == {GRAY}
-    assert means(ax) == {BLUE: [], RED: []}
+    assert intervals(ax) == {}, "no base model has learned"
 
 
 def test_the_papers_values_are_black_open_diamonds_in_every_panel(effects, paper):
-    _, (left, right) = plt.subplots(1, 2)
-    figures.differences(left, effects, paper)
+    _, left = differences(effects, paper)
+    _, right = plt.subplots()
     for network in figures.NETWORKS:
-        figures.accuracies(right, effects, paper, network=network)
+        figures.accuracies(right, effects, paper, network)
     for ax, values in ((left, ["difference"]), (right, ["target_accuracy", "other_accuracy"])):
         diamonds = [line for line in ax.lines if line.get_marker() == "D"]
-        heights = sorted(float(line.get_ydata()[0]) for line in diamonds)
-        assert heights == pytest.approx(sorted(paper[[f"{value}_mean" for value in values]].to_numpy().ravel()))
         assert {to_hex(line.get_markerfacecolor()) for line in diamonds} == {"#ffffff"}
-        assert {to_hex(line.get_color()) for line in diamonds} == {BLACK}
-        whiskers = [s for c in ax.containers for s in c[2][0].get_segments()]
-        assert sorted(s[1][1] - s[0][1] for s in whiskers) == pytest.approx(
-            sorted(2 * paper[[f"{value}_sd" for value in values]].to_numpy().ravel())
-        )
+        mean, sd = (paper[[f"{value}_{name}" for value in values]].to_numpy().ravel() for name in ("mean", "sd"))
+        expected = zip(mean, mean - sd, mean + sd, strict=True)
+        assert np.allclose(sorted(intervals(ax)[BLACK]), sorted(expected))
 
 
 def test_stars_stand_above_their_own_cluster(effects):
-    _, ax = plt.subplots()
-    figures.differences(ax, effects, stars={("inside", "subnetwork"): "***", ("contact", "ablated"): "*"})
+    _, ax = differences(effects, stars={("inside", "subnetwork"): "***", ("contact", "ablated"): "*"})
     places = {text.get_text(): text.get_position()[0] for text in ax.texts if text.get_text()}
     assert set(places) == {"***", "*"}
     assert -0.5 < places["***"] < 0 < 1 < places["*"] < 1.5
-    _, ax = plt.subplots()
-    figures.differences(ax, effects, stars={("inside", "subnetwork"): "."})  # a point is not seen above a line
+    _, ax = differences(effects, stars={("inside", "subnetwork"): "."})  # a point is not seen above a line
     assert [text.get_text() for text in ax.texts if text.get_text()] == ["\N{DAGGER}"]
 
 
 def test_accuracies_are_not_clamped_and_test_other_is_open(effects):
-    below_chance = effects.assign(other_accuracy=0.1)
     _, ax = plt.subplots()
-    figures.accuracies(ax, below_chance, network="ablated")
+    figures.accuracies(ax, effects.assign(other_accuracy=0.1), NO_PAPER, "ablated")
     runs = markers(ax)
     assert len(runs) == 2 * (effects["network"] == "ablated").sum()
-    open_runs = [m for m in runs if m.get_markerfacecolor() == "none"]
-    assert {m.get_ydata()[0] for m in open_runs} == {0.1}
+    assert {m.get_ydata()[0] for m in runs if m.get_markerfacecolor() == "none"} == {0.1}
     assert any(np.array_equal(line.get_ydata(), [0.25, 0.25]) for line in ax.lines)
 
 
+def test_other_ablations_have_a_cluster_each_in_their_own_order(effects):
+    table = pd.concat([effects.assign(ablation=name, difference=effects["difference"] + shift)
+                       for name, shift in (("zeros", 0.0), ("replaced", 0.1), ("mean", 0.2))])  # fmt: skip
+    table.loc[table.index[0], "difference"] = np.nan
+    figure, ax = plt.subplots(figsize=(3.4, 2.8))
+    figures.alternatives(ax, table)
+    colors = [CONDITIONS[name].color for name in ("zeros", "replaced", "mean")]
+    ticks = sorted((c.lines[0].get_xdata()[0], to_hex(c.lines[0].get_color())) for c in ax.containers)
+    assert [color for _, color in ticks] == colors * 2, "clusters do not mix"
+    runs = sorted((m.get_xdata()[0], m.get_markerfacecolor()) for m in markers(ax) if m.get_label() == "_run")
+    assert list(dict.fromkeys(color for x, color in runs if x < 0.5)) == colors
+    assert_readable(figures.legend(figure, ["zeros", "replaced", "mean"]))
+    assert explained(figure)[:3] == [CONDITIONS[name].label for name in ("zeros", "replaced", "mean")]
+
+
 def test_the_same_runs_give_the_same_picture(effects, paper):
-    pictures = []
-    for _ in range(2):
-        figure, ax = plt.subplots()
-        figures.differences(ax, effects, paper, {("inside", "subnetwork"): "***"}, "inside-contact")
-        pictures.append(drawn(figures.legend(figure)))
+    pictures = [drawn(figures.legend(differences(effects, paper)[0])) for _ in range(2)]
     assert pictures[0] == pictures[1]
 
 
 @pytest.mark.parametrize("column", ["model", "task"])
-def test_runs_of_two_models_or_tasks_do_not_share_a_panel(effects, column):
-    mixed = pd.concat([effects, effects.assign(**{column: "another"})])
-    _, ax = plt.subplots()
+def test_what_does_not_belong_into_one_panel_is_refused(effects, column):
     with pytest.raises(ValueError, match=rf"one {column}; effects have .*another"):
-        figures.differences(ax, mixed)
-
-
-def test_a_reference_of_several_conditions_is_refused(effects):
-    everything = reference.load("effects")
-    _, ax = plt.subplots()
+        differences(pd.concat([effects, effects.assign(**{column: "another"})]))
     with pytest.raises(ValueError, match="select one condition and model"):
-        figures.differences(ax, effects, everything)
+        differences(effects, reference.load("effects"))
 
 
-def test_a_page_of_panels_is_readable(effects, paper):
-    figure, axes = plt.subplots(1, 4, figsize=(7.2, 2.7), sharey=True)
+def test_pages_and_single_columns_are_readable(effects, paper):
+    figure, axes = layout.grid(4, width=1.8, height=2.2, sharey=True)
     for ax in axes:
-        stars = {(s, n): "***" for s in ("inside", "contact") for n in ("subnetwork", "ablated")}
-        figures.differences(ax, effects, paper, stars, "inside-contact").label_outer()
+        figures.differences(ax, effects, paper, dict.fromkeys([("inside", "ablated"), ("contact", "ablated")], "***"))
+        ax.set_title("inside-contact", pad=14)
+        ax.label_outer()
     assert_readable(figures.legend(figure))
-
-
-def test_a_single_column_is_readable(effects, paper):
-    for draw in (figures.differences, partial(figures.accuracies, network="subnetwork")):
-        figure, ax = plt.subplots(figsize=(3.4, 2.8))
-        draw(ax, effects, paper, title="inside-contact")
-        assert_readable(figures.legend(figure, probes=draw is not figures.differences))
+    figure, _ = differences(effects, paper)
+    assert_readable(figures.legend(figure))
+    figure, ax = plt.subplots(figsize=(3.4, 2.8))
+    figures.accuracies(ax, effects, paper, "subnetwork")
+    assert_readable(figures.legend(figure, probes=True))
 
 
 def test_intervals_that_run_off_the_axis_end_in_arrowheads(effects):
     """With two bases that differ much a t interval is wider than the axis: a bar that ends there would be a lie."""
     two = effects[(effects["base_model"] != "2") & (effects["subroutine"] == "inside")]
-    apart = two.assign(difference=two["difference"] * two["base_model"].map({"0": 0.2, "1": 1.0}))
-    _, ax = plt.subplots()
-    figures.differences(ax, apart)
-    cut = [(line.get_marker(), float(line.get_ydata()[0])) for line in ax.lines if line.get_label() == "_cut"]
+    factors = two["base_model"].map({"0": 0.2, "1": 1.0})
+    _, ax = differences(two.assign(difference=two["difference"] * factors))
+    cut = [(line.get_marker(), float(line.get_ydata()[0])) for line in ax.lines if line.get_label() == marks.CUT]
     assert sorted(cut) == [("^", 0.8), ("^", 0.8), ("v", -0.8), ("v", -0.8)]
+    _, ax = differences(two.assign(difference=0.1 + 0.01 * two["base_model"].astype(int)))
+    assert not marks.drawn([ax], marks.CUT)
     _, ax = plt.subplots()
-    figures.differences(ax, two.assign(difference=0.1 + 0.01 * two["base_model"].astype(int)))
-    assert not [line for line in ax.lines if line.get_label() == "_cut"]
-
-
-def explained(figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[-1].get_texts()]
+    look = {"limits": (0.1, 1), "across": True}
+    marks.means(ax, [1, 2, 3], ([0.5, 0.5, np.nan], [0, 0.2, 0], [0.7, 2, 1]), CONDITIONS["ours"], **look)
+    cut = [(line.get_marker(), *line.get_xydata()[0]) for line in ax.lines if line.get_label() == marks.CUT]
+    assert cut == [("<", 0.1, 1), ("<", 0.1, 3), (">", 1, 2)]
 
 
 def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
-    good = effects[effects["base_model"] == "1"]
     always = [CONDITIONS[name].label for name in ("subnetwork", "ablated", "ours")]
-    figure, ax = plt.subplots()
-    figures.differences(ax, good)
+    figure, ax = differences(effects[effects["base_model"] == "1"])
     assert explained(figures.legend(figure)) == always
-    figure, ax = plt.subplots()
-    figures.differences(ax, effects, paper.assign(difference_sd=0.7))
+    figure, ax = differences(effects, paper.assign(difference_sd=0.7))
     below, diamond = (CONDITIONS[name].label for name in ("below", "paper"))
     assert explained(figures.legend(figure)) == [*always[:2], below, always[2], diamond, "arrowhead: interval goes on"]
-    assert explained(figures.legend(figure, probes=True))[3:6] == ["Test Target", "Test Other", "chance"]
-    cut = [line for line in ax.lines if line.get_label() == "_cut" and line.get_color() == BLACK]
-    assert len(cut) >= 4, "the paper's whiskers do not end there"
+    assert explained(figures.legend(figure, probes=True))[2:4] == ["Test Target", "Test Other"]
+    assert not figure.legends[0].get_title().get_text()
+
+
+def test_the_legend_explains_the_stars_and_where_there_is_no_test(effects):
+    for marked, ends in (("***", STARS), (NO_TEST, "of any variance")):
+        figure, _ = differences(effects, stars={("inside", "ablated"): marked})
+        title = figures.legend(figure, stars=STARS).legends[-1].get_title().get_text()
+        assert title.startswith(STARS) and title.endswith(ends)
+
+
+def test_a_grid_leaves_the_rest_of_its_last_row_empty_and_one_legend_names_each_label_once():
+    figure, axes = layout.grid(3, width=2, height=2, across=2)
+    assert len(axes) == 3 and [ax.axison for ax in figure.axes] == [True] * 3 + [False]
+    for ax, labels in zip(axes, (("last", "a"), ("a", "b"), ("_c",)), strict=True):
+        for label in labels:
+            ax.plot([0, 1], label=label)
+        ax.set_ylabel("y")
+    layout.label_first_column(axes)
+    assert [ax.get_ylabel() for ax in axes] == ["y", "", "y"]
+    layout.legend(figure, layout.named(axes, last=["last"]))
+    assert explained(figure) == ["a", "b", "last"]
 
 
 def test_no_base_model_looks_like_an_arrowhead_or_the_papers_diamond():
@@ -257,8 +274,7 @@ def test_no_base_model_looks_like_an_arrowhead_or_the_papers_diamond():
 
 def test_each_of_eight_base_models_has_a_shape_of_its_own(effects):
     base = effects[(effects["base_model"] == "0") & (effects["mask_seed"] == 0)]
-    _, ax = plt.subplots()
-    figures.differences(ax, pd.concat([base.assign(base_model=str(i)) for i in range(8)], ignore_index=True))
+    _, ax = differences(pd.concat([base.assign(base_model=str(i)) for i in range(8)], ignore_index=True))
     clusters = [markers(ax)[i : i + 8] for i in range(0, 32, 8)]
     assert all([run.get_marker() for run in cluster] == [*BASE_MARKERS] for cluster in clusters)
     inked = []
@@ -270,28 +286,6 @@ def test_each_of_eight_base_models_has_a_shape_of_its_own(effects):
     for i, one in enumerate(inked):
         for other in inked[:i]:
             assert (one ^ other).sum() > 0.2 * (one | other).sum(), "shapes that print alike"
-
-
-def test_gray_runs_are_below_those_that_count(effects):
-    _, (left, right) = plt.subplots(1, 2)
-    figures.differences(left, effects)
-    figures.accuracies(right, effects, network="subnetwork")
-    for ax in (left, right):
-        gray, learned = ([run.get_zorder() for run in markers(ax) if (run.get_label() == "_below") == below]
-                         for below in (True, False))  # fmt: skip
-        assert max(gray) < min(learned)
-
-
-def test_the_legend_explains_the_stars_and_where_there_is_no_test(effects):
-    def title(figure) -> str:
-        return figures.legend(figure, stars=figures.STARS).legends[-1].get_title().get_text()
-
-    figure, ax = plt.subplots()
-    figures.differences(ax, effects, stars={("inside", "subnetwork"): "***"})
-    assert title(figure) == figures.STARS
-    figures.differences(ax, effects, stars={("inside", "ablated"): figures.NO_TEST})
-    assert title(plt.figure()) == figures.STARS and title(figure).startswith(f"{figures.STARS}\nn/a: no test")
-    assert not figures.legend(plt.figure()).legends[0].get_title().get_text()
 
 
 @pytest.mark.parametrize("deficiency", [None, *MACHADO])

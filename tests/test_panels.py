@@ -6,16 +6,8 @@ import pandas as pd
 import pytest
 
 from subnet_utils.papers.break_it_down import paper_tables
-from subnet_utils.papers.break_it_down.figures import (
-    controls as control_figures,
-)
-from subnet_utils.papers.break_it_down.figures import (
-    discovery as discovery_figures,
-)
-from subnet_utils.papers.break_it_down.figures import (
-    panels,
-)
-from subnet_utils.plots import style as figures
+from subnet_utils.papers.break_it_down.figures import effects as effect_figures
+from subnet_utils.papers.break_it_down.figures import panels
 from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable, markers
 
@@ -64,7 +56,7 @@ def test_an_effect_without_a_test_has_no_stars_but_says_so():
 def test_only_the_stars_of_language_are_said_to_be_pooled():
     vision, language = effects(("inside-number", "")), effects(("anaphora", "singular"), paper_model="bert_small")
     shown = {"vision": vision, "language": language, "both": pd.concat([vision, language])}
-    notes = {name: panels._star_note(rows).removeprefix(figures.STARS) for name, rows in shown.items()}
+    notes = {name: panels._star_note(rows).removeprefix(effect_figures.STARS) for name, rows in shown.items()}
     assert notes == {
         "vision": "", "language": ", singular and plural pooled", "both": ", in language singular and plural pooled",
     }  # fmt: skip
@@ -163,7 +155,7 @@ def test_every_p_value_has_the_line_that_it_is_about():
     assert {label: line.get_xdata()[0] for label, line in lines.items()} == {
         "without the subnetwork, 3 masks": -0.3, "the same, 1 mask with room outside": -0.2,
     }  # fmt: skip
-    colors = [control_figures.CONTROLS[kind].color for kind in ("ablated", "complement")]
+    colors = [CONDITIONS[kind].color for kind in ("ablated", "complement")]
     assert [line.get_color() for line in lines.values()] == colors
     outlines = [patch.get_data() for patch in ax.patches]
     assert all(values[0] > 0 and values[-1] > 0 for values, *_ in outlines), "an outline along 0 looks like data"
@@ -222,22 +214,6 @@ def searched(*subroutines: str) -> pd.DataFrame:
          "learning_rate": 0.01, "mask_init": init, "start": "stem", "score": 0.1 * base, "own_task_accuracy": 0.95}
         for subroutine in subroutines for base in range(2) for init in (0.0, 0.05)
     ])  # fmt: skip
-
-
-def test_panels_of_the_search_are_drawn_one_by_one(monkeypatch):
-    """seaborn draws the whole figure for every panel: with the others visible that would be quadratic in panels."""
-    drawn, draw = [], discovery_figures.search_heatmap
-
-    def search_heatmap(ax, points, **options):
-        drawn.append([other.get_visible() for other in ax.figure.axes])
-        draw(ax, points, **options)
-
-    monkeypatch.setattr(discovery_figures, "search_heatmap", search_heatmap)
-    search = searched("inside", "number")
-    bases = search[["model", "task", "number", "base_model"]].drop_duplicates()
-    shown = panels.heatmaps(search, bases.assign(test_accuracy=[0.95, 0.95]))
-    assert drawn == [[True, False], [False, True]]
-    assert all(ax.get_visible() for ax in shown.axes)
 
 
 def test_the_legend_of_the_search_names_only_frames_that_are_drawn():

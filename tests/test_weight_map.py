@@ -46,32 +46,26 @@ def pictures(figure) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_maps_of_all_kinds_of_networks_are_legible(family):
+def test_maps_of_all_kinds_of_networks_are_legible_and_of_whole_dots(family):
     found = pair_in(family)
     figure = weight_map(found)
     assert_readable(figure)
     assert len(figure.axes) == len(found["inside"].masks)
     assert 6.9 < figure.get_figwidth() < 9 and figure.get_figheight() < 9
-    boxes = [ax.get_position() for ax in figure.axes]
-    for i, box in enumerate(boxes):
-        assert min(box.x0, box.y0) > -1e-9 and max(box.x1, box.y1) < 1 + 1e-9
-        assert not any(box.overlaps(other) for other in boxes[:i])
-    drawn = sum(ax.get_xlim()[1] * ax.get_ylim()[0] for ax in figure.axes)
-    assert drawn == sum(mask.numel() for mask in found["inside"].masks.values())
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_cell_is_whole_dots_and_all_are_alike(family):
-    figure = weight_map(pair_in(family))
     size, scales = module.DOTS * figure.get_size_inches(), set()
-    for ax in figure.axes:
-        corners = (ax.get_position().get_points() * size).ravel()
+    for i, ax in enumerate(figure.axes):
+        box = ax.get_position()
+        assert not any(box.overlaps(other.get_position()) for other in figure.axes[:i])
+        corners = (box.get_points() * size).ravel()
         assert np.allclose(corners, corners.round(), atol=1e-6)
+        assert min(corners) > -1e-6 and (corners[2:] < size + 1e-6).all()
         cells = ax.images[0].get_array().shape[1]
         dots = (corners[2] - corners[0]) / cells
-        assert dots == pytest.approx(round(dots)) and dots >= 1
+        assert dots == pytest.approx(round(dots)) and round(dots) >= 1
         scales.add((round(dots), np.ceil(ax.get_xlim()[1] / cells)))
     assert len(scales) == 1, "one scale for all weights"
+    drawn = sum(ax.get_xlim()[1] * ax.get_ylim()[0] for ax in figure.axes)
+    assert drawn == sum(mask.numel() for mask in found["inside"].masks.values())
 
 
 def test_every_entry_has_the_color_of_those_that_keep_it():

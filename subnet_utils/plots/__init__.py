@@ -1,1 +1,1 @@
-"""Everything that is drawn: `figures` has the style and what all share, `panels` whole figures of several studies."""
+"""Drawing for all papers: one style, one legend, one grid, one mean with its interval. Only notebooks save."""

@@ -3,25 +3,20 @@
 import argparse
 import sys
 
-from subnet_utils.report.site import build_site, missing_places, summary
+from subnet_utils.report.site import Site
 
 
 def main() -> int:
-    """Build the site and print where figures, tables and report are, and what of the paper is missing.
-
-    2 and one line on stderr if there is nothing.
-    """
+    """Build the pages, say where all is and what of the papers is missing; 2 and a line on stderr if nothing is."""
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.report", description="Build the HTML report.")
     parser.add_argument("profile", help="tiny, laptop, paper, or the name of your own study")
-    profile = parser.parse_args().profile
     try:
-        build_site(profile)
-        print(summary(profile))
-        if missing := missing_places(profile):
-            print(f"{'missing':<11}{', '.join(missing)}")
+        site = Site(parser.parse_args().profile)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    site.build()
+    print(site.summary())
     return 0
 
 

@@ -28,6 +28,8 @@ from subnet_utils.core.store import save_json
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MANIFEST_SCHEMA = 1
+Labels = str | Sequence[str]
+"""One or several."""
 
 
 class Book:
@@ -57,15 +59,7 @@ class Book:
         """Where `close` writes: figures/<profile>/<notebook>.json."""
         return self.folder / f"{self.notebook}.json"
 
-    def figure(
-        self,
-        figure: Figure,
-        name: str,
-        *,
-        caption: str,
-        paper: str | Sequence[str] | None = None,
-        sources: Sequence[str] = (),
-    ) -> None:
+    def figure(self, figure: Figure, name: str, *, caption: str, paper: Labels = (), sources: Labels = ()) -> None:
         """Save a figure as <name>.png and <name>.pdf, and show it: the same drawing gives the same bytes.
 
         In a notebook what is shown is what was saved, and the figure is closed, or else the inline backend would draw
@@ -76,20 +70,12 @@ class Book:
         """
         self._reserve(name)
         png, pdf = _drawn(figure)
-        files = [self._write(f"{name}.png", png), self._write(f"{name}.pdf", pdf)]
-        self._add("figure", name, files, caption, paper, sources)
+        self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, caption, paper, sources)
         if "inline" in matplotlib.get_backend():
             _show(figure, png)
 
     def table(
-        self,
-        frame: pd.DataFrame,
-        name: str,
-        *,
-        caption: str,
-        paper: str | Sequence[str] | None = None,
-        sources: Sequence[str] = (),
-        digits: int = 3,
+        self, frame: pd.DataFrame, name: str, *, caption: str, paper: Labels = (), sources: Labels = (), digits: int = 3
     ) -> pd.DataFrame:
         """Save a table in full precision as <name>.csv and return it rounded, for the notebook to show.
 
@@ -99,9 +85,8 @@ class Book:
         """
         self._reserve(name)
         text = frame.to_csv(index=False, lineterminator="\n")
-        self._add("table", name, [self._write(f"{name}.csv", text.encode())], caption, paper, sources)
-        self.items[-1] |= {"digits": digits, "rows": len(frame)}
-        self.items[-1] |= {"verdicts": _verdicts(frame), "summary": _summary(frame)}
+        about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
+        self._add("table", name, {f"{name}.csv": text.encode()}, caption, paper, sources, **about)
         return rounded(frame, digits)
 
     def close(self) -> pd.DataFrame:
@@ -125,15 +110,17 @@ class Book:
         if _checked(name) in {item["name"] for item in self.items}:
             raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
 
-    def _write(self, name: str, content: bytes) -> dict[str, str]:
+    def _add(
+        self, kind: str, name: str, files: dict[str, bytes], caption: str, paper: Labels, sources: Labels, **more: Any
+    ) -> None:
+        """Write the files and note them; the manifest of an earlier run goes first."""
         self.manifest.unlink(missing_ok=True)
-        write_whole(self.folder / name, content)
-        return {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
-
-    def _add(self, kind: str, name: str, files: list, caption: str, paper: Any, sources: Sequence[str]) -> None:
-        paper = [paper] if isinstance(paper, str) else list(paper or ())
-        item = {"kind": kind, "name": name, "files": files, "caption": caption, "paper": paper}
-        self.items.append(item | {"sources": sorted({sources} if isinstance(sources, str) else set(sources))})
+        for file, content in files.items():
+            write_whole(self.folder / file, content)
+        digests = [{"name": file, "sha256": hashlib.sha256(content).hexdigest()} for file, content in files.items()]
+        paper, sources = ([one] if isinstance(one, str) else list(one) for one in (paper, sources))
+        item = {"kind": kind, "name": name, "files": digests, "caption": caption, "paper": paper}
+        self.items.append(item | {"sources": sorted(set(sources))} | more)
 
 
 def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
@@ -200,11 +187,8 @@ def _round(value: float, digits: int) -> float:
 
 def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
     """How often each verdict is in the columns that hold verdicts."""
-    counts = Counter()
-    for column in frame:
-        if re.fullmatch("(.+_)?verdict", str(column)):
-            counts.update(frame[column].dropna())
-    return dict(counts)
+    columns = frame.filter(regex="^(.+_)?verdict$")
+    return dict(Counter(value for name in columns for value in columns[name].dropna()))
 
 
 def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
@@ -214,16 +198,14 @@ def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
     """
     if not {"paper", "ours"} <= set(frame):
         return None
-    numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64")
-    values = numbers.to_numpy(float, na_value=np.nan)
-    both = np.isfinite(values).all(axis=1)
+    numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64").astype(float)
+    both = np.isfinite(numbers).all(axis=1)
     if not both.any():
         return None
-    paper, ours = values[both].mean(axis=0).tolist()
+    paper = numbers.loc[both, "paper"]
+    means = numbers[both].mean().to_dict() if not paper.min() < 0 < paper.max() else {"paper": None, "ours": None}
     runs = int(frame.loc[both, "n_runs"].sum()) if "n_runs" in frame else None
-    if values[both, 0].min() < 0 < values[both, 0].max():
-        paper = ours = None
-    return {"paper": paper, "ours": ours, "rows": int(both.sum()), "runs": runs}
+    return means | {"rows": int(both.sum()), "runs": runs}
 
 
 def _commit_text(git: dict[str, Any] | None) -> str:
@@ -240,9 +222,6 @@ def _device_name(device: torch.device) -> str:
 
 
 def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    found = re.search(r"model name\s*:\s*(.+)", text)
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     return found.group(1).strip() if found else platform.processor() or platform.machine()

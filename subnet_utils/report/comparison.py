@@ -1,8 +1,9 @@
-"""The paper's value beside ours, with a verdict that a rule gives and nobody chooses.
+"""The paper's value and ours, with a verdict that one rule gives and nobody chooses: `verdict`.
 
-Two criteria. `value` asks whether the numbers are the same, and is used only at the profile `paper`, where networks,
-data and seeds are the paper's. `sign` asks whether a difference in accuracy points the same way, which smaller
-networks can also answer. Everything else, such as the accuracy of a network of another size, is not comparable.
+`compare` applies it to many runs. Two criteria. `value` asks whether the numbers are the same, and is used only at the
+profile `paper`, where networks, data and seeds are the paper's. `sign` asks whether a difference in accuracy points the
+same way, which smaller networks can also answer. Everything else, such as the accuracy of a network of another size, is
+not comparable.
 
 Paper and ours never share a column: `paper`, `paper_sd` | `ours`, `ours_low`, `ours_high`, `n_runs`, `n_bases`.
 """
@@ -11,19 +12,60 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
 VERDICTS = (AGREES, DIFFERS, NOT_COMPARABLE)
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 
 CLAIM = 0.05
 """A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
+POSITIVE = (0.0, math.inf)
+"""The claim that something is above 0."""
 
-COLUMNS = ("paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
-           "criterion", "verdict", "decisive", "reason")  # fmt: skip
 
+class Words(NamedTuple):
+    """What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown."""
+
+    inside: str
+    outside: str
+    partly: str
+    unknown: str
+
+
+MEETS = Words(AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
+"""For values of the paper's: ours may be equal."""
+INSIDE = Words(AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
+"""For an effect that the paper claims: ours has to show it."""
+FINDING = Words(HOLDS, FAILS, OPEN, OPEN)
+"""For a claim that our own numbers may leave open."""
+
+
+def verdict(
+    low: float, high: float, claim: tuple[float, float], words: Words = MEETS, *, comparable: bool = True
+) -> str:
+    """The verdict of an interval of ours, `low` to `high` (one number twice), on a range of values that is claimed.
+
+    claim: its ends, which are infinite where it has none; comparable: whether ours can be compared at all. What touches
+    an end of the claim is partly in it, but for a range that is one number. A NaN makes the verdict unknown.
+    """
+    if not comparable or math.isnan(low + high) or any(map(math.isnan, claim)):
+        return words.unknown
+    if high < claim[0] or low > claim[1]:
+        return words.outside
+    return words.inside if claim[0] < low and high < claim[1] else words.partly
+
+
+def direction(effect: float, p: float, level: float = 0.05) -> float:
+    """What a test says of an effect: its sign where p is below the level, else 0; NaN without a test."""
+    return math.nan if math.isnan(p) else float(np.sign(effect)) if p < level else 0.0
+
+
+OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
+COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "decisive", "reason"]
 Criterion = Literal["value", "sign"]
 
 
@@ -36,33 +78,26 @@ class Judgement(NamedTuple):
 
 
 def compare(
-    ours: pd.DataFrame,
-    paper: pd.DataFrame,
-    *,
-    by: Sequence[str],
-    value: str,
-    profile: str,
+    ours: pd.DataFrame, paper: pd.DataFrame, *, by: Sequence[str], value: str, profile: str,
     criterion: Criterion | None = None,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """One row per group of `by` in ours: the paper's mean and sd, our mean and interval, and the verdict.
 
     ours: one row per run with columns `by`, `value`, `base_model` and, if known, `base_accuracy`. Runs of base models
     below 90% are left out, as in the paper's tests, unless a group has no others: then it is shown and not judged.
     paper: either one row per group with `<value>_mean`, `<value>_sd` (and `n_bases`), or one row per run with `value`.
-    Groups that only the paper has are left out: a smaller profile runs fewer tasks.
 
     `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
     n_bases - 1 degrees of freedom, since runs that share a base model are not independent.
 
-    - value: agrees if the paper's mean, or its mean +- sd, meets our interval. Settled (`decisive`) if it does not, or
-      if our interval is no wider than the paper's band: a wide interval agrees with anything.
+    - value: agrees if the paper's mean +- sd meets our interval. Settled (`decisive`) if it does not, or if our
+      interval is no wider than the paper's band: a wide interval agrees with anything.
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
-      base models (sd / sqrt(n_bases), about what it is if all runs of a base are the same). We agree if our interval
-      lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and the
-      interval has nothing beyond .05 on that side. One base model has no interval: its mean has to be beyond .05.
-      Where the paper's mean is within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and
-      agreement is decisive if it is wholly within. Where the paper's mean is beyond +-.05 but within its own noise it
-      claims nothing, and the row is not comparable.
+      base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
+      interval lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and
+      the interval has nothing beyond .05 there. One base model has no interval: its mean has to be beyond .05.
+      Within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and agreement is decisive if it
+      is wholly within.
 
     Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
@@ -72,7 +107,8 @@ def compare(
     _require(paper, by, "paper")
     if ours.empty:
         raise ValueError("ours has no runs to compare; run the notebook that makes them first")
-    table = _summarize_ours(_with_keys(ours, by), by, value)
+    groups = _with_keys(ours, by).groupby(by, sort=False, observed=True)
+    table = pd.DataFrame([dict(zip(by, key, strict=True)) | _summarize(group, value) for key, group in groups])
     table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
     comparable = profile == "paper" or criterion == "sign" or (criterion is None and value == "difference")
     criterion = criterion or ("value" if profile == "paper" or value != "difference" else "sign")
@@ -93,22 +129,12 @@ def _with_keys(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in by})
 
 
-def _summarize_ours(ours: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
-    groups = ours.groupby(by, sort=False, observed=True)
-    rows = [dict(zip(by, key, strict=True)) | _summarize_group(group, value) for key, group in groups]
-    return pd.DataFrame(rows)
-
-
-def _summarize_group(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
+def _summarize(group: pd.DataFrame, value: str) -> dict[str, float | int | bool]:
     """Mean and interval over the base models that learned their task, or over all of them if none did."""
-    accuracy = group.get("base_accuracy", pd.Series(1.0, index=group.index))
-    learned = accuracy >= LEARNED
+    learned = group.get("base_accuracy", pd.Series(1.0, index=group.index)) >= LEARNED
     runs = group[learned] if learned.any() else group
-    mean, low, high = t_interval(runs[value], runs["base_model"])
-    return {
-        "ours": mean, "ours_low": low, "ours_high": high,
-        "n_runs": len(runs), "n_bases": runs["base_model"].nunique(), "learned": bool(learned.any()),
-    }  # fmt: skip
+    numbers = *t_interval(runs[value], runs["base_model"]), len(runs), runs["base_model"].nunique()
+    return dict(zip(OURS, numbers, strict=True)) | {"learned": bool(learned.any())}
 
 
 def _summarize_paper(paper: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
@@ -134,24 +160,23 @@ def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) 
 
 
 def _judge_value(row: NamedTuple) -> Judgement:
-    if math.isnan(row.ours_low):
-        return Judgement(NOT_COMPARABLE, False, "one base model gives no interval")
     sd = 0.0 if math.isnan(row.paper_sd) else row.paper_sd
-    if row.paper + sd < row.ours_low or row.paper - sd > row.ours_high:
-        return Judgement(DIFFERS, True, "")
-    return Judgement(AGREES, row.ours_high - row.ours_low <= 2 * sd, "")
+    found = verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd))
+    if found == NOT_COMPARABLE:
+        return Judgement(found, False, "one base model gives no interval")
+    return Judgement(found, found == DIFFERS or row.ours_high - row.ours_low <= 2 * sd, "")
 
 
 def _judge_sign(row: NamedTuple) -> Judgement:
-    one_base = math.isnan(row.ours_low)
-    low, high = (row.ours, row.ours) if one_base else (row.ours_low, row.ours_high)
+    several = not math.isnan(row.ours_low)
+    low, high = (row.ours_low, row.ours_high) if several else (row.ours, row.ours)
     if abs(row.paper) <= CLAIM:
-        beyond, within = low > CLAIM or high < -CLAIM, low >= -CLAIM and high <= CLAIM
-        return Judgement(DIFFERS if beyond else AGREES, (beyond or within) and not one_base, "")
+        found, within = verdict(low, high, (-CLAIM, CLAIM)), low >= -CLAIM and high <= CLAIM
+        return Judgement(found, several and (found == DIFFERS or within), "")
     if abs(row.paper) <= row.paper_sd / math.sqrt(row.paper_bases):
         return Judgement(NOT_COMPARABLE, False, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
-    nearest, mean, farthest = min(side * low, side * high), side * row.ours, max(side * low, side * high)
-    agrees = mean > CLAIM or (nearest > 0 and not one_base)
-    settled = nearest > 0 if agrees else farthest <= CLAIM
-    return Judgement(AGREES if agrees else DIFFERS, settled and not one_base, "")
+    low, high, mean = *sorted((side * low, side * high)), side * row.ours
+    surely = several and verdict(low, high, POSITIVE, INSIDE) == AGREES
+    found = AGREES if surely else verdict(mean, mean, (CLAIM, math.inf), INSIDE)
+    return Judgement(found, surely or several and found == DIFFERS and high <= CLAIM, "")

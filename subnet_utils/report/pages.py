@@ -1,7 +1,7 @@
-"""Executed notebooks as HTML pages that ask nothing of any other machine.
+"""Executed notebooks and tables as HTML that asks nothing of any other machine.
 
-nbconvert's own pages load MathJax and require.js from content delivery networks. Ours are its `basic` template, which
-is the notebook's content alone, inside our own page; formulas are drawn by matplotlib and embedded as SVG.
+nbconvert's own pages load MathJax and require.js from content delivery networks. Here its `basic` template gives the
+notebook's content alone, and matplotlib draws the formulas, which are embedded.
 """
 
 import base64
@@ -10,31 +10,36 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import escape
 from matplotlib import rc_context
-from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.mathtext import MathTextParser
+from matplotlib.mathtext import math_to_image
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.formatters import HtmlFormatter
 
-FORMULA_POINTS = 12
-POINTS_PER_EM = 11
-"""A little fewer than the formula's own points: its letters are smaller than the sans serif text around it."""
-
+from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
 
 LONG = 24
 """Cells of tables with more characters than this may take several lines."""
-NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
+NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
+CODE_STYLE = HtmlFormatter(style="default").get_style_defs(".highlight")
+FORMULA = {"mathtext.fontset": "stix", "svg.hashsalt": "formula", "savefig.transparent": True}
+CELL_STYLES = {
+    AGREES: "background: #d9efe4; color: #0b5a3c",
+    DIFFERS: "background: #fbe0d8; color: #8c2a10",
+    NOT_COMPARABLE: "background: #eceff2; color: #4b5560; white-space: normal; min-width: 8.5rem",
+}
 
 
 class FormulaRenderer(IPythonRenderer):
-    """Markdown to HTML with formulas as embedded pictures; what matplotlib cannot draw stays readable as TeX."""
+    """Markdown to HTML with formulas as embedded pictures."""
 
     def inline_math(self, body: str) -> str:
         """A formula in running text."""
@@ -43,6 +48,18 @@ class FormulaRenderer(IPythonRenderer):
     def block_math(self, body: str) -> str:
         """A formula on a line of its own."""
         return f'<div class="formula">{formula(body)}</div>'
+
+
+def formula(tex: str) -> str:
+    """An <img> of a formula (TeX without dollar signs) on the text's baseline. What cannot be drawn stays TeX."""
+    svg = io.BytesIO()
+    try:
+        with rc_context(FORMULA):
+            depth = math_to_image(f"${' '.join(tex.split())}$", svg, FontProperties(size=13), format="svg")
+    except ValueError:
+        return f"<code>{escape(tex)}</code>"
+    source = f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"
+    return f'<img class="formula" alt="{escape(tex.strip())}" style="vertical-align:{-depth:.2f}pt" src="{source}">'
 
 
 def is_done(path: Path) -> bool:
@@ -67,33 +84,29 @@ def notebook_body(path: Path) -> str:
     return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
 
 
-def code_styles() -> str:
-    """The style rules for highlighted code."""
-    return HtmlFormatter(style="default").get_style_defs(".highlight")
+def table_html(path: Path, digits: int) -> str:
+    """A csv file as an HTML table: numbers to the right, verdicts in their colors.
+
+    Floats have `digits` decimals, or two significant digits if they are smaller; thousands are set apart.
+    """
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
+    right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}
+    styler = frame.style.hide(axis="index").format(partial(_written, digits), na_rep="", escape="html")
+    styler = styler.format_index(escape="html", axis=1).map(_cell_style).set_table_styles(right)
+    return styler.set_uuid(path.stem).to_html(cell_ids=False) if len(frame) else frame.to_html(index=False, border=0)
 
 
-def formula(tex: str) -> str:
-    """An <img> of a formula (TeX without dollar signs) that sits on the text's baseline, or <code> if undrawable."""
-    text = tex.strip().replace("\n", " ")
-    try:
-        with rc_context({"mathtext.fontset": "stix", "svg.hashsalt": "formula"}):
-            svg, height, depth = _drawn(f"${text}$")
-    except ValueError:
-        return f"<code>{escape(tex)}</code>"
-    data = base64.b64encode(svg).decode()
-    style = f"height:{height / POINTS_PER_EM:.3f}em;vertical-align:{-depth / POINTS_PER_EM:.3f}em"
-    return f'<img class="formula" alt="{escape(text)}" style="{style}" src="data:image/svg+xml;base64,{data}">'
+def _written(digits: int, value: Any) -> str:
+    if isinstance(value, bool | str) or not pd.api.types.is_number(value):
+        return str(value)
+    if pd.api.types.is_integer(value):
+        return f"{value:,}"
+    return f"{value:.1e}" if 0 < abs(value) < 10.0**-digits else f"{value:,.{digits}f}"
 
 
-def _drawn(text: str) -> tuple[bytes, float, float]:
-    """SVG of a mathtext string, its height and its depth below the baseline, in points."""
-    font = FontProperties(size=FORMULA_POINTS)
-    width, height, depth, *_ = MathTextParser("path").parse(text, dpi=72, prop=font)
-    figure = Figure(figsize=(width / 72, height / 72))
-    figure.text(0, depth / height, text, fontproperties=font)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return buffer.getvalue(), height, depth
+def _cell_style(value: Any) -> str:
+    text = str(value)
+    return CELL_STYLES.get(text, "white-space: normal; min-width: 8.5rem" if len(text) > LONG else "")
 
 
 def _linked(folder: Path, link: re.Match) -> str:

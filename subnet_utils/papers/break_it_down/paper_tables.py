@@ -5,8 +5,9 @@ import torch
 
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
-from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, compare
-from subnet_utils.report.comparison import CLAIM
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.report import NOT_COMPARABLE, compare, verdict
+from subnet_utils.report.comparison import CLAIM, direction
 from subnet_utils.statistics import LEARNED, NO_TEST
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
@@ -28,7 +29,6 @@ SIZE_TABLES = {
     "bert_small_lm": (10, 11),
 }
 """Which tables of appendix H list the subnetworks of each model."""
-SIGNIFICANT = 0.05
 BY_TASK = ["model", "task", "number"]
 
 
@@ -54,9 +54,9 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
     table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
     table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
-    same = table["paper"].lt(LEARNED) == table["ours"].fillna(0.0).lt(LEARNED)
-    verdicts = same.map({True: AGREES, False: DIFFERS}).where(table["paper"].notna(), NOT_COMPARABLE)
-    table["verdict"] = verdicts if profile == "paper" else NOT_COMPARABLE
+    missed = [table["ours"].fillna(0.0) < LEARNED, (table["paper"] < LEARNED).where(table["paper"].notna())]
+    pairs = zip(*(column.astype(float) for column in missed), strict=True)
+    table["verdict"] = [verdict(ours, ours, (paper, paper), comparable=profile == "paper") for ours, paper in pairs]
     return table
 
 
@@ -174,7 +174,7 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     keys = ["model", "task", "subroutine"]
     table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
     table = table.join(_found_by_control(learned, keys), on=keys)
-    guessing = table["random_own_task"] <= statistics.CHANCE + CLAIM
+    guessing = table["random_own_task"] <= CHANCE + CLAIM
     shift = _paper_means("random") - _paper_means("trained")
     tests = (
         ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
@@ -256,12 +256,8 @@ def _significance_verdicts(table: pd.DataFrame, columns: list[str], paper: pd.Se
 
 def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float) -> str:
     """Whether both are significant and point the same way, or neither is; `ours` and `paper` are the differences."""
-    if not isinstance(paper_stars, str) or pd.isna(p):
-        return NOT_COMPARABLE
-    both = "*" in paper_stars and p < SIGNIFICANT
-    if both:
-        return AGREES if ours * paper > 0 else DIFFERS
-    return AGREES if ("*" in paper_stars) == (p < SIGNIFICANT) else DIFFERS
+    found, printed = direction(ours, p), direction(paper, 0.0 if "*" in str(paper_stars) else 1.0)
+    return verdict(found, found, (printed, printed), comparable=isinstance(paper_stars, str))
 
 
 def _paper_means(condition: str) -> pd.Series:

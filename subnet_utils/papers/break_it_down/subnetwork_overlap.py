@@ -17,13 +17,15 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
-from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.report import verdict
 from subnet_utils.statistics import LEARNED, t_interval
 
 PRINTED = {"inside": 13, "number": 14, "between": 15}
 """Tables of the paper by what they compare, all for one ResNet50 on inside-number."""
 PRINTED_LAYERS = 12
 """In each of them: stage 4 and the head."""
+NEARLY_ALL, NEAR = 0.95, 0.1
+"""The share of the layers in which a claim has to hold, and by how much an overlap may be another than the paper's."""
 
 
 def by_layer(lab: Lab) -> pd.DataFrame:
@@ -96,8 +98,8 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
         row = {"layers": len(lower["iou"]), "lower": lower["iou"].sum(), "lower_corrected": lower["corrected"].sum()}
         row["above_chance"] = (table["between"] > 0).sum()
         share = row["lower"] / row["layers"] if row["layers"] else float("nan")
-        verdict = NOT_COMPARABLE if pd.isna(share) else AGREES if share >= 0.95 else DIFFERS
-        rows.append(dict(zip(["paper_model", "task", "number"], key, strict=True)) | row | {"verdict": verdict})
+        row["verdict"] = verdict(share, share, (NEARLY_ALL, float("inf")))
+        rows.append(dict(zip(["paper_model", "task", "number"], key, strict=True)) | row)
     return pd.DataFrame(rows)
 
 
@@ -202,7 +204,6 @@ def _printed_mean(row: Any) -> float:
 
 
 def _verdict(row: Any, profile: str) -> str:
-    if profile != "paper" or pd.isna(row.paper) or row.n_layers != PRINTED_LAYERS:
-        return NOT_COMPARABLE
+    comparable = profile == "paper" and row.n_layers == PRINTED_LAYERS
     ours = row.ours if row.comparison == "between" else row.ours_as_printed
-    return AGREES if abs(ours - row.paper) <= 0.1 else DIFFERS
+    return verdict(ours, ours, (row.paper - NEAR, row.paper + NEAR), comparable=comparable)

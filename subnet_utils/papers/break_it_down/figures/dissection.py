@@ -1,11 +1,12 @@
 """A network taken apart, drawn: its answers to single examples, and how well its parts solve the whole task.
 
-Functions draw into the Axes that they are given and return it, in the looks of `figures`; `taken_apart` is a figure.
+Functions draw into the Axes that they are given and return it; `taken_apart` is a figure.
 """
 
 import re
 from collections.abc import Mapping
 from textwrap import fill
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,17 +19,17 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from subnet_utils.papers.break_it_down.dissection import ALONE, PARTS, WHOLE, Dissection
-from subnet_utils.papers.break_it_down.figures.controls import CONTROLS
-from subnet_utils.papers.break_it_down.figures.discovery import FRAMED, cell
-from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS
+from subnet_utils.papers.break_it_down.figures.examples import cell, frame
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.plots import marks
+from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, Look
 
 BOX = {"fc": "white", "ec": "none", "pad": 0.5}
 """Behind words that stand on a line."""
-EXPECTED = {"marker": "D", "ms": 4, "mfc": "white", "mec": "#111111", "mew": 0.8, "ls": "none", "zorder": 4}
+EXPECTED = {"marker": "D", "ms": 4, "mfc": "white", "mec": BLACK, "mew": 0.8}
 """What a subnetwork has that knows its own subroutine alone."""
-KINDS = {"whole network": "#111111", "subnetworks": CONTROLS["subnetwork"].color,
-         "random ones": CONTROLS["random"].color, "without them": CONTROLS["ablated"].color}  # fmt: skip
+KINDS = {"whole network": BLACK, "subnetworks": CONDITIONS["subnetwork"].color,
+         "random ones": CONDITIONS["random"].color, "without them": CONDITIONS["ablated"].color}  # fmt: skip
 """Colors of the parts that are put together, by what they are."""
 
 
@@ -36,34 +37,32 @@ def taken_apart(shown: Dissection) -> Figure:
     """Figure 2 with a network in place of the drawing: what the whole and its parts answer to an example of each
     probe set, and their accuracy on the whole set."""
     parts, several = list(shown.accuracies.index), len(shown.items)
-    images = isinstance(next(iter(shown.items.values())), Tensor)
-    heights = (1.0 if images else 1.1, 0.24 * len(parts))
+    heights = (1.0 if isinstance(next(iter(shown.items.values())), Tensor) else 1.1, 0.24 * len(parts))
     figure = plt.figure(figsize=(1.3 + 4.1 * several, sum(heights) + 0.7))
     grid = figure.add_gridspec(2, 4 * several, height_ratios=heights)
     for i, (subroutine, items) in enumerate(shown.items.items()):
         above = [figure.add_subplot(grid[0, 4 * i + item]) for item in range(4)]
         for item, ax in enumerate(above):
-            if images:
-                cell(ax, items[item].numpy(), framed=item == 3)
-            else:
-                phrase(ax, items[item], framed=item == 3)
+            _item(ax, items[item], framed=item == 3)
+        above[1].set_title(f"Test {subroutine}", x=1.1)
         below = figure.add_subplot(grid[1, 4 * i : 4 * i + 4])
         own = shown.answers[shown.answers["subroutine"] == subroutine]
         probabilities = own.pivot(index="part", columns="item", values="probability").loc[parts]
         answers(below, probabilities, shown.accuracies[f"Test {subroutine}"])
         below.set_xlabel("probability of being the odd one")
-        above[1].set_title(f"Test {subroutine}", x=1.1)
         if i:
             below.tick_params(labelleft=False)
     figure.suptitle(shown.title, fontsize=8.5)
     return figure
 
 
-def phrase(ax: Axes, sentence: str, *, framed: bool) -> None:
-    """One sentence, a few words a line; a framed one breaks the rule."""
-    ax.text(0.5, 0.5, fill(sentence, 12), ha="center", va="center", fontsize=7, transform=ax.transAxes)
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set(visible=True, color=CONDITIONS["ablated"].color if framed else "#c4c4c4", lw=2 if framed else 0.6)
+def _item(ax: Axes, item: Any, *, framed: bool) -> None:
+    """An image, or a sentence with a few words a line; a framed one breaks the rule."""
+    if isinstance(item, Tensor):
+        cell(ax, item.numpy(), framed=framed)
+    else:
+        ax.text(0.5, 0.5, fill(item, 12), ha="center", va="center", fontsize=7, transform=ax.transAxes)
+        frame(ax, framed)
 
 
 def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd: int = 3) -> Axes:
@@ -79,15 +78,15 @@ def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd
             weight = "bold" if item == values.argmax() else "normal"
             color = "white" if shades(value) > 0.55 else "0.1"
             ax.text(item, row, _two_digits(value), ha="center", va="center", color=color, weight=weight, fontsize=7.5)
-    ax.add_patch(Rectangle((odd - 0.5, -0.5), 1, len(probabilities), clip_on=False, zorder=3, **FRAMED))
+    ax.add_patch(Rectangle((odd - 0.5, -0.5), 1, len(probabilities), clip_on=False, zorder=3, fill=False,
+                           ec=CONDITIONS["ablated"].color, lw=2))  # fmt: skip
     ax.set(xticks=[], yticks=[])
-    ax.tick_params(length=0, which="both")
     ax.set_yticks(range(len(probabilities)), probabilities.index)
-    ax.spines[:].set_visible(False)
     right = ax.secondary_yaxis("right")
     right.set_yticks(range(len(probabilities)), [_two_digits(value) for value in accuracies[probabilities.index]])
-    right.tick_params(length=0)
-    right.spines[:].set_visible(False)
+    for one in (ax, right):
+        one.tick_params(length=0)
+        one.spines[:].set_visible(False)
     ax.text(1.02, 1.03, "accuracy", transform=ax.transAxes, fontsize=6.5)
     return ax
 
@@ -99,33 +98,38 @@ def assembled(ax: Axes, table: pd.DataFrame, names: Mapping[str, str]) -> Axes:
     has that is always right where its own subroutine tells the odd one, and guesses elsewhere.
     Colors: `KINDS`. Parts that the table lacks are of masks that start at different stages.
     """
-    colors = {part: KINDS["subnetworks" if part in ALONE else "without them"] for part in PARTS}
-    colors |= {part: KINDS["random ones"] for part in PARTS if part.startswith("random")}
-    colors |= {WHOLE: KINDS["whole network"]}
+    limits = (0, 1.02)
     for place, part in enumerate(PARTS):
-        values = table[table["part"] == part]["whole_task"]
+        rows = table[table["part"] == part]
+        values, color = rows["whole_task"], KINDS[_kind(part)]
         if values.empty:
             ax.text(0.04, place, "different starts", va="center", color="0.45", fontsize=6.5, bbox=BOX)
             continue
-        ax.plot(values, [place] * len(values), "o", ms=3.5, color=colors[part], alpha=0.6, mec="none", clip_on=False)
-        ax.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=colors[part], lw=2, solid_capstyle="butt")
-        knows_one = table.loc[table["part"] == part, "knows_one"].mean()
-        if not np.isnan(knows_one):
-            ax.plot(knows_one, place, **EXPECTED)
+        ax.plot(values, [place] * len(values), "o", ms=3.5, color=color, alpha=0.6, mec="none", clip_on=False)
+        marks.means(ax, place, (values.mean(), np.nan, np.nan), Look(color, None, ""), limits=limits, across=True)
+        ax.plot(rows["knows_one"].mean(), place, ls="none", zorder=4, **EXPECTED)
     ax.axvline(CHANCE, zorder=0, **CHANCE_LINE)
-    ax.set(xlim=(0, 1.02), ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
+    ax.set(xlim=limits, ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
     ax.set_yticks(range(len(PARTS)), [re.sub(r"\b[AB]\b", lambda found: names[found[0]], part) for part in PARTS])
     ax.tick_params(axis="y", length=0)
     return ax
 
 
-def assembled_handles() -> list[Line2D]:
-    """What the legend of `assembled` names: colors, marks, and the line of chance."""
-    kinds = [Line2D([], [], ls="none", marker="o", ms=4, mec="none", color=color, label=kind)
-             for kind, color in KINDS.items()]  # fmt: skip
-    mean = Line2D([], [], ls="none", marker="|", ms=9, mew=2, color="0.3", label="mean over base models")
+def _kind(part: str) -> str:
+    if part == WHOLE:
+        return "whole network"
+    return "random ones" if part.startswith("random") else "subnetworks" if part in ALONE else "without them"
+
+
+def assembled_keys() -> list[Line2D]:
+    """What the legend of `assembled` says of colors and marks."""
+    kinds = [marks.key(kind, color, ms=4) for kind, color in KINDS.items()]
     knows = "expected of a part that knows its\nsubroutine and guesses at the other"
-    return [*kinds, mean, Line2D([], [], **CHANCE_LINE), Line2D([], [], label=knows, **EXPECTED)]
+    return [
+        *kinds,
+        marks.key("mean over base models", marker="|", **marks.TICK | {"mec": "0.3"}),
+        marks.key(knows, **EXPECTED),
+    ]
 
 
 def _two_digits(value: float) -> str:

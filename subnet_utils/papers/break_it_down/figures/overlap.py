@@ -1,7 +1,4 @@
-"""Figure 19: how much subnetworks overlap, layer by layer.
-
-In the looks of `figures`; `COMPARISONS` has what the other figures do not show.
-"""
+"""Figure 19: how much subnetworks overlap, layer by layer."""
 
 import re
 from collections.abc import Sequence
@@ -9,81 +6,75 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from subnet_utils.masks.overlap import OVERALL
-from subnet_utils.plots import style as figures
-from subnet_utils.plots.style import Condition
+from subnet_utils.plots import layout
+from subnet_utils.plots.marks import drawn
+from subnet_utils.plots.style import CONDITIONS, Look
 
 COMPARISONS = {
-    "first": Condition("#0a7f5a", "o", ""),
-    "second": Condition("#7a4a9c", "s", ""),
-    "between": Condition("#d98c00", "^", ""),
+    "first": Look(CONDITIONS["random"].color, "o", ""),
+    "second": Look(CONDITIONS["mean"].color, "s", ""),
+    "between": Look(CONDITIONS["complement"].color, "^", ""),
 }
 """How each comparison looks; its label is in the table."""
+DASHED = {"ls": (0, (4, 2)), "lw": 0.9}
+CHANCE, ONE_BASE = "_chance", "_base"
+"""Labels of lines that `keys` explains where there are some."""
 
-_ONE_BASE = "_base"  # label of lines that a legend names only where they are drawn
 
-
-def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None, *, explain: bool = True) -> Axes:
+def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
     table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
-    Layers are in the order of the network, whatever that of the table. Where a column `bases`, the number of base
-    models that a mean is over, changes from one layer to the next, the line is broken: other networks are no step.
-    each: the same for every single base model, with `base_model`, in thin lines. explain: what dashed and thin lines
-    are; panels of one figure need it once (`overlap_legend`). Raises ValueError for more than two
+    Layers are in the order of the network, whatever that of the table. Where `bases`, the number of base models that a
+    mean is over, changes from one layer to the next, the line is broken: other networks are no step.
+    each: the same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
     if table.duplicated(["layer", "comparison"]).any():
         raise ValueError("table has several rows for one layer and comparison; select one base model")
     layers = sorted(table["layer"].unique(), key=layer_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
-    comparisons = _comparisons(table["comparison"].unique())
-    for i, (label, condition) in enumerate(comparisons.items()):
-        rows = table[table["comparison"] == label].set_index("layer").reindex(layers).reset_index()
-        for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
-            x = part["layer"].map(places)
-            look = {"color": condition.color, "label": "_" if number else label}
-            aside = 0.24 * (i - (len(comparisons) - 1) / 2) * part["layer"].eq(OVERALL)  # so that none covers another
-            ax.plot(
-                x + aside,
-                part["iou"],
-                marker=condition.marker,
-                ms=4.5,
-                mec="white",
-                mew=0.4,
-                lw=1,
-                clip_on=False,
-                **look,
-            )
-            _dashed(ax, x.to_numpy(), part["expected"].to_numpy(), condition.color)
-        own = each[each["comparison"] == label] if each is not None else pd.DataFrame({"base_model": []})
-        for _, one in own.groupby("base_model"):
-            heights = one.set_index("layer")["iou"].reindex([layer for layer in layers if layer != OVERALL])
-            ax.plot(range(len(heights)), heights, color=condition.color, lw=0.6, alpha=0.4, zorder=1, label=_ONE_BASE)
+    looks = _looks(table["comparison"].unique())
+    for i, look in enumerate(looks):
+        rows = table[table["comparison"] == look.label].set_index("layer").reindex(layers).reset_index()
+        aside = 0.24 * (i - (len(looks) - 1) / 2)  # of all layers as one, so that none covers another
+        _line(ax, rows.assign(x=rows["layer"].map(places)), look, aside)
+        if each is not None:
+            _single_bases(ax, each[each["comparison"] == look.label], [x for x in layers if x != OVERALL], look.color)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
-    handles = [*ax.get_legend_handles_labels()[0], *(_overlap_handles([ax]) if explain else [])]
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-              ncols=2 if explain else 3, columnspacing=1.2, handlelength=1.8)  # fmt: skip
+    layout.legend(ax, columns=3, handlelength=1.8)
     return ax
 
 
-def overlap_legend(figure: Figure, axes: Sequence[Axes]) -> Figure:
-    """What dashed and thin lines in panels of `overlap` are, once for all of them, below the figure."""
-    handles = _overlap_handles(axes)
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    return figure
+def _line(ax: Axes, rows: pd.DataFrame, look: Look, aside: float) -> None:
+    """One comparison, in as many lines as its stretches; dashed what random masks would give."""
+    for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
+        ax.plot(part["x"] + aside * part["layer"].eq(OVERALL), part["iou"], marker=look.marker, ms=4.5, mec="white",
+                mew=0.4, lw=1, clip_on=False, color=look.color, label="_" if number else look.label)  # fmt: skip
+        x, y = part["x"].to_numpy(), part["expected"].to_numpy()
+        if len(x) == 1:  # a point alone is as wide as its column
+            x, y = x[0] + np.array([-0.35, 0.35]), np.repeat(y, 2)
+        ax.plot(x, y, color=look.color, zorder=1.5, label=CHANCE, **DASHED)
 
 
-def _overlap_handles(axes: Sequence[Axes]) -> list[Line2D]:
-    handles = [Line2D([], [], color="0.3", ls=(0, (4, 2)), lw=0.9, label="random masks")]
-    if figures.is_drawn(axes, _ONE_BASE):
-        handles.append(Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"))
-    return handles
+def _single_bases(ax: Axes, each: pd.DataFrame, layers: Sequence[str], color: str) -> None:
+    for _, one in each.groupby("base_model"):
+        heights = one.set_index("layer")["iou"].reindex(layers)
+        ax.plot(range(len(heights)), heights, color=color, lw=0.6, alpha=0.4, zorder=1, label=ONE_BASE)
+
+
+def keys(axes: Sequence[Axes]) -> list[Line2D]:
+    """What the legend says of dashed and thin lines, those that panels of `overlap` have."""
+    entries = {
+        CHANCE: Line2D([], [], color="0.3", label="random masks", **DASHED),
+        ONE_BASE: Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"),
+    }
+    return [entry for label, entry in entries.items() if drawn(axes, label)]
 
 
 def _stretches(rows: pd.DataFrame) -> pd.Series:
@@ -130,17 +121,10 @@ def layer_order(layer: str) -> tuple[int, int, int, int]:
     return rank, number, int(block[1:] or 0), list(_PARTS).index(part) if part in _PARTS else len(_PARTS)
 
 
-def _comparisons(labels: Sequence[str]) -> dict[str, Condition]:
+def _looks(labels: Sequence[str]) -> list[Look]:
     """Look of each comparison: those within subroutines in the order of the table, then the one between them."""
     within, between = ([x for x in labels if x.startswith("between") == wanted] for wanted in (False, True))
     if len(within) > 2 or len(between) > 1:
         raise ValueError(f"an overlap has two subroutines and one 'between'; table has {', '.join(labels)}")
     keys = [*("first", "second")[: len(within)], *["between"] * len(between)]
-    return {label: COMPARISONS[key] for label, key in zip([*within, *between], keys, strict=True)}
-
-
-def _dashed(ax: Axes, x: np.ndarray, y: np.ndarray, color: str) -> None:
-    """A thin dashed line through the points; a point alone is as wide as its column."""
-    if len(x) == 1:
-        x, y = x[0] + np.array([-0.35, 0.35]), np.repeat(y, 2)
-    ax.plot(x, y, color=color, ls=(0, (4, 2)), lw=0.9, zorder=1.5)
+    return [COMPARISONS[key]._replace(label=label) for label, key in zip([*within, *between], keys, strict=True)]

@@ -1,21 +1,24 @@
 """Every masked weight of a network on one page, in the color of the subroutine whose subnetwork keeps it."""
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
+from torch.nn import functional
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.papers.break_it_down.dissection import Parts
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS, layer_order, short_layer
+from subnet_utils.plots import layout
+from subnet_utils.plots.style import BLACK
 
 NEITHER = "#ececec"
 """Color of a weight that is in no subnetwork."""
@@ -28,7 +31,7 @@ LETTER = 8.5
 LARGEST_CELL = 4
 """Dots to a side of a cell where the network is small."""
 PAGE = 1.5
-"""How much wider than high the blocks of a large network are laid out."""
+"""How much wider than high a large network is laid out."""
 
 
 def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> Figure:
@@ -49,11 +52,10 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     if not names:
         raise ValueError("no weight is masked in both of these subnetworks; choose masks of one start")
     shapes = {name: _lying(first.masks[name]).shape for name in names}
-    shelves = _shelves(shapes)
-    entries, dots = _cell(min(_dots_of_an_entry(shelf, shapes) for shelf in shelves))
+    entries, dots = _cell(shapes.values())
     cells = {name: _mixed(_colored(first.masks[name], second.masks[name]), entries) for name in names}
-    places, width, height = _places(shelves, cells, dots)
-    figure = plt.figure(figsize=(max(width, WIDTH) / DOTS, (height + LEGEND) / DOTS))
+    places, width, height = _places(cells, dots)
+    figure = plt.figure(figsize=(width / DOTS, (height + LEGEND) / DOTS))
     figure.set_layout_engine("none")  # not at once, or saving it would bring back the layout that the style asks for
     for name, place in places.items():
         ax = _drawn(figure, cells[name], shapes[name], place, dots)
@@ -89,83 +91,32 @@ def _colored(first: Tensor, second: Tensor) -> np.ndarray:
     return colors[_lying(first) + 2 * _lying(second).astype(int)]
 
 
-Shape = tuple[int, int]
-Line = list[str]
-Block = list[Line]
-
-
-def _blocks(shapes: Mapping[str, Shape]) -> list[Block]:
-    """The blocks of the network, each in lines no longer than its longest weight. One that finds room at the end of the
-    last line, as a small head does, has none of its own."""
-    blocks: list[Block] = []
-    for _, own in groupby(shapes, key=lambda name: layer_order(name)[:3]):
-        names = list(own)
-        if blocks and _length([*blocks[-1][-1], *names], shapes) <= _longest(blocks[-1], shapes):
-            blocks[-1][-1] += names
-            continue
-        longest = max(shapes[name][1] for name in names)
-        lines: Block = [[]]
-        for name in names:
-            if _length([*lines[-1], name], shapes) > longest:
-                lines.append([])
-            lines[-1].append(name)
-        blocks.append(lines)
-    return blocks
-
-
-def _shelves(shapes: Mapping[str, Shape]) -> list[list[Block]]:
-    """Blocks side by side, as many as leave an entry about a dot, or, of large networks, as make a page of them."""
-    blocks = _blocks(shapes)
-    area = sum(rows * columns for rows, columns in shapes.values())
-    room = max(1.2 * WIDTH, PAGE * math.sqrt(area))
-    shelves: list[list[Block]] = [[]]
-    for block in blocks:
-        if shelves[-1] and sum(_longest(other, shapes) for other in [*shelves[-1], block]) > room:
-            shelves.append([])
-        shelves[-1].append(block)
-    return shelves
-
-
-def _length(line: Line, shapes: Mapping[str, Shape]) -> int:
-    return sum(shapes[name][1] for name in line)
-
-
-def _longest(block: Block, shapes: Mapping[str, Shape]) -> int:
-    return max(_length(line, shapes) for line in block)
-
-
-def _dots_of_an_entry(shelf: Sequence[Block], shapes: Mapping[str, Shape]) -> float:
-    """With which a shelf is as wide as the map."""
-    gaps = sum(max(map(len, block)) for block in shelf) - 1
-    return (WIDTH - GAP * gaps) / sum(_longest(block, shapes) for block in shelf)
-
-
-def _cell(dots: float) -> tuple[int, int]:
-    """Entries to a side of a cell, and dots: one of them is 1, for an entry to have about so many dots."""
+def _cell(shapes: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """Entries to a side of a cell, and its dots, one of which is 1: the longest weight is about as wide as the map, and
+    all weights of a large network make a page."""
+    dots = WIDTH / max(PAGE * math.sqrt(sum(map(math.prod, shapes))), *(columns for _, columns in shapes))
     return (1, min(LARGEST_CELL, round(dots))) if dots > 0.75 else (math.ceil(1 / dots), 1)
 
 
-def _places(
-    shelves: Sequence[Sequence[Block]], cells: Mapping[str, np.ndarray], dots: int
-) -> tuple[dict[str, tuple[int, int]], int, int]:
-    """Where each weight's upper left corner is, in dots from the map's, and how wide and high that is."""
-    places, width, top = {}, 0, 0
-    for shelf in shelves:
-        left, bottom = 0, top
-        for block in shelf:
-            right, below = left, top
-            for line in block:
-                across = left
-                for name in line:
-                    places[name] = across, below + TITLE
-                    across += max(dots * cells[name].shape[1], math.ceil(LETTER * len(short_layer(name)))) + GAP
-                right, below = max(right, across), below + TITLE + dots * max(len(cells[name]) for name in line)
-            left, bottom = right, max(bottom, below)
-        width, top = max(width, left - GAP), bottom
-    return places, width, top
+def _places(cells: Mapping[str, np.ndarray], dots: int) -> tuple[dict[str, tuple[int, int]], int, int]:
+    """Where each weight's upper left corner is, in dots from the map's, and how wide and high that is.
+
+    Weights follow each other like words, line by line, in the order of the network.
+    """
+    widths = {
+        name: max(dots * cell.shape[1], math.ceil(LETTER * len(short_layer(name)))) for name, cell in cells.items()
+    }
+    room = max(WIDTH, *widths.values())
+    places, left, top, height = {}, 0, 0, 0
+    for name, width in widths.items():
+        if left + width > room:
+            left, top, height = 0, top + height, 0
+        places[name] = left, top + TITLE
+        left, height = left + width + GAP, max(height, TITLE + dots * len(cells[name]))
+    return places, room, top + height
 
 
-def _drawn(figure: Figure, cells: np.ndarray, shape: Shape, place: tuple[int, int], dots: int) -> Axes:
+def _drawn(figure: Figure, cells: np.ndarray, shape: tuple[int, int], place: tuple[int, int], dots: int) -> Axes:
     """One weight, in coordinates of its entries."""
     size = DOTS * figure.get_size_inches()
     (left, top), (width, height) = place / size, dots * np.array(cells.shape[1::-1]) / size
@@ -177,23 +128,19 @@ def _drawn(figure: Figure, cells: np.ndarray, shape: Shape, place: tuple[int, in
 
 def _mixed(picture: np.ndarray, factor: int) -> np.ndarray:
     """Mean colors of squares of so many entries to a side, those at the edge perhaps smaller."""
-    for axis in (0, 1):
-        starts = np.arange(0, picture.shape[axis], factor)
-        sizes = np.diff([*starts, picture.shape[axis]])
-        picture = np.add.reduceat(picture, starts, axis) / np.expand_dims(sizes, [i for i in range(3) if i != axis])
-    return picture
+    channels = torch.from_numpy(picture).permute(2, 0, 1)
+    mean = functional.avg_pool2d(channels, factor, ceil_mode=True, count_include_pad=False)
+    return mean.permute(1, 2, 0).numpy()
 
 
 def _head_lines(ax: Axes, name: str, heads: int, rows: int, columns: int) -> None:
     """Lines between attention heads: outputs of query, key and value, inputs of what follows."""
-    part = short_layer(name).split(" ", 1)[-1]
-    look = {"color": "#111111", "lw": 0.6}
+    part, look = short_layer(name).split(" ", 1)[-1], {"color": BLACK, "lw": 0.6}
     if part in ("query", "key", "value"):
-        ax.hlines([rows * i / heads for i in range(1, heads)], 0, columns, **look)
-    elif part == "attention out":
-        ax.vlines([columns * i / heads for i in range(1, heads)], 0, rows, **look)
-    elif part == "query, key, value":  # on its side
-        ax.vlines([columns * i / heads / 3 for i in range(1, 3 * heads)], 0, rows, **look)
+        ax.hlines(np.linspace(0, rows, heads + 1)[1:-1], 0, columns, **look)
+    elif part in ("attention out", "query, key, value"):  # the latter on its side
+        count = heads * (3 if "," in part else 1)
+        ax.vlines(np.linspace(0, columns, count + 1)[1:-1], 0, rows, **look)
 
 
 def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str]) -> None:
@@ -204,4 +151,4 @@ def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str
     colors = [*(look.color for look in COMPARISONS.values()), NEITHER]
     handles = [Patch(color=color, label=f"{label}: {share.mean():.0%}")
                for color, (label, share) in zip(colors, shares.items(), strict=True)]  # fmt: skip
-    figure.legend(handles=handles, loc="lower center", ncols=4)
+    layout.legend(figure, handles, columns=4, loc="lower center")

@@ -1,0 +1,148 @@
+"""What subnetworks do and what is lost without them: panels of Figures 4 to 12 and 16 to 18, and of other ablations.
+
+Functions draw into the Axes that they are given and return it. In every cluster a run is a marker, one shape for each
+base model, gray below 90%. Beside the runs are a tick for our mean over base models with its 95% interval (t, without
+the gray ones), and an open diamond for the paper's mean +- sd.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.plots import layout, marks
+from subnet_utils.plots.style import BASE_MARKERS, CHANCE_LINE, CONDITIONS, LEVEL, Look
+from subnet_utils.statistics import LEARNED, NO_TEST, t_interval
+
+DIFFERENCES = (-0.8, 0.8)
+"""Limits of an axis of differences of clamped accuracies, which cannot be beyond .75."""
+DIFFERENCE = "Test Target $-$ Test Other"
+NETWORKS = ("subnetwork", "ablated")
+BELOW = CONDITIONS["below"].label
+PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
+STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
+
+
+def differences(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, stars: Mapping[tuple[str, str], str]) -> Axes:
+    """One panel of Figure 4: accuracy on Test Target minus Test Other, subnetworks in blue, ablated models in red.
+
+    effects: the runs of one model and task, with columns `model`, `task`, `subroutine`, `network`, `base_model`,
+    `base_accuracy`, `difference`. reference: rows of `break_it_down_effects` for one condition, model and task (and
+    number). stars: mark of each (subroutine, network), written above its cluster.
+    Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
+    """
+    ax.axhline(0, **LEVEL)
+    for x, subroutine, network, runs in _clusters(effects, "network", {"subnetwork": -0.23, "ablated": 0.23}):
+        _cluster(ax, x, runs, "difference", CONDITIONS[network].color, DIFFERENCES)
+        _paper(ax, x + 0.12, reference, (subroutine, network, "difference"), DIFFERENCES)
+        mark = stars.get((subroutine, network), "").replace(".", "\N{DAGGER}")
+        ax.text(x, 1.025, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
+    _name_subroutines(ax, effects)
+    ax.set(ylim=DIFFERENCES, ylabel=DIFFERENCE)
+    return ax
+
+
+def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, network: str) -> Axes:
+    """One panel of Figures 8 to 12: accuracy of subnetworks, or of ablated models, on Test Target (filled) and Test
+    Other (open), not clamped.
+
+    effects: as in `differences`, with columns `target_accuracy` and `other_accuracy`; network: which of both is shown.
+    Dotted: chance, .25.
+    """
+    ax.axhline(CHANCE, zorder=0, **CHANCE_LINE)
+    limits = (0.0, 1.04)
+    for middle, subroutine, _, runs in _clusters(effects, "network", {network: 0.02}):
+        for x, value in zip((middle - 0.23, middle + 0.23), PROBES, strict=True):
+            filled = value == "target_accuracy"
+            _cluster(ax, x, runs, value, CONDITIONS[network].color, limits, filled=filled)
+            _paper(ax, x + 0.12, reference, (subroutine, network, value), limits)
+    _name_subroutines(ax, effects)
+    ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
+    return ax
+
+
+def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
+    """The ablated model's difference when weights are not set to zero: a cluster for each subroutine and ablation.
+
+    table: as in `differences`, with a column `ablation` ('zeros', 'replaced', 'mean') in place of `network`.
+    """
+    ablations = list(table["ablation"].unique())
+    width = 0.9 / len(ablations)
+    ax.axhline(0, **LEVEL)
+    shifts = {ablation: width * (i + 0.5) - 0.38 for i, ablation in enumerate(ablations)}
+    for x, _, ablation, runs in _clusters(table, "ablation", shifts):
+        _cluster(ax, x, runs, "difference", CONDITIONS[ablation].color, DIFFERENCES)
+    _name_subroutines(ax, table)
+    ax.set(ylim=DIFFERENCES, ylabel=f"{DIFFERENCE}, ablated")
+    return ax
+
+
+def legend(
+    figure: Figure, names: Sequence[str] = NETWORKS, *, probes: bool = False, stars: str = "", below: str = BELOW
+) -> Figure:
+    """The legend of all panels, of what they show: colors, with `probes` fillings, and the marks beside them.
+
+    names: of the conditions whose colors are explained. stars: what explains the marks of the paper's own test, such as
+    `STARS`. below: what gray runs are.
+    """
+    handles = [marks.key(CONDITIONS[name].label, CONDITIONS[name].color) for name in names]
+    if probes:
+        handles += [
+            marks.key(name, mec="0.3", mfc=fill) for name, fill in zip(PROBES.values(), ("0.3", "white"), strict=True)
+        ]
+    handles += [*layout.named(figure.axes), *marks.keys(figure.axes, below=below)]
+    if stars and any(text.get_text() == NO_TEST for ax in figure.axes for text in ax.texts):
+        stars += f"\n{NO_TEST}: no test, for want of two base models above 90% or of any variance"
+    layout.legend(figure, handles, title=stars or None, handletextpad=0.3)
+    return figure
+
+
+def _clusters(
+    table: pd.DataFrame, column: str, shifts: Mapping[str, float]
+) -> Iterator[tuple[float, str, str, pd.DataFrame]]:
+    """(place, subroutine, value of the column, runs) of every cluster of a panel, with the shapes of base models."""
+    for name in ("model", "task"):
+        found = table[name].unique()
+        if len(found) != 1:
+            raise ValueError(f"a panel shows one {name}; effects have {', '.join(map(str, found)) or 'none'}")
+    bases = sorted(table["base_model"].unique())
+    shapes = {base: BASE_MARKERS[i % len(BASE_MARKERS)] for i, base in enumerate(bases)}
+    table = table.assign(shape=table["base_model"].map(shapes))
+    for place, subroutine in enumerate(table["subroutine"].unique()):
+        for value, shift in shifts.items():
+            chosen = (table["subroutine"] == subroutine) & (table[column] == value)
+            yield place + shift, subroutine, value, table[chosen]
+
+
+def _cluster(
+    ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, limits: tuple[float, float], *, filled: bool = True
+) -> None:
+    """Runs, and right of them the mean of those that count, which is at x."""
+    marks.runs(ax, x - 0.13, runs, value, color, width=0.065, filled=filled)
+    learned = runs[(runs["base_accuracy"] >= LEARNED) & runs[value].notna()]
+    if len(learned):
+        interval = t_interval(learned[value], learned["base_model"])
+        marks.means(ax, x, interval, Look(color, None, ""), limits=limits)
+
+
+def _paper(
+    ax: Axes, x: float, reference: pd.DataFrame | None, shown: tuple[str, str, str], limits: tuple[float, float]
+) -> None:
+    """The paper's mean +- sd of what is shown: subroutine, network and the name of the value."""
+    subroutine, network, value = shown
+    rows = reference[(reference["subroutine"] == subroutine) & (reference["network"] == network)]
+    if len(rows) > 1:
+        raise ValueError(f"reference has {len(rows)} rows for {subroutine}, {network}; select one condition and model")
+    if len(rows):
+        marks.paper_values(ax, x, rows[f"{value}_mean"], rows[f"{value}_sd"], limits=limits)
+
+
+def _name_subroutines(ax: Axes, effects: pd.DataFrame) -> None:
+    names = effects["subroutine"].unique()
+    ax.set_xticks(range(len(names)), names)
+    ax.set_xlim(-0.5, len(names) - 0.5)
+    ax.tick_params(axis="x", length=0)
+    for boundary in range(1, len(names)):
+        ax.axvline(boundary - 0.5, color="0.85", lw=0.7, zorder=0)

@@ -1,0 +1,67 @@
+"""Figures of several panels: one grid, one legend."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+NARROWEST = 4.6
+"""Inches: a legend needs them."""
+NAME = 1.4
+"""Inches of a name of a legend, about."""
+
+
+def grid(
+    count: int, *, width: float, height: float, across: int = 4, margin: float = 0.5, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with that many panels, row by row, at most `across` in a row; what is left over is empty.
+
+    width, height: of a panel, inches; margin: more height for what is around them; options: of `plt.subplots`.
+    """
+    columns = min(count, across)
+    rows = math.ceil(count / columns)
+    size = (max(NARROWEST, width * columns), height * rows + margin)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return figure, list(axes.flat[:count])
+
+
+def label_first_column(axes: Iterable[Axes]) -> None:
+    """Keep the label of the vertical axis in the first column alone."""
+    for ax in axes:
+        if not ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("")
+
+
+def named(axes: Iterable[Axes], *, last: Sequence[str] = ()) -> list[Any]:
+    """What panels have a name for: every label once, as it first occurs, those in `last` at the end."""
+    found: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return [found[label] for label in sorted(found, key=lambda label: label in last)]
+
+
+def legend(
+    where: Figure | Axes, handles: Sequence[Any] | None = None, *, columns: int | None = None, **look: Any
+) -> Legend:
+    """The legend of a figure, below it and once for all panels, or of one panel, above it.
+
+    handles: by default what is `named`. columns: by default 2 in a panel; as many as the figure has room for, in rows
+    that are about equally long.
+    """
+    if isinstance(where, Axes):
+        handles = named([where]) if handles is None else handles
+        return where.legend(handles=handles, ncols=columns or 2,
+                            **({"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)} | look))  # fmt: skip
+    handles = named(where.axes) if handles is None else handles
+    rows = math.ceil(len(handles) / max(2, int(where.get_figwidth() / NAME)))
+    columns = columns or math.ceil(len(handles) / max(rows, 1))
+    made = where.legend(handles=handles, ncols=max(columns, 1), **({"loc": "outside lower center"} | look))
+    made.get_title().set_multialignment("center")
+    return made
