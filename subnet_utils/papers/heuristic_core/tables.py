@@ -16,7 +16,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.heuristic_core import steps
+from subnet_utils.papers.heuristic_core import published_cores, steps
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
 from subnet_utils.papers.heuristic_core.steps import PrunedUnits
@@ -74,9 +74,8 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
     that always says no fails."""
     section, friendly = _section(lab), table[table["set"].map(is_friendly)]
-    shown = [
-        name for name in friendly["set"].unique() if SHORT.get(name) in paper_cores.entailed_sets(section.paper_network)
-    ]
+    in_paper = published_cores.entailed_sets(section.paper_network)
+    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in in_paper]
     order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
     means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
