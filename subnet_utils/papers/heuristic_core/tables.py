@@ -16,7 +16,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.heuristic_core import steps
+from subnet_utils.papers.heuristic_core import published_cores, steps
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
 from subnet_utils.papers.heuristic_core.steps import PrunedUnits
