@@ -74,8 +74,8 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
     that always says no fails."""
     section, friendly = _section(lab), table[table["set"].map(is_friendly)]
-    in_paper = published_cores.entailed_sets(section.paper_network)
-    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in in_paper]
+    of_paper = published_cores.entailed_sets(section.paper_network)
+    shown = [name for name in friendly["set"].unique() if SHORT.get(name) in of_paper]
     order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
     means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
