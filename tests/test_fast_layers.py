@@ -132,7 +132,7 @@ def test_every_convolution_of_a_network_obeys_autocast_where_it_is_vectorized():
 
 
 def test_flips_draw_what_they_drew():
-    from subnet_utils.papers.break_it_down.base_models import flipped
+    from subnet_utils.papers.break_it_down.networks import flipped
 
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     expected, generator = images, torch.Generator().manual_seed(1)
