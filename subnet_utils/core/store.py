@@ -165,10 +165,6 @@ class Store:
         _note_use(artefact)
         return artefact
 
-    def is_begun(self, kind: str, spec: Mapping[str, Any]) -> bool:
-        """Whether there is something of an artefact: all of it, or what an interrupted call has left."""
-        return self.find(kind, spec) is not None or self._partial(self._artefact(kind, spec)).is_dir()
-
     def _partial(self, artefact: Artefact) -> Path:
         return self.root / "partial" / f"{artefact.kind}-{artefact.key}"
 
