@@ -1,9 +1,7 @@
 """Jobs over processes: the same results for any number of workers, and no process that outlives its use."""
 
 import gc
-import operator
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -173,39 +171,6 @@ def test_memory_is_what_every_group_allows_that_a_process_is_in(groups, said):
     assert memory_bytes() == 4096
 
 
-FRESH_PAGES = """
-import resource, sys, torch
-from subnet_utils.core.jobs import keep_freed_memory
-
-def step():
-    kept = []
-    for size in (16, 4, 16, 8, 16, 2, 16, 16, 4, 16):
-        kept.append(torch.zeros(size * 2**18))
-        torch.zeros(size * 2**17)
-
-if len(sys.argv) > 1:
-    keep_freed_memory()
-for i in range(16):
-    if i == 6:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what a C library keeps is set for glibc alone")
-def test_steps_take_the_memory_that_the_last_one_freed():
-    kept, fresh = (
-        int(
-            subprocess.run(
-                [sys.executable, "-c", FRESH_PAGES, *keep], capture_output=True, text=True, check=True
-            ).stdout
-        )
-        for keep in (["keep"], [])
-    )
-    assert kept < fresh / 20
-
-
 def test_worker_count(monkeypatch):
     cores = {0, 1, 2, 3, 4}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
@@ -254,20 +219,6 @@ def test_interrupt_ends_the_jobs(tmp_path):
     assert not still_beating(tmp_path, within=1)
 
 
-def test_a_script_that_works_as_it_is_imported_is_told_so(tmp_path):
-    (tmp_path / "script.py").write_text(
-        "import operator\nfrom subnet_utils.core.jobs import run_jobs\nfrom subnet_utils.core.sections import Compute\n"
-        "print(run_jobs(operator.neg, [(1,), (2,)], compute=Compute(workers=2), label='numbers'))\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 1 and done.stdout == ""
-    last = done.stderr.splitlines()[-1]
-    assert (
-        "WorkerDied: numbers: a worker process was killed; if this is a script, let it work under `if __name__" in last
-    )
-
-
 def test_killed_worker_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as in a notebook
     jobs = [(signal.SIGKILL,)] * 2
@@ -301,25 +252,6 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         finally:
             parent.kill()
     assert not still_beating(tmp_path / "beats", within=5)
-
-
-# -- notebooks ---------------------------------------------------------------------------------------------------------
-
-
-def test_jobs_run_from_a_notebook(tmp_path):
-    import nbclient
-    import nbformat
-
-    cell = """
-        import operator
-        from subnet_utils.core.jobs import run_jobs
-        from subnet_utils.core.sections import Compute
-        run_jobs(operator.mul, [(2, 3), (4, 5)], compute=Compute(workers=2), label="jobs")
-    """
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(map(str.strip, cell.splitlines())))])
-    client = nbclient.NotebookClient(book, timeout=PATIENCE, resources={"metadata": {"path": ROOT}})
-    (output,) = client.execute().cells[0].outputs
-    assert output["data"]["text/plain"] == str([operator.mul(2, 3), operator.mul(4, 5)])
 
 
 # -- what shares something ---------------------------------------------------------------------------------------------

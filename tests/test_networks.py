@@ -9,7 +9,6 @@ from transformers import BertConfig, BertModel
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all, missing
-from subnet_utils.core.study import Study
 from subnet_utils.masks import masking
 from subnet_utils.papers.break_it_down import ledger, networks, precision, sets, tables
 from subnet_utils.papers.break_it_down.tasks import shapes, tokenization
@@ -91,15 +90,6 @@ def test_pruning_zeroes_weights_and_changes_none(lab, pruned):
             assert torch.equal(weight[weight != 0], before[name][weight != 0])
 
 
-def test_a_pruned_network_is_the_winner_of_its_settings(lab, pruned):
-    candidates = pruned[0].candidates
-    assert [(one.learning_rate, one.masking.start_value) for one in candidates] == [(0.01, 0.05), (0.01, 0.0)]
-    chosen = pruned[0].result(lab)["pruning"]["mask_init"]
-    (winner,) = [one for one in candidates if one.masking.start_value == chosen]
-    assert pruned[0].result(lab)["active"] == winner.load(lab).active
-    assert len(tables.pruned_networks(lab)) == 2
-
-
 def test_masks_of_pruned_networks_have_effects_of_their_own(lab, pruned):
     table = tables.effects(lab, pruned)
     assert set(table["condition"]) == {"pruned"}
@@ -157,11 +147,3 @@ def test_the_ledger_has_numbers_both_ways(lab):
     assert numbers.loc["few base models", "ours_value"] == pytest.approx(0.2048, abs=1e-4)
     assert numbers.loc["sentences in several splits", "ours_value"] == 0.0
     assert set(ledger.ledger(lab, "06_overlap")["notebook"]) == {"06_overlap"}
-
-
-def test_a_study_without_such_networks_says_so(tmp_path):
-    plain = Lab(Study.load(micro.study()), None)
-    with pytest.raises(ValueError, match="has no 'pretrained' experiments"):
-        networks.pretrained_bases(plain)
-    with pytest.raises(ValueError, match="has no 'pruning'"):
-        networks.pruned_bases(plain)
