@@ -113,7 +113,7 @@ def test_conda_environment_is_the_lock_on_a_python_that_pyproject_allows():
 def test_one_version_everywhere():
     version = PROJECT["project"]["version"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert (
         version == subnet_utils.__version__ == citation["version"] == newest[1] == metadata.version("subnet-companion")
     )
