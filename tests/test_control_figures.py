@@ -13,11 +13,10 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 
 from subnet_utils.papers.break_it_down.figures import controls, rows
-from subnet_utils.papers.break_it_down.figures import overlap as overlap_figures
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
 from subnet_utils.plots.style import CONDITIONS
-from tests.test_figures import MACHADO, _lab, _linear, assert_readable, drawn, intervals
-from tests.test_overlap_figures import overlaps, tick_labels
+from tests.test_figures import MACHADO, _lab, _linear, assert_readable, intervals
+from tests.test_overlap_figures import tick_labels
 
 BLUE, RED, BLACK = (CONDITIONS[name].color for name in ("ours", "ablated", "paper"))
 pytestmark = pytest.mark.usefixtures("paper_style")
@@ -221,27 +220,6 @@ def test_lines_by_size_are_base_models_and_their_means():
     controls.by_size(other, sizes().assign(density=[0.0, 0.2, 0.5] * 2))
     assert [min(line.get_xdata()) for line in other.lines if line.get_linewidth() == 0.5] == [controls.LEAST] * 6
     assert tick_labels(other.xaxis)[0] == "< .3%" and tick_labels(ax.xaxis)[0] == "1%"
-
-
-# -- all of them -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda ax: overlap_figures.overlap(ax, overlaps(["stages.head.hidden.weight"])),
-        lambda ax: rows.forest(ax, effects(2)),
-        lambda ax: controls.null_distribution(ax, null(), grouped(-0.3)),
-        lambda ax: controls.by_size(ax, sizes()),
-    ],
-)
-def test_the_same_table_gives_the_same_picture(draw):
-    pictures = []
-    for _ in range(2):
-        figure, ax = plt.subplots(figsize=(5, 3))
-        draw(ax)
-        pictures.append(drawn(figure))
-    assert pictures[0] == pictures[1]
 
 
 @pytest.mark.parametrize("deficiency", [None, *MACHADO])

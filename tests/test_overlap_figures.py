@@ -80,13 +80,6 @@ def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
     assert_readable(figure)
 
 
-@pytest.mark.parametrize("layers", [5, 25])
-def test_overlap_of_few_and_many_layers_is_readable(layers):
-    names = [f"stages.stage_{1 + i // 7}.{i % 7}.downsample.0.weight" for i in range(layers)]
-    figure, ax = plt.subplots(figsize=(3.4 if layers < 10 else 7, 3))
-    assert_readable(overlap_figures.overlap(ax, overlaps([*names, OVERALL])).figure)
-
-
 def test_a_mean_over_other_base_models_is_on_another_line():
     table = overlaps([*sorted(maskable("resnet", -2)), OVERALL], ["between"])
     layers = [*maskable("resnet", -2), OVERALL]
