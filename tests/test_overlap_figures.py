@@ -49,8 +49,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         heights = rows.set_index("layer").loc[layers]
         own = [line for line in ax.lines if to_hex(line.get_color()) == COMPARISONS[key].color]
         solid, dashed, solid_overall, dashed_overall = own
-        name = {"between": "between"}.get(label, label)
-        assert (solid.get_label(), solid.get_marker()) == (name, COMPARISONS[key].marker)
+        assert (solid.get_label(), solid.get_marker()) == (label, COMPARISONS[key].marker)
         assert list(solid.get_xdata()) == list(dashed.get_xdata()) == list(range(len(layers) - 1))
         assert list(solid.get_ydata()) == list(heights["iou"][:-1])
         assert list(dashed.get_ydata()) == list(heights["expected"][:-1])

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from subnet_utils.papers.break_it_down import paper_tables
-from subnet_utils.papers.break_it_down.figures import effects as effect_figures
 from subnet_utils.papers.break_it_down.figures import panels
 from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable, markers
@@ -47,15 +46,6 @@ def test_an_effect_without_a_test_has_no_stars_but_says_so():
     stars = {"intercept_stars": "", "ablated_stars": ["***", ""]}
     table = pd.DataFrame({"model": "resnet50", "task": "inside-number", "subroutine": ["inside", "number"]} | p | stars)
     assert list(paper_tables.stars(table)["stars"]) == ["", "n/a", "***", "n/a"]
-
-
-def test_only_the_stars_of_language_are_said_to_be_pooled():
-    vision, language = effects(("inside-number", "")), effects(("anaphora", "singular"), paper_model="bert_small")
-    shown = {"vision": vision, "language": language, "both": pd.concat([vision, language])}
-    notes = {name: panels._star_note(rows).removeprefix(effect_figures.STARS) for name, rows in shown.items()}
-    assert notes == {
-        "vision": "", "language": ", singular and plural pooled", "both": ", in language singular and plural pooled",
-    }  # fmt: skip
 
 
 def test_accuracies_have_subnetworks_above_ablated_models():
@@ -120,16 +110,6 @@ def test_a_figure_alone_says_which_networks_it_shows():
         "resnet_4x16_simclr (paper: resnet50_simclr), pretrained",
     ]  # fmt: skip
     assert panels._panel_title(both, own) == "resnet_4x16_simclr\ninside-number"
-
-
-def test_effects_without_a_spread_keep_their_row():
-    power = pd.DataFrame({"model": "resnet50", "task": "number-contact", "subroutine": "number", "n_bases": [3, 1],
-                          "network": ["subnetwork", "ablated"], "bases_needed": [4.0, np.nan]})  # fmt: skip
-    (ax,) = panels.needed(power, effects(("number-contact", ""))).axes
-    rows = [label.get_text() for label in ax.get_yticklabels()]
-    about = "resnet_4x16 (paper: resnet50) · number-contact · number"
-    assert rows == [f"{about} · subnetwork", f"{about} · ablated"]
-    assert [text.get_text() for text in ax.texts] == ["unknown: one base has no spread"]
 
 
 def test_every_p_value_has_the_line_that_it_is_about():
