@@ -22,12 +22,8 @@ def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     search["own_task_accuracy"] = [0.95, 0.89, 0.95, 0.95, 0.3, 0.95, 0.95, 0.95]
     figure, ax = plt.subplots(figsize=(3.4, 2.6))
     discovery_figures.search_heatmap(ax, search)
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        "0.01, 0.1",
-        "0.01, −0.05",
-        "0.0001, 0.1",
-        "0.0001, −0.05",
-    ]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["0.01, 0.1", "0.01, −0.05", "0.0001, 0.1", "0.0001, −0.05"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["stem", "stage 4"]
     hatched = [patch.get_xy() for patch in ax.patches if patch.get_hatch()]
     assert [(int(x), int(y)) for x, y in hatched] == [(1, 0), (0, 2)]
@@ -40,18 +36,6 @@ def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     assert_readable(figure)
     with pytest.raises(ValueError, match="several rows for one setting"):
         discovery_figures.search_heatmap(ax, pd.concat([search, search]))
-
-
-def test_search_heatmap_of_a_search_without_success():
-    search = pd.DataFrame(
-        {"learning_rate": [0.01], "mask_init": [0.0], "start": ["stem"], "score": [0.0], "own_task_accuracy": [0.5]}
-    )
-    _, ax = plt.subplots()
-    discovery_figures.search_heatmap(ax, search)
-    assert [text.get_text() for text in ax.texts] == []
-    assert sum(bool(patch.get_hatch()) for patch in ax.patches) == 1
-    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
-    assert frame.get_linestyle() not in ("-", "solid"), "selected, but no success"
 
 
 def hardening(epochs: int = 12, bins: int = 50) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -95,23 +79,19 @@ def test_learning_curves_have_one_color_a_run():
     colors = [line.get_color() for line in axes[1].lines[:2]]
     assert colors[0] != colors[1]
     assert [line.get_color() for line in axes[0].lines[:4]] == [colors[0], colors[0], colors[1], colors[1]]
-    assert np.allclose(
-        axes[1].lines[1].get_ydata(), history.loc[history["run"] == "number-contact 0", "validation_accuracy"]
-    )
+    accuracy = history.loc[history["run"] == "number-contact 0", "validation_accuracy"]
+    assert np.allclose(axes[1].lines[1].get_ydata(), accuracy)
     assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
     assert abs(discovery_figures.MINIMUM_LOSS - 0.0535) < 1e-4
     assert_readable(figure)
     many = pd.concat(history.iloc[:5].assign(run=f"base {number}") for number in range(8))
-    for runs, columns, title, last in ((8, 4, "base", "7"), (6, 2, "", "base 5"), (3, 1, "", "base 2")):
-        figure, axes = plt.subplots(1, 2, figsize=(5.2, 1.6))
-        discovery_figures.learning_curves(axes, many[many["run"] < f"base {runs}"])
-        legend = axes[1].get_legend()
-        assert (legend._ncols, legend.get_title().get_text()) == (columns, title)
-        assert legend.get_texts()[-1].get_text() == last and len(legend.get_texts()) == runs
-        figure.canvas.draw()
-        assert legend.get_window_extent().x0 >= axes[1].get_window_extent().x0
-        shown = [line.get_color() for line in axes[1].lines[:runs]]
-        assert len(set(shown)) == runs and shown[:2] == colors, "a base has one color in panels of few and of many"
+    figure, axes = plt.subplots(1, 2, figsize=(5.2, 1.6))
+    discovery_figures.learning_curves(axes, many)
+    legend, shown = axes[1].get_legend(), [line.get_color() for line in axes[1].lines[:8]]
+    assert legend.get_title().get_text() == "base" and legend.get_texts()[-1].get_text() == "7"
+    assert len(set(shown)) == 8 and shown[:2] == colors, "a base has one color in panels of few and of many"
+    figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= axes[1].get_window_extent().x0
     _, axes = plt.subplots(1, 2)
     discovery_figures.learning_curves(axes, history[history["epoch"] == 0])  # as in the profile check
     assert {line.get_marker() for line in axes[1].lines[:2]} == {"o"} and axes[1].get_xlim() == (0.5, 1.5)

@@ -49,8 +49,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         heights = rows.set_index("layer").loc[layers]
         own = [line for line in ax.lines if to_hex(line.get_color()) == COMPARISONS[key].color]
         solid, dashed, solid_overall, dashed_overall = own
-        name = {"between": "between"}.get(label, label)
-        assert (solid.get_label(), solid.get_marker()) == (name, COMPARISONS[key].marker)
+        assert (solid.get_label(), solid.get_marker()) == (label, COMPARISONS[key].marker)
         assert list(solid.get_xdata()) == list(dashed.get_xdata()) == list(range(len(layers) - 1))
         assert list(solid.get_ydata()) == list(heights["iou"][:-1])
         assert list(dashed.get_ydata()) == list(heights["expected"][:-1])
@@ -78,13 +77,6 @@ def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
     assert len(set(labels)) == len(labels) > 10
     assert max(map(len, labels)) <= 19 and not any("stage" in x or "weight" in x or "_" in x for x in labels)
     assert_readable(figure)
-
-
-@pytest.mark.parametrize("layers", [5, 25])
-def test_overlap_of_few_and_many_layers_is_readable(layers):
-    names = [f"stages.stage_{1 + i // 7}.{i % 7}.downsample.0.weight" for i in range(layers)]
-    figure, ax = plt.subplots(figsize=(3.4 if layers < 10 else 7, 3))
-    assert_readable(overlap_figures.overlap(ax, overlaps([*names, OVERALL])).figure)
 
 
 def test_a_mean_over_other_base_models_is_on_another_line():

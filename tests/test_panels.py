@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from subnet_utils.papers.break_it_down import paper_tables
-from subnet_utils.papers.break_it_down.figures import effects as effect_figures
 from subnet_utils.papers.break_it_down.figures import panels
 from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable, markers
@@ -43,23 +42,10 @@ def test_tasks_are_in_the_same_order_in_every_figure_whatever_that_of_the_profil
 
 
 def test_an_effect_without_a_test_has_no_stars_but_says_so():
-    p = {
-        "intercept_p": [0.2, np.nan],
-        "intercept_stars": "",
-        "ablated_p": [0.001, np.nan],
-        "ablated_stars": ["***", ""],
-    }
-    table = pd.DataFrame({"model": "resnet50", "task": "inside-number", "subroutine": ["inside", "number"]} | p)
+    p = {"intercept_p": [0.2, np.nan], "ablated_p": [0.001, np.nan]}
+    stars = {"intercept_stars": "", "ablated_stars": ["***", ""]}
+    table = pd.DataFrame({"model": "resnet50", "task": "inside-number", "subroutine": ["inside", "number"]} | p | stars)
     assert list(paper_tables.stars(table)["stars"]) == ["", "n/a", "***", "n/a"]
-
-
-def test_only_the_stars_of_language_are_said_to_be_pooled():
-    vision, language = effects(("inside-number", "")), effects(("anaphora", "singular"), paper_model="bert_small")
-    shown = {"vision": vision, "language": language, "both": pd.concat([vision, language])}
-    notes = {name: panels._star_note(rows).removeprefix(effect_figures.STARS) for name, rows in shown.items()}
-    assert notes == {
-        "vision": "", "language": ", singular and plural pooled", "both": ", in language singular and plural pooled",
-    }  # fmt: skip
 
 
 def test_accuracies_have_subnetworks_above_ablated_models():
@@ -126,24 +112,6 @@ def test_a_figure_alone_says_which_networks_it_shows():
     assert panels._panel_title(both, own) == "resnet_4x16_simclr\ninside-number"
 
 
-def test_effects_without_a_spread_keep_their_row():
-    power = pd.DataFrame({"model": "resnet50", "task": "number-contact", "subroutine": "number", "n_bases": [3, 1],
-                          "network": ["subnetwork", "ablated"], "bases_needed": [4.0, np.nan]})  # fmt: skip
-    (ax,) = panels.needed(power, effects(("number-contact", ""))).axes
-    rows = [label.get_text() for label in ax.get_yticklabels()]
-    about = "resnet_4x16 (paper: resnet50) · number-contact · number"
-    assert rows == [f"{about} · subnetwork", f"{about} · ablated"]
-    assert [text.get_text() for text in ax.texts] == ["unknown: one base has no spread"]
-
-
-def test_sizes_are_under_our_names():
-    table = pd.DataFrame({"model": ["resnet50"], "task": "inside-number", "number": "", "subroutine": "inside",
-                          "ours": 0.2, "ours_low": 0.1, "ours_high": 0.3, "paper": 0.1, "paper_sd": 0.05})  # fmt: skip
-    (ax,) = panels.sizes(table, effects(("inside-number", ""))).axes
-    labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == ["resnet_4x16 (paper: resnet50) · inside-number · inside"]
-
-
 def test_every_p_value_has_the_line_that_it_is_about():
     """The controls outside the subnetworks are of fewer masks where one keeps too much: another observed mean."""
     draws = pd.DataFrame({"model": "m", "task": "number-contact", "subroutine": "number", "draw": range(9),
@@ -194,17 +162,6 @@ def test_layers_are_named_once_below_rows_that_have_the_same(last, named):
     figure.draw_without_rendering()
     assert [ax.xaxis.get_major_ticks()[0].label1.get_visible() for ax in figure.axes] == named
     assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "layer", "layer"]
-
-
-def test_panels_of_small_searches_are_low():
-    few = searched("inside", "number")
-    few = pd.concat([few.assign(task=task) for task in ("inside-number", "number-contact", "inside-contact")])
-    bases = few[["model", "task", "number", "base_model"]].drop_duplicates().assign(test_accuracy=0.95)
-    many = pd.concat([few.assign(learning_rate=rate) for rate in (0.1, 0.01, 0.001)])
-    low, high = (panels.heatmaps(search, bases) for search in (few, many))
-    assert low.get_figheight() < high.get_figheight() - 0.5
-    for figure in (low, panels.heatmaps(few[few["mask_init"] == 0], bases)):
-        assert_readable(figure)  # labels at the left of two rows of panels among them
 
 
 def searched(*subroutines: str) -> pd.DataFrame:

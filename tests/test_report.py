@@ -31,7 +31,7 @@ from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare, verdict
 from subnet_utils.report import __main__ as command
-from subnet_utils.report.comparison import FAILS, FINDING, HOLDS, INSIDE, OPEN, POSITIVE, direction
+from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, INSIDE, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.site import Site, places, significant
 
@@ -93,10 +93,7 @@ def test_a_test_tells_a_direction_or_none():
 def test_paper_and_ours_keep_to_their_own_columns():
     ours = runs_of([0.4, 0.5, 0.66], spread=0.1)
     table = compare(ours, paper_of(0.55, 0.2), by=["task"], value="difference", profile="tiny")
-    assert list(table) == [
-        "task", "paper", "paper_sd", "ours", "ours_low", "ours_high", "n_runs", "n_bases",
-        "criterion", "verdict", "decisive", "reason",
-    ]  # fmt: skip
+    assert list(table) == ["task", *COLUMNS]
     row = table.iloc[0]
     assert (row["paper"], row["paper_sd"]) == (0.55, 0.2)
     expected = stats.t.interval(0.95, 2, loc=0.52, scale=stats.sem([0.4, 0.5, 0.66]))
@@ -121,15 +118,12 @@ def test_only_bases_from_90_percent_on_count_unless_there_are_none():
         (paper_of(0.5), [-0.2, 0.1, 0.6], AGREES, False),  # the same way, and could be chance
         (paper_of(0.5), [-0.6, -0.1, 0.2], DIFFERS, False),
         (paper_of(0.5), [-0.01, 0.0, 0.01], DIFFERS, True),  # surely no effect where the paper has one
-        (paper_of(0.5), [-0.3, -0.31, -0.32], DIFFERS, True),
         (paper_of(0.5), [-0.1, 0.04, 0.15], DIFFERS, False),  # within .05 of none
         (paper_of(0.5), [0.3], AGREES, False),  # one base: no interval
-        (paper_of(0.5), [0.01], DIFFERS, False),
         (paper_of(0.5), [0.01, 0.01], AGREES, True),
         (paper_of(-0.4), [0.3, 0.31, 0.32], DIFFERS, True),
         (paper_of(0.02), [-0.01, 0.0, 0.01], AGREES, True),  # the paper finds no effect
         (paper_of(0.02), [0.3, 0.31, 0.32], DIFFERS, True),
-        (paper_of(0.02), [0.3], DIFFERS, False),
         (paper_of(0.13, 0.38), [-0.3, -0.31, -0.32], NOT_COMPARABLE, False),  # the paper's own noise
         (paper_of(0.13, 0.2), [-0.3, -0.31, -0.32], DIFFERS, True),
     ],
@@ -177,15 +171,6 @@ def test_a_verdict_does_not_care_which_subroutine_is_the_target(mean, sd, ours, 
     assert bool(one["reason"]) == (one["verdict"] == NOT_COMPARABLE)
 
 
-@settings(deadline=None, max_examples=60)
-@given(DIFFERENCES, st.lists(DIFFERENCES, min_size=2, max_size=4), st.floats(0, 1))
-def test_a_decisive_agreement_holds_anywhere_in_the_interval(mean, ours, where):
-    row = row_of(runs_of(ours), paper_of(mean))
-    if row["decisive"] and row["verdict"] == AGREES:
-        point = row["ours_low"] + where * (row["ours_high"] - row["ours_low"])
-        assert row_of(runs_of([point, point]), paper_of(mean))["verdict"] == AGREES
-
-
 def test_what_depends_on_size_is_compared_at_the_papers_profile_only():
     ours, paper = runs_of([0.02, 0.03], value="density"), paper_of(0.025, 0.01, value="density")
     row = row_of(ours, paper, value="density", profile="laptop")
@@ -205,19 +190,13 @@ def test_a_table_of_the_papers_runs_is_summarized():
 
 
 def test_every_row_of_ours_stays_and_no_row_of_the_paper_is_added():
-    ours = pd.concat([runs_of([0.4, 0.5]), runs_of([0.1, 0.2]).assign(task="ours only")])
-    paper = pd.concat([paper_of(0.4), paper_of(0.5).assign(task="theirs only")])
-    table = compare(ours, paper, by=["task"], value="difference", profile="tiny")
+    """Vision has no grammatical number: '' in our tables, missing where pandas read the paper's csv file."""
+    ours = pd.concat([runs_of([0.4, 0.5]), runs_of([0.1, 0.2]).assign(task="ours only")]).assign(number="")
+    paper = pd.concat([paper_of(0.4), paper_of(0.5).assign(task="theirs only")]).assign(number=np.nan)
+    table = compare(ours, paper, by=["task", "number"], value="difference", profile="tiny")
     assert list(table["task"]) == ["t", "ours only"]
     assert list(table["reason"]) == ["", "the paper reports no such value"]
     assert table["paper"].isna().tolist() == [False, True]
-
-
-def test_an_empty_key_matches_a_missing_one():
-    """Vision has no grammatical number: '' in our tables, missing where pandas read the paper's csv file."""
-    ours, paper = runs_of([0.4, 0.5]).assign(number=""), paper_of(0.4).assign(number=np.nan)
-    table = compare(ours, paper, by=["task", "number"], value="difference", profile="tiny")
-    assert list(table["verdict"]) == [AGREES]
 
 
 def test_the_reference_effects_compare_with_themselves():
@@ -286,27 +265,22 @@ def recorded(root: Path, frame: pd.DataFrame) -> dict:
     return json.loads(book.manifest.read_text())["items"][0]
 
 
-def test_the_manifest_counts_every_verdict_column_and_sums_up_the_values(tmp_path):
-    item = recorded(tmp_path, values())
-    assert item["verdicts"] == {AGREES: 3, NOT_COMPARABLE: 2, DIFFERS: 1}
-    assert item["summary"] == {"paper": pytest.approx(0.5), "ours": pytest.approx(0.4), "rows": 2, "runs": 15}
-
-
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
         ({"paper": pd.array([7, None], "Int64"), "ours": [8, 9]}, {"paper": 7, "ours": 8, "rows": 1, "runs": None}),
-        ({"paper": ["yes", 0.2], "ours": [0.1, 0.4]}, {"paper": 0.2, "ours": 0.4, "rows": 1, "runs": None}),
         ({"paper": [np.inf, 2.0], "ours": [1.0, 1.0]}, {"paper": 2, "ours": 1, "rows": 1, "runs": None}),
         ({"paper": [-0.5, 0.4], "ours": [0.1, 0.2]}, {"paper": None, "ours": None, "rows": 2, "runs": None}),
         ({"paper": [-0.5, 0.0], "ours": [0.25, 0.5]}, {"paper": -0.25, "ours": 0.375, "rows": 2, "runs": None}),
         ({"paper": [None, 0.2], "ours": [0.1, None], "n_runs": [3, 3]}, None),
-        ({"paper": [], "ours": []}, None),
         ({"paper_random_z": [2.0], "ours": [1.0]}, None),
     ],
 )
 def test_only_rows_with_both_numbers_are_summed_up(tmp_path, columns, found):
     assert recorded(tmp_path, pd.DataFrame(columns))["summary"] == found
+    item = recorded(tmp_path, values())
+    assert item["verdicts"] == {AGREES: 3, NOT_COMPARABLE: 2, DIFFERS: 1}
+    assert item["summary"] == {"paper": pytest.approx(0.5), "ours": pytest.approx(0.4), "rows": 2, "runs": 15}
 
 
 def test_the_manifest_comes_last_and_names_every_file(tmp_path):
@@ -455,7 +429,7 @@ def root(tmp_path_factory) -> Path:
         book.figure(picture(), f"line_{notebook[:2]}", caption=caption, paper=label, sources=["ab12"])
         book.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
         if notebook == "03_ablations":
-            book.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 10", "Appendix 9"])
+            book.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 9", "Appendix 10"])
         book.close()
     runs = root / "runs" / "tiny"
     write_notebook(runs / "03_ablations.ipynb")
@@ -539,7 +513,7 @@ def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(
     counts = "agrees: 3 differs: 1 not comparable: 2"
     assert shown["Figure 13"] == [
         [PLACES["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
-        ["values also Appendix 10, 9", "03_ablations", "0.500", "0.400", "2", "15", counts],
+        ["values also Appendix 9, 10", "03_ablations", "0.500", "0.400", "2", "15", counts],
     ]
     assert shown["Table 1"] == [
         [PLACES["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "agrees: 1 differs: 1"],
@@ -562,17 +536,6 @@ def test_what_is_missing_is_named_in_the_index(root, index):
     assert f"{len(missing)} of {len(PLACES)} figures and tables of the papers are missing" in soup(index).text
 
 
-def test_a_manifest_from_before_there_were_summaries_still_shows(tmp_path):
-    recorded(tmp_path, values())
-    manifest = tmp_path / "figures/tiny/nb.json"
-    record = json.loads(manifest.read_text())
-    del record["items"][0]["summary"]
-    manifest.write_text(json.dumps(record))
-    shown = places_of(Site("tiny", root=tmp_path).build())
-    counts = "agrees: 3 differs: 1 not comparable: 2"
-    assert shown["Table 5"] == [[PLACES["Table 5"], "table", "nb", "", "", "", "", counts]]
-
-
 def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     label, title = next(one for paper in papers().values() for one in paper.other_places.items())
     book = Book("tiny", "nb", root=tmp_path)
@@ -582,15 +545,10 @@ def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     assert last[0] == label and last[1][0][:2] == [title, "values"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.15441, "0.154"), (0.094029, "0.0940"), (-0.5, "-0.500"), (1, "1.00"), (0, "0.00"), (99.96, "100"),
-        (1234.5, "1,230"), (27911360, "27,900,000"), (0.000012, "1.20e-05"), (None, ""),
-    ],
-)  # fmt: skip
-def test_numbers_in_the_index_have_three_significant_digits(value, text):
-    assert significant(value) == text
+def test_numbers_in_the_index_have_three_significant_digits():
+    values = (0.15441, 0.094029, -0.5, 1, 0, 99.96, 1234.5, 27911360, 0.000012, None)
+    texts = ["0.154", "0.0940", "-0.500", "1.00", "0.00", "100", "1,230", "27,900,000", "1.20e-05", ""]
+    assert [significant(value) for value in values] == texts
 
 
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
@@ -639,23 +597,14 @@ def test_a_file_changed_or_lost_since_is_named(tmp_path):
     assert not page.find("img")
 
 
-@pytest.mark.parametrize(
-    ("papermill", "done"),
-    [
-        ({"end_time": "2025-01-01", "exception": None}, True),
-        ({"end_time": "2025-01-01"}, True),
-        ({"end_time": None, "exception": None}, False),
-        ({"end_time": "2025-01-01", "exception": True}, False),
-        ({}, False),
-        (None, False),
-    ],
-)
-def test_a_run_is_done_with_an_end_and_without_exception(tmp_path, papermill, done):
-    path = tmp_path / "nb.ipynb"
-    path.write_text(json.dumps({"metadata": {} if papermill is None else {"papermill": papermill}}))
-    assert is_done(path) is done
+def test_a_run_is_done_with_an_end_and_without_exception(tmp_path):
+    path, end = tmp_path / "nb.ipynb", {"end_time": "2025-01-01"}
+    for papermill, done in ((end, True), (end | {"exception": None}, True), (end | {"exception": True}, False),
+                            ({"end_time": None}, False), ({}, False)):  # fmt: skip
+        path.write_text(json.dumps({"metadata": {"papermill": papermill}}))
+        assert is_done(path) is done
     path.write_text(path.read_text()[:-5])
-    assert not is_done(path)
+    assert not is_done(path) and not is_done(tmp_path / "none.ipynb")
 
 
 def test_the_command_builds_the_site_and_says_where_all_is(root, index, monkeypatch, capsys):

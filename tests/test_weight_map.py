@@ -100,15 +100,6 @@ def test_the_legend_has_the_share_of_each_color():
     assert [float(share.rstrip("%")) for share in said.values()] == pytest.approx([27, 7, 3, 63], abs=1)
 
 
-def test_neighbors_of_a_large_network_are_mixed():
-    colors = np.arange(5 * 7 * 3, dtype=float).reshape(5, 7, 3)
-    mixed = module._mixed(colors, 3)
-    assert mixed.shape == (2, 3, 3)
-    assert np.allclose(mixed[0, 0], colors[:3, :3].mean(axis=(0, 1)))
-    assert np.allclose(mixed[1, 2], colors[3:, 6:].mean(axis=(0, 1)))
-    assert np.array_equal(module._mixed(colors, 1), colors)
-
-
 def test_lines_part_the_heads():
     def lines(family: str, count: int) -> dict[str, list]:
         figure = weight_map(pair_in(family), heads=count)

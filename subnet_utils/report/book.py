@@ -118,7 +118,7 @@ class Book:
         for file, content in files.items():
             write_whole(self.folder / file, content)
         digests = [{"name": file, "sha256": hashlib.sha256(content).hexdigest()} for file, content in files.items()]
-        paper, sources = ([one] if isinstance(one, str) else list(one) for one in (paper, sources))
+        paper, sources = ([one] if isinstance(one, str) else list(one or ()) for one in (paper, sources))
         item = {"kind": kind, "name": name, "files": digests, "caption": caption, "paper": paper}
         self.items.append(item | {"sources": sorted(set(sources))} | more)
 
@@ -130,10 +130,10 @@ def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: beside its place first, then renamed into it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    os.replace(beside, path)
+    """Write a file whole or not at all: under another name first."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_bytes(content)
+    os.replace(new, path)
 
 
 def provenance_rows(record: dict[str, Any]) -> dict[str, str]:

@@ -27,36 +27,26 @@ POSITIVE = (0.0, math.inf)
 """The claim that something is above 0."""
 
 
-class Words(NamedTuple):
-    """What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown."""
-
-    inside: str
-    outside: str
-    partly: str
-    unknown: str
-
-
-MEETS = Words(AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
-"""For values of the paper's: ours may be equal."""
-INSIDE = Words(AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
-"""For an effect that the paper claims: ours has to show it."""
-FINDING = Words(HOLDS, FAILS, OPEN, OPEN)
-"""For a claim that our own numbers may leave open."""
+MEETS = (AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
+INSIDE = (AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
+FINDING = (HOLDS, FAILS, OPEN, OPEN)
+"""What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown: for values
+of the paper's, which ours may be equal to; for an effect that ours has to show; for a claim that ours may leave open.
+"""
 
 
-def verdict(
-    low: float, high: float, claim: tuple[float, float], words: Words = MEETS, *, comparable: bool = True
-) -> str:
+def verdict(low: float, high: float, claim: tuple[float, float], words=MEETS, *, comparable: bool = True) -> str:
     """The verdict of an interval of ours, `low` to `high` (one number twice), on a range of values that is claimed.
 
-    claim: its ends, which are infinite where it has none; comparable: whether ours can be compared at all. What touches
-    an end of the claim is partly in it, but for a range that is one number. A NaN makes the verdict unknown.
+    claim: its ends, which are infinite where it has none; words: see `FINDING`; comparable: whether ours can be
+    compared at all. What touches an end of the claim is partly inside. A NaN makes the verdict unknown.
     """
-    if not comparable or math.isnan(low + high) or any(map(math.isnan, claim)):
-        return words.unknown
+    inside, outside, partly, unknown = words
+    if not comparable or any(map(math.isnan, (low, high, *claim))):
+        return unknown
     if high < claim[0] or low > claim[1]:
-        return words.outside
-    return words.inside if claim[0] < low and high < claim[1] else words.partly
+        return outside
+    return inside if claim[0] < low and high < claim[1] else partly
 
 
 def direction(effect: float, p: float, level: float = 0.05) -> float:

@@ -87,7 +87,7 @@ def notebook_body(path: Path) -> str:
 def table_html(path: Path, digits: int) -> str:
     """A csv file as an HTML table: numbers to the right, verdicts in their colors.
 
-    Floats have `digits` decimals, or two significant digits if they are smaller; thousands are set apart.
+    Floats have `digits` decimals, or two significant digits if they are smaller; thousands have a comma.
     """
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
     right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -141,14 +140,9 @@ def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, lis
             for label in card["paper"]:
                 made[label].append((card, notebook))
     known = places()
-    others = sorted(made.keys() - known.keys(), key=_order)
     titles = known | {label: title for paper in papers().values() for label, title in paper.other_places.items()}
-    return [(label, titles.get(label, ""), made[label]) for label in [*known, *others]]
-
-
-def _order(label: str) -> list[str | int]:
-    """Text and numbers in turn, so that Appendix 4 comes before Appendix 13."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", label)]
+    labels = [label for label in titles | made if label in known or label in made]
+    return [(label, titles.get(label, ""), made[label]) for label in labels]
 
 
 def brief(labels: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of *Break It Down*, the paper's values beside ours, with verdicts that a rule gives."""
+"""The tables of *Break It Down*, the paper's values and ours, with verdicts that a rule gives."""
 
 import pandas as pd
 import torch
@@ -40,7 +40,7 @@ def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
 
 
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Table 4: best validation accuracy of each vision transformer, beside the paper's same setting and its best one.
+    """Table 4: best validation accuracy of each vision transformer, the paper's of that setting, and its best one.
 
     A setting agrees if it misses 90% in both or in neither; one whose training diverged has no accuracy, and misses it.
     Only the profile `paper` has the paper's networks and images; elsewhere the two are not comparable. Without a sweep
@@ -89,7 +89,7 @@ def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
 def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
     """The values behind Figures 4 to 7: the difference per model, task, subroutine and network.
 
-    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. Beside the verdict of `compare`
+    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. Next to the verdict of `compare`
     stands what it would be without masks that fail their own task (below 90%, appendix C), which the authors' runs
     have as well: `failed`, how many there are of `n_runs`; `ours_without_failed`, `verdict_without_failed`.
     """
@@ -205,7 +205,7 @@ def _found_by_control(learned: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def table_1(found: pd.DataFrame) -> pd.DataFrame:
-    """Table 1: the paper's z and chi-square beside ours, and what tests for few base models say.
+    """Table 1: the paper's z and chi-square, and ours, and what tests for few base models say.
 
     Bases below 90% are left out, singular and plural are collapsed (appendix A.1). The verdict compares significance at
     .05 by the paper's own test, and the direction of what is significant in both; two bases are the least for which

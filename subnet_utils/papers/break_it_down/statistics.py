@@ -12,7 +12,7 @@ network only, through the number and the sum of the values in each base: `cluste
 The z and the chi-square of the paper treat the standard error as known. It is estimated from 2, 3 or 6
 bases, and with so few they are far too optimistic (two bases: z = 3.00 is p = .003, and p = .20 as a t with
 one degree of freedom). `compositionality_table` therefore returns t tests, a wild cluster bootstrap and
-intervals beside them, and `random_control_table`, which compares trained with random networks (appendix I.1),
+intervals with them, and `random_control_table`, which compares trained with random networks (appendix I.1),
 t tests and permutation tests.
 """
 
@@ -91,7 +91,7 @@ def _clamped(name: str, accuracy: ArrayLike) -> ArrayLike:
 def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9999) -> pd.DataFrame:
     """Test whether subnetworks and ablated models do better on one of the two probe sets.
 
-    The statistics of *Break It Down*, Table 1 (appendix A.1), and what should stand beside them with few
+    The statistics of *Break It Down*, Table 1 (appendix A.1), and what else there should be with few
     bases.
 
     effects: one row per run and network, with columns `model`, `task`, `subroutine`, `base_model`,
@@ -138,7 +138,7 @@ def random_control_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9
 
         performance = intercept + ablation * [ablated] + random * [random] + interaction * [ablated and random],
 
-    and what should stand beside them with few bases. Four cell means saturate the model, so each contrast is
+    and what else there should be with few bases. Four cell means saturate the model, so each contrast is
     the difference of two means over disjoint clusters: a base is another cluster in the other condition,
     whatever its name. (In the authors' run the random networks are the same three under every base.)
 

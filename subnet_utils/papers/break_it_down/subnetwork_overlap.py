@@ -2,7 +2,7 @@
 
 *Break It Down* (appendix K) compares the subnetworks of one base model, by layer: three runs of the same mask, and the
 weights that all three share between the two subroutines. Here for every base model, for pairs as well as for triples,
-in the corrected form and as printed, and beside what random masks of the same sizes would give.
+in the corrected form and as printed, with what random masks of the same sizes would give.
 """
 
 from itertools import combinations, groupby
@@ -59,9 +59,9 @@ def pairs(lab: Lab) -> pd.DataFrame:
 
 
 def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Tables 13 to 15: the mean over layers, ours for every task beside the paper's for inside-number.
+    """Tables 13 to 15: the mean over layers, ours for every task, and the paper's for inside-number.
 
-    layers: from `by_layer`. The paper's numbers within a subroutine are |m1 & m2 & m3| / |m3|, to be read beside ours
+    layers: from `by_layer`. The paper's numbers within a subroutine are |m1 & m2 & m3| / |m3|, comparable to ours
     `as printed`. Values are judged at the profile `paper` only, where networks are the paper's, and if all of ours
     have masks in the paper's layers, those from stage 4 on.
     """
@@ -137,8 +137,8 @@ def division(by_head: pd.DataFrame) -> pd.DataFrame:
     for (model, task), bases in learned.groupby(["paper_model", "task"], sort=False):
         found = bases.groupby("base_model", sort=False).apply(_within_layers, include_groups=False).dropna()
         on_fishers_scale = np.arctanh(found.clip(-0.9999, 0.9999))
-        told = t_interval(on_fishers_scale, found.index) if len(found) else (np.nan,) * 3
-        mean, low, high = np.tanh(told).tolist()
+        interval = t_interval(on_fishers_scale, found.index) if len(found) else (np.nan,) * 3
+        mean, low, high = np.tanh(interval).tolist()
         row = {"paper_model": model, "task": task, "n_bases": len(found), "below": int((found < 0).sum())}
         rows.append(row | {"correlation": mean, "low": low, "high": high})
     return pd.DataFrame(rows)

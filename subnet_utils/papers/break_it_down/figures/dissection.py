@@ -107,7 +107,8 @@ def assembled(ax: Axes, table: pd.DataFrame, names: Mapping[str, str]) -> Axes:
             continue
         ax.plot(values, [place] * len(values), "o", ms=3.5, color=color, alpha=0.6, mec="none", clip_on=False)
         marks.means(ax, place, (values.mean(), np.nan, np.nan), Look(color, None, ""), limits=limits, across=True)
-        ax.plot(rows["knows_one"].mean(), place, ls="none", zorder=4, **EXPECTED)
+        if rows["knows_one"].notna().any():
+            ax.plot(rows["knows_one"].mean(), place, ls="none", zorder=4, **EXPECTED)
     ax.axvline(CHANCE, zorder=0, **CHANCE_LINE)
     ax.set(xlim=limits, ylim=(len(PARTS) - 0.5, -0.5), xlabel="accuracy, whole task")
     ax.set_yticks(range(len(PARTS)), [re.sub(r"\b[AB]\b", lambda found: names[found[0]], part) for part in PARTS])

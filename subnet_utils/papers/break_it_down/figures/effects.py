@@ -1,8 +1,8 @@
 """What subnetworks do and what is lost without them: panels of Figures 4 to 12 and 16 to 18, and of other ablations.
 
 Functions draw into the Axes that they are given and return it. In every cluster a run is a marker, one shape for each
-base model, gray below 90%. Beside the runs are a tick for our mean over base models with its 95% interval (t, without
-the gray ones), and an open diamond for the paper's mean +- sd.
+base model, gray below 90%. Right of the runs are a tick for our mean over base models with its 95% interval (t,
+without the gray ones), and an open diamond for the paper's mean +- sd.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ DIFFERENCES = (-0.8, 0.8)
 DIFFERENCE = "Test Target $-$ Test Other"
 NETWORKS = ("subnetwork", "ablated")
 BELOW = CONDITIONS["below"].label
-PROBES = {"target_accuracy": "Test Target", "other_accuracy": "Test Other"}
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
 
 
@@ -54,8 +53,7 @@ def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, network
     ax.axhline(CHANCE, zorder=0, **CHANCE_LINE)
     limits = (0.0, 1.04)
     for middle, subroutine, _, runs in _clusters(effects, "network", {network: 0.02}):
-        for x, value in zip((middle - 0.23, middle + 0.23), PROBES, strict=True):
-            filled = value == "target_accuracy"
+        for x, value, filled in ((middle - 0.23, "target_accuracy", True), (middle + 0.23, "other_accuracy", False)):
             _cluster(ax, x, runs, value, CONDITIONS[network].color, limits, filled=filled)
             _paper(ax, x + 0.12, reference, (subroutine, network, value), limits)
     _name_subroutines(ax, effects)
@@ -82,16 +80,14 @@ def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
 def legend(
     figure: Figure, names: Sequence[str] = NETWORKS, *, probes: bool = False, stars: str = "", below: str = BELOW
 ) -> Figure:
-    """The legend of all panels, of what they show: colors, with `probes` fillings, and the marks beside them.
+    """The legend of all panels, of what they show: colors, with `probes` fillings, and other marks.
 
     names: of the conditions whose colors are explained. stars: what explains the marks of the paper's own test, such as
     `STARS`. below: what gray runs are.
     """
     handles = [marks.key(CONDITIONS[name].label, CONDITIONS[name].color) for name in names]
     if probes:
-        handles += [
-            marks.key(name, mec="0.3", mfc=fill) for name, fill in zip(PROBES.values(), ("0.3", "white"), strict=True)
-        ]
+        handles += [marks.key("Test Target"), marks.key("Test Other", mec="0.3", mfc="white")]
     handles += [*layout.named(figure.axes), *marks.keys(figure.axes, below=below)]
     if stars and any(text.get_text() == NO_TEST for ax in figure.axes for text in ax.texts):
         stars += f"\n{NO_TEST}: no test, for want of two base models above 90% or of any variance"
@@ -128,7 +124,7 @@ def _cluster(
 
 
 def _paper(
-    ax: Axes, x: float, reference: pd.DataFrame | None, shown: tuple[str, str, str], limits: tuple[float, float]
+    ax: Axes, x: float, reference: pd.DataFrame, shown: tuple[str, str, str], limits: tuple[float, float]
 ) -> None:
     """The paper's mean +- sd of what is shown: subroutine, network and the name of the value."""
     subroutine, network, value = shown

@@ -27,7 +27,7 @@ CHANCE, ONE_BASE = "_chance", "_base"
 def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
-    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is set apart),
+    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is last),
     `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
     Layers are in the order of the network, whatever that of the table. Where `bases`, the number of base models that a
     mean is over, changes from one layer to the next, the line is broken: other networks are no step.
@@ -41,8 +41,8 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
     looks = _looks(table["comparison"].unique())
     for i, look in enumerate(looks):
         rows = table[table["comparison"] == look.label].set_index("layer").reindex(layers).reset_index()
-        aside = 0.24 * (i - (len(looks) - 1) / 2)  # of all layers as one, so that none covers another
-        _line(ax, rows.assign(x=rows["layer"].map(places)), look, aside)
+        shift = 0.24 * (i - (len(looks) - 1) / 2)  # of all layers as one, so that none covers another
+        _line(ax, rows.assign(x=rows["layer"].map(places)), look, shift)
         if each is not None:
             _single_bases(ax, each[each["comparison"] == look.label], [x for x in layers if x != OVERALL], look.color)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
@@ -51,10 +51,10 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
     return ax
 
 
-def _line(ax: Axes, rows: pd.DataFrame, look: Look, aside: float) -> None:
+def _line(ax: Axes, rows: pd.DataFrame, look: Look, shift: float) -> None:
     """One comparison, in as many lines as its stretches; dashed what random masks would give."""
     for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
-        ax.plot(part["x"] + aside * part["layer"].eq(OVERALL), part["iou"], marker=look.marker, ms=4.5, mec="white",
+        ax.plot(part["x"] + shift * part["layer"].eq(OVERALL), part["iou"], marker=look.marker, ms=4.5, mec="white",
                 mew=0.4, lw=1, clip_on=False, color=look.color, label="_" if number else look.label)  # fmt: skip
         x, y = part["x"].to_numpy(), part["expected"].to_numpy()
         if len(x) == 1:  # a point alone is as wide as its column
@@ -78,7 +78,7 @@ def keys(axes: Sequence[Axes]) -> list[Line2D]:
 
 
 def _stretches(rows: pd.DataFrame) -> pd.Series:
-    """The number of the line that each layer is on: all layers as one are apart, and so are means over other bases."""
+    """The number of the line that each layer is on: all layers as one have their own, means over other bases too."""
     breaks = rows["layer"].eq(OVERALL)
     if "bases" in rows:
         breaks = breaks | rows["bases"].ne(rows["bases"].shift())
@@ -123,7 +123,7 @@ def layer_order(layer: str) -> tuple[int, int, int, int]:
 
 def _looks(labels: Sequence[str]) -> list[Look]:
     """Look of each comparison: those within subroutines in the order of the table, then the one between them."""
-    within, between = ([x for x in labels if x.startswith("between") == wanted] for wanted in (False, True))
+    within, between = ([x for x in labels if x.startswith("between") == crossing] for crossing in (False, True))
     if len(within) > 2 or len(between) > 1:
         raise ValueError(f"an overlap has two subroutines and one 'between'; table has {', '.join(labels)}")
     keys = [*("first", "second")[: len(within)], *["between"] * len(between)]

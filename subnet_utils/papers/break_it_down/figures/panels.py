@@ -1,4 +1,4 @@
-"""Whole figures of several panels, one function each; the panels themselves are drawn by the modules beside this."""
+"""Whole figures of several panels, one function each; the other modules of this folder draw the panels."""
 
 from collections.abc import Iterator, Mapping
 
@@ -79,7 +79,7 @@ def assembled(table: pd.DataFrame) -> Figure:
 
 
 def differences(table: pd.DataFrame, stars: pd.DataFrame) -> Figure:
-    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models, the paper's mean beside
+    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models, the paper's mean and
     ours.
 
     table: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
@@ -285,10 +285,9 @@ def _star_note(table: pd.DataFrame) -> str:
 
 def _printed(runs: pd.DataFrame) -> pd.DataFrame:
     """The authors' effects of the condition, model, task and number that some runs are of."""
-    about = runs[["condition", "paper_model", "task", "number"]].drop_duplicates()
-    ((condition, *wanted),) = about.itertuples(index=False, name=None)
+    ((condition, *about),) = runs[["condition", "paper_model", "task", "number"]].drop_duplicates().to_numpy()
     paper = paper_tables.printed_effects(condition)
-    return paper[(paper[ABOUT] == wanted).all(axis=1)]
+    return paper[(paper[ABOUT] == about).all(axis=1)]
 
 
 def _groups(table: pd.DataFrame, by: list[str]) -> list[tuple[tuple, pd.DataFrame]]:

@@ -70,8 +70,8 @@ def _joined(table: pd.DataFrame, columns: Sequence[str], separator: str) -> list
 def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str]) -> Axes:
     """Share of the masked weights that each subnetwork keeps, ours and the paper's, on a logarithmic axis.
 
-    table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, which tell the rows
-    apart, `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd` as fractions.
+    table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, whose values name the
+    rows, `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd` as fractions.
     """
     places = np.arange(len(table))
     percent = 100 * table[[*INTERVAL, "paper", "paper_sd"]].astype(float)
@@ -88,7 +88,7 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str]) -> Axes:
 
 
 def needed(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Base models that an effect would need to be found with 80% power, beside those that were trained.
+    """Base models that an effect would need to be found with 80% power, and those that were trained.
 
     table: one row per effect with columns `label`, `bases_needed` (infinity if no number would do, NaN if unknown) and
     `n_bases`, those that learned their task. More than `MOST_BASES` is an arrow at the edge; of an unknown number the

@@ -23,15 +23,11 @@ from subnet_utils.plots.style import BLACK
 NEITHER = "#ececec"
 """Color of a weight that is in no subnetwork."""
 DOTS = 150
-"""To the inch, as `figures.style` has it. A cell of a weight is a whole number of dots, so that none is blurred."""
-WIDTH, GAP, TITLE, LEGEND = 1050, 15, 30, 54
-"""Dots: of the map's width, about; between two weights; of the heights of their names and of the legend."""
-LETTER = 8.5
-"""Dots of a letter of a name."""
-LARGEST_CELL = 4
-"""Dots to a side of a cell where the network is small."""
-PAGE = 1.5
-"""How much wider than high a large network is laid out."""
+"""To the inch, as the style has it. A cell of a weight is a whole number of dots, so that none is blurred."""
+WIDTH, GAP, TITLE, LEGEND, LETTER = 1050, 15, 30, 54, 8.5
+"""Dots: of the map's width, about; between two weights; of the heights of names and of the legend; of a letter."""
+LARGEST_CELL, PAGE = 4, 1.5
+"""Dots to a side of a cell where the network is small; how much wider than high a large network is laid out."""
 
 
 def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> Figure:
