@@ -78,7 +78,7 @@ def test_every_figure_and_table_of_a_paper_is_made_by_one_of_its_notebooks(paper
     for notebook in papers()[paper].notebooks:
         for cell in cells(notebook.path, "code"):
             made |= labels(ast.parse(cell.source))
-    assert papers()[paper].places.keys() <= made
+    assert papers()[paper].reproduces.keys() <= made
 
 
 def labels(tree: ast.AST) -> set[str]:

@@ -29,13 +29,13 @@ from subnet_utils.core.papers import papers
 from subnet_utils.core.provenance import checkout_state
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
-from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Book, compare, verdict
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, verdict
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, INSIDE, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
-from subnet_utils.report.site import Site, places, significant
+from subnet_utils.report.site import Site, expected, significant
 
-PLACES = places()
+EXPECTED = expected()
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(
@@ -231,7 +231,7 @@ def test_tables_that_cannot_be_compared(ours, paper, message):
         compare(ours, paper, by=["task"], value="difference", profile="tiny")
 
 
-# -- the book ----------------------------------------------------------------------------------------------------------
+# -- the results -----------------------------------------------------------------------------------------------------
 
 
 def picture():
@@ -259,10 +259,10 @@ def values() -> pd.DataFrame:
 
 def recorded(root: Path, frame: pd.DataFrame) -> dict:
     """What the manifest says of a table."""
-    book = Book("tiny", "nb", root=root)
-    book.table(frame, "table", caption="T.", paper="Table 5")
-    book.close()
-    return json.loads(book.manifest.read_text())["items"][0]
+    results = Results("tiny", "nb", root=root)
+    results.table(frame, "table", caption="T.", paper="Table 5")
+    results.close()
+    return json.loads(results.manifest.read_text())["items"][0]
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,12 @@ def test_only_rows_with_both_numbers_are_summed_up(tmp_path, columns, found):
 
 
 def test_the_manifest_comes_last_and_names_every_file(tmp_path):
-    book = Book("tiny", "03_ablations", root=tmp_path)
-    book.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4", sources=["b", "a", "b"])
-    book.table(verdicts(), "table_1", caption="Tests.", paper=["Table 1", "Table 12"])
+    results = Results("tiny", "03_ablations", root=tmp_path)
+    results.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4", sources=["b", "a", "b"])
+    results.table(verdicts(), "table_1", caption="Tests.", paper=["Table 1", "Table 12"])
     folder = tmp_path / "figures" / "tiny"
     assert {path.name for path in folder.iterdir()} == {"figure_4.png", "figure_4.pdf", "table_1.csv"}
-    shown = book.close()
+    shown = results.close()
     record = json.loads((folder / "03_ablations.json").read_text())
     figure, table = record["items"]
     assert (figure["paper"], figure["sources"], figure["caption"]) == (["Figure 4"], ["a", "b"], "Differences.")
@@ -306,27 +306,27 @@ def test_the_manifest_comes_last_and_names_every_file(tmp_path):
 
 
 def test_the_first_file_that_is_replaced_withdraws_the_manifest(tmp_path):
-    Book("tiny", "01_train_bases", root=tmp_path).close()
+    Results("tiny", "01_train_bases", root=tmp_path).close()
     manifest = tmp_path / "figures/tiny/01_train_bases.json"
-    again = Book("tiny", "01_train_bases", root=tmp_path)
+    again = Results("tiny", "01_train_bases", root=tmp_path)
     assert manifest.is_file(), "a run that fails before it draws anything leaves all as it was"
     again.table(verdicts(), "table_1", caption="Tests.")
     assert not manifest.exists()
 
 
 def test_the_same_drawing_gives_the_same_bytes(tmp_path):
-    books = [Book("tiny", "nb", root=tmp_path / name) for name in ("first", "second")]
-    for book in books:
-        book.figure(picture(), "line", caption="A line.")
+    books = [Results("tiny", "nb", root=tmp_path / name) for name in ("first", "second")]
+    for results in books:
+        results.figure(picture(), "line", caption="A line.")
     for form in ("png", "pdf"):
-        first, second = ((book.folder / f"line.{form}").read_bytes() for book in books)
+        first, second = ((results.folder / f"line.{form}").read_bytes() for results in books)
         assert first == second and b"CreationDate" not in first
 
 
 def test_what_stands_out_of_a_figure_is_in_its_png_and_its_pdf(tmp_path):
     figure = picture()
     figure.text(1.5, 0.5, "beside the figure")
-    Book("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
+    Results("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
     folder, inches = tmp_path / "figures/tiny", figure.get_tightbbox().size
     numbers = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", (folder / "line.pdf").read_bytes()).groups()
     dpi = plt.rcParams["savefig.dpi"]
@@ -344,7 +344,7 @@ def test_a_notebook_shows_what_was_saved(tmp_path, monkeypatch):
     figure = plt.figure(figsize=(3, 2), layout="constrained")
     figure.subplots().plot([0, 1], [0, 1])
     layout = figure.get_layout_engine()
-    Book("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
+    Results("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
     saved = (tmp_path / "figures/tiny/line.png").read_bytes()
     assert shown == [{"image/png": saved, "text/plain": repr(figure)}]
     assert not plt.fignum_exists(figure.number)
@@ -352,8 +352,8 @@ def test_a_notebook_shows_what_was_saved(tmp_path, monkeypatch):
 
 
 def test_a_table_is_saved_in_full_and_returned_rounded(tmp_path):
-    book = Book("tiny", "nb", root=tmp_path)
-    shown = book.table(verdicts(), "table", caption="T.", digits=2)
+    results = Results("tiny", "nb", root=tmp_path)
+    shown = results.table(verdicts(), "table", caption="T.", digits=2)
     saved = pd.read_csv(tmp_path / "figures/tiny/table.csv")
     assert saved["ours"][0] == 0.123456
     assert shown["ours"][0] == 0.12
@@ -362,15 +362,15 @@ def test_a_table_is_saved_in_full_and_returned_rounded(tmp_path):
 
 
 def test_a_name_is_plain_and_used_once(tmp_path):
-    book = Book("tiny", "nb", root=tmp_path)
-    book.figure(picture(), "line", caption="A line.")
+    results = Results("tiny", "nb", root=tmp_path)
+    results.figure(picture(), "line", caption="A line.")
     with pytest.raises(ValueError, match="'line' is already"):
-        book.table(verdicts(), "line", caption="A table.")
+        results.table(verdicts(), "line", caption="A table.")
     for name in ("", "a/b", "../a", "a b", ".hidden", "a.png"):
         with pytest.raises(ValueError, match="plain file name"):
-            book.table(verdicts(), name, caption="T.")
+            results.table(verdicts(), name, caption="T.")
         with pytest.raises(ValueError, match="plain file name"):
-            Book(name, "nb", root=tmp_path)
+            Results(name, "nb", root=tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed; install it to run this test")
@@ -384,17 +384,19 @@ def test_the_commit_is_recorded_and_figures_do_not_make_it_dirty(tmp_path):
     (tmp_path / "code.py").write_text("a = 1\n")
     git("add", ".")
     git("commit", "-m", "first")
-    book = Book("tiny", "nb", root=tmp_path)
-    book.figure(picture(), "line", caption="A line.")
-    commit = book.close().loc["commit", "provenance"]
+    results = Results("tiny", "nb", root=tmp_path)
+    results.figure(picture(), "line", caption="A line.")
+    commit = results.close().loc["commit", "provenance"]
     assert re.fullmatch("[0-9a-f]{12}", commit)
     assert git("rev-parse", "HEAD").startswith(commit)
     (tmp_path / "code.py").write_text("a = 2\n")
-    assert Book("tiny", "nb", root=tmp_path).close().loc["commit", "provenance"] == f"{commit} with uncommitted changes"
+    assert (
+        Results("tiny", "nb", root=tmp_path).close().loc["commit", "provenance"] == f"{commit} with uncommitted changes"
+    )
     inside = tmp_path / "unpacked"  # a folder inside another repository has no commit of its own
     inside.mkdir()
     assert checkout_state(tmp_path)["commit"] and checkout_state(inside) is None
-    assert Book("tiny", "nb", root=inside).close().loc["commit", "provenance"] == "not in git"
+    assert Results("tiny", "nb", root=inside).close().loc["commit", "provenance"] == "not in git"
 
 
 # -- the site ----------------------------------------------------------------------------------------------------------
@@ -424,13 +426,13 @@ def root(tmp_path_factory) -> Path:
     """A checkout in which one notebook is done, one was killed, one failed, and one made nothing."""
     root = tmp_path_factory.mktemp("checkout")
     for notebook, label in (("03_ablations", "Figure 13"), ("02_discover_masks", "Figure 4")):
-        book = Book("tiny", notebook, root=root)
+        results = Results("tiny", notebook, root=root)
         caption = 'A "line" & <script>alert(1)</script>'
-        book.figure(picture(), f"line_{notebook[:2]}", caption=caption, paper=label, sources=["ab12"])
-        book.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
+        results.figure(picture(), f"line_{notebook[:2]}", caption=caption, paper=label, sources=["ab12"])
+        results.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
         if notebook == "03_ablations":
-            book.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 9", "Appendix 10"])
-        book.close()
+            results.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 9", "Appendix 10"])
+        results.close()
     runs = root / "runs" / "tiny"
     write_notebook(runs / "03_ablations.ipynb")
     write_notebook(runs / "04_other.ipynb")
@@ -508,15 +510,15 @@ def places_of(index: Path) -> dict[str, list[list[str]]]:
 
 def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(index):
     shown = places_of(index)
-    assert list(shown) == [*PLACES, "Appendix 9", "Appendix 10"]
-    assert shown["Figure 4"] == [[PLACES["Figure 4"], "line_02", "02_discover_masks", "", "", "", "", ""]]
+    assert list(shown) == [*EXPECTED, "Appendix 9", "Appendix 10"]
+    assert shown["Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "02_discover_masks", "", "", "", "", ""]]
     counts = "agrees: 3 differs: 1 not comparable: 2"
     assert shown["Figure 13"] == [
-        [PLACES["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
+        [EXPECTED["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
         ["values also Appendix 9, 10", "03_ablations", "0.500", "0.400", "2", "15", counts],
     ]
     assert shown["Table 1"] == [
-        [PLACES["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "agrees: 1 differs: 1"],
         ["table_03", "03_ablations", "", "", "", "", "agrees: 1 differs: 1"],
     ]
     assert shown["Appendix 9"] == [
@@ -529,18 +531,18 @@ def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(
 
 def test_what_is_missing_is_named_in_the_index(root, index):
     missing = Site("tiny", root=root).missing
-    assert missing == [place for place in PLACES if place not in ("Figure 4", "Figure 13", "Table 1")]
+    assert missing == [place for place in EXPECTED if place not in ("Figure 4", "Figure 13", "Table 1")]
     shown = places_of(index)
     for place in missing:
-        assert shown[place] == [[PLACES[place], "Missing: no finished notebook of this profile makes it."]]
-    assert f"{len(missing)} of {len(PLACES)} figures and tables of the papers are missing" in soup(index).text
+        assert shown[place] == [[EXPECTED[place], "Missing: no finished notebook of this profile makes it."]]
+    assert f"{len(missing)} of {len(EXPECTED)} figures and tables of the papers are missing" in soup(index).text
 
 
 def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
-    label, title = next(one for paper in papers().values() for one in paper.other_places.items())
-    book = Book("tiny", "nb", root=tmp_path)
-    book.table(values(), "values", caption="V.", paper=label)
-    book.close()
+    label, title = next(one for paper in papers().values() for one in paper.also_shows.items())
+    results = Results("tiny", "nb", root=tmp_path)
+    results.table(values(), "values", caption="V.", paper=label)
+    results.close()
     *_, last = places_of(Site("tiny", root=tmp_path).build()).items()
     assert last[0] == label and last[1][0][:2] == [title, "values"]
 
@@ -584,10 +586,10 @@ def test_links_to_other_notebooks_lead_to_their_pages(tmp_path):
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):
-    book = Book("tiny", "nb", root=tmp_path)
-    book.figure(picture(), "line", caption="A line.")
-    book.table(verdicts(), "table", caption="A table.")
-    book.close()
+    results = Results("tiny", "nb", root=tmp_path)
+    results.figure(picture(), "line", caption="A line.")
+    results.table(verdicts(), "table", caption="A table.")
+    results.close()
     folder = tmp_path / "figures/tiny"
     (folder / "table.csv").write_text("task,verdict\nt,agrees\n")
     (folder / "line.png").unlink()
@@ -619,7 +621,7 @@ def test_the_command_builds_the_site_and_says_where_all_is(root, index, monkeypa
         ["report", str(index)],
         ["verdicts", f"5 agrees, 3 differs, 2 {NOT_COMPARABLE}"],
         ["unfinished", "01_train_bases, 02_discover_masks"],
-        ["missing", ", ".join(place for place in PLACES if place not in ("Figure 4", "Figure 13", "Table 1"))],
+        ["missing", ", ".join(place for place in EXPECTED if place not in ("Figure 4", "Figure 13", "Table 1"))],
     ]
     assert index.is_file()
 
@@ -635,7 +637,7 @@ def test_an_unknown_profile_is_one_line_that_names_the_nearest(root, monkeypatch
 
 
 def test_a_damaged_manifest_is_one_line(tmp_path):
-    Book("tiny", "nb", root=tmp_path).close()
+    Results("tiny", "nb", root=tmp_path).close()
     (tmp_path / "figures/tiny/nb.json").write_text("{")
     with pytest.raises(ValueError, match=r"nb\.json is no manifest of a notebook; delete it and run nb again"):
         Site("tiny", root=tmp_path)
@@ -698,5 +700,5 @@ def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path,
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
     for device, of_gpu in ((torch.device("cpu"), False), (torch.device("cuda"), True)):
-        shown = Book("tiny", "nb", root=tmp_path, device=device).close().loc["device", "provenance"]
+        shown = Results("tiny", "nb", root=tmp_path, device=device).close().loc["device", "provenance"]
         assert (shown == "a GPU") == of_gpu

@@ -18,7 +18,7 @@ from subnet_utils.models import build
 from subnet_utils.papers.break_it_down.figures import weight_map as module
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
 from subnet_utils.papers.break_it_down.figures.weight_map import NEITHER, weight_map
-from subnet_utils.report import book
+from subnet_utils.report import results
 from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")
@@ -86,7 +86,7 @@ def test_every_entry_has_the_color_of_those_that_keep_it():
 
 def test_what_is_saved_is_not_blurred_and_not_laid_out_anew():
     found = pair_in("bert")
-    png, _ = book._drawn(weight_map(found))  # a warning of a layout would be an error
+    png, _ = results._drawn(weight_map(found))  # a warning of a layout would be an error
     seen = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
     alone = sum(int((one & ~found["inside"].masks[name]).sum()) for name, one in found["number"].masks.items())
     dots = (seen == np.round(255 * np.array(to_rgb(COMPARISONS["second"].color)))).all(axis=2).sum()

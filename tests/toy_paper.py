@@ -25,7 +25,7 @@ PAPER = Paper(
     section=Toy,
     notebooks=(Notebook("20_toy", requires="steps:require_numbers", folder=Path(__file__).parent),),
     steps="steps:every_step",
-    places={"Figure 1 of Toy": "Squares"},
+    reproduces={"Figure 1 of Toy": "Squares"},
 )
 '''
 SECTION = '''
@@ -109,11 +109,11 @@ from subnet_utils.papers.toy.steps import total
 """,
     'study: str | dict = "params/tiny.yaml"  # a profile',
     """
-lab, book = begin(study, "20_toy")
+lab, results = begin(study, "20_toy")
 step = total(lab)
 figure = draw([square.result(lab) for square in step.squares], step.result(lab))
-book.figure(figure, "squares", caption="Squares.", paper="Figure 1 of Toy", sources=[step.key(lab)])
-book.close()
+results.figure(figure, "squares", caption="Squares.", paper="Figure 1 of Toy", sources=[step.key(lab)])
+results.close()
 """,
 )
 

@@ -9,11 +9,11 @@ from subnet_utils.core.workers import importing, warm_up
 
 if TYPE_CHECKING:
     from subnet_utils.core.lab import Lab
-    from subnet_utils.report import Book
+    from subnet_utils.report import Results
 
 
-def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Book]":
-    """Open the study of a notebook and the book that records its figures and tables.
+def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Results]":
+    """Open the study of a notebook and the record of its figures and tables.
 
     study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
     parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
@@ -30,7 +30,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
         from subnet_utils.core.papers import notebooks
         from subnet_utils.core.study import StudyError
         from subnet_utils.plots import style
-        from subnet_utils.report import Book
+        from subnet_utils.report import Results
 
     if unknown := _unknown(parameters):
         raise StudyError(unknown)
@@ -45,7 +45,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
     jobs, precision = worker_count(lab.study.compute), precision_name(lab.study.compute, lab.device)
     print(f"profile {lab.study.name}: {lab.device}, products in {precision}, {jobs} jobs at a time")
-    return lab, Book(lab.study.name, notebook, device=lab.device)
+    return lab, Results(lab.study.name, notebook, device=lab.device)
 
 
 def _unknown(parameters: Iterable[str]) -> str | None:

@@ -54,8 +54,9 @@ class Paper:
 
     name: of its folder and of its section in a study. title, reference: of the paper, as in a bibliography. section:
     its part of a study. steps: `module:function` in the room, which gives every step that can be named before anything
-    is made, as an iterable, for a lab. places: the paper's figures and tables, such as 'Figure 4', and what each shows;
-    the report names those that are missing. other_places: further labels, such as appendices, that are not missed.
+    is made, as an iterable, for a lab. reproduces: the paper's figures and tables, such as 'Figure 4', and what
+    each shows; the report names those that are missing. also_shows: further labels, such as appendices, that are not
+    missed.
     """
 
     name: str
@@ -64,8 +65,8 @@ class Paper:
     section: type[Section]
     notebooks: tuple[Notebook, ...]
     steps: str = ""
-    places: Mapping[str, str] = field(default_factory=dict)
-    other_places: Mapping[str, str] = field(default_factory=dict)
+    reproduces: Mapping[str, str] = field(default_factory=dict)
+    also_shows: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
-from subnet_utils.report.book import provenance_rows, write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
+from subnet_utils.report.results import provenance_rows, write_whole
 
 
 class Site:
@@ -40,16 +40,16 @@ class Site:
                 f"no finished notebook for profile '{profile}': make reproduce PROFILE={profile} first{hint}"
             )
         self.items = [item for record in self.records for item in record["items"]]
-        self.expected = len(places())
+        self.expected = len(expected())
         runs = sorted((root / "runs" / profile).glob("*.ipynb"))
         self.done = [path for path in runs if is_done(path)]
         self.unfinished = [path.stem for path in runs if path not in self.done]
 
     @cached_property
     def missing(self) -> list[str]:
-        """Which of the papers' figures and tables (`places`) no finished notebook of the profile has made."""
+        """Which of the papers' figures and tables (`expected`) no finished notebook of the profile has made."""
         made = {label for item in self.items for label in item["paper"]}
-        return [label for label in places() if label not in made]
+        return [label for label in expected() if label not in made]
 
     @cached_property
     def totals(self) -> dict[str, Any]:
@@ -97,9 +97,9 @@ class Site:
         return {"name": name, "page": page, "facts": provenance_rows(record), "cards": cards}
 
 
-def places() -> dict[str, str]:
+def expected() -> dict[str, str]:
     """What the report has to show or to name as missing: label -> a few words of its caption, paper by paper."""
-    return {label: title for paper in papers().values() for label, title in paper.places.items()}
+    return {label: title for paper in papers().values() for label, title in paper.reproduces.items()}
 
 
 def _record(path: Path) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _damage(folder: Path, file: dict[str, str]) -> str | None:
 
 
 def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[tuple[dict, dict]]]]:
-    """(label, title, (card, notebook) of each item made for it) for each of `places` and then for each other label.
+    """(label, title, (card, notebook) of each item made for it) for each of `expected` and then for each other label.
 
     Items are never pooled: those of Table 5 are numbers of weights and shares of them.
     """
@@ -139,8 +139,8 @@ def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, lis
         for card in notebook["cards"]:
             for label in card["paper"]:
                 made[label].append((card, notebook))
-    known = places()
-    titles = known | {label: title for paper in papers().values() for label, title in paper.other_places.items()}
+    known = expected()
+    titles = known | {label: title for paper in papers().values() for label, title in paper.also_shows.items()}
     labels = [label for label in titles | made if label in known or label in made]
     return [(label, titles.get(label, ""), made[label]) for label in labels]
 

@@ -17,7 +17,7 @@ PAPER = Paper(
         Notebook("06_overlap", after=("03_ablations",)),
     ),
     steps="steps:every_step",
-    places={
+    reproduces={
         "Figure 1": "Odd-one-out tasks",
         "Figure 2": "The experiment, on one network",
         "Figure 3": "Three inside-contact stimuli",
@@ -53,7 +53,7 @@ PAPER = Paper(
         "Table 14": "Overlap of subnetworks for number",
         "Table 15": "Overlap between inside and number",
     },
-    other_places={
+    also_shows={
         "Appendix B": "Annealing of the mask",
         "Appendix C": "Hyperparameter search of masks",
         "Appendix F": "Examples of the language tasks",

@@ -10,7 +10,7 @@ PAPER = Paper(
     section=HeuristicCore,
     notebooks=(Notebook("08_heuristic_core", requires="pair_sets:require_pairs"),),
     steps="steps:every_step",
-    places={
+    reproduces={
         "Heuristic Core, Figure 2": "Accuracies of pruned networks",
         "Heuristic Core, Figure 3": "Three that generalize differently",
         "Heuristic Core, Figure 4": "Accuracy by sparsity",
@@ -23,5 +23,5 @@ PAPER = Paper(
         "Heuristic Core, Figure 13": "Frequencies of heads",
         "Heuristic Core, Table 3": "Ablation of heads of the core",
     },
-    other_places={},
+    also_shows={},
 )

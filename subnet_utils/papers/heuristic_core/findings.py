@@ -18,12 +18,12 @@ from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAI
 from subnet_utils.papers.heuristic_core.published import HEADS, onset
 from subnet_utils.papers.heuristic_core.published_cores import OTHERS
 from subnet_utils.papers.heuristic_core.shared_core import DRAWS, Kept, core_size, correlation, rng_of, tails
+from subnet_utils.report.comparison import FINDING, OPEN, POSITIVE, direction, verdict
 from subnet_utils.statistics import Interval, t_interval
 
 LEVEL = 0.05
 FLAT = 0.1
 """An effective size that grows by less than a tenth of all units counts as flat."""
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more"}
 BALANCED = "balanced"
 """With as much weight on entailed pairs. All pairs out of domain are not entailed, and a network that always
@@ -174,7 +174,7 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
                 continue
             outside, inside = (wide[name].to_numpy() for name in (where, "in domain"))
             ratio, p = _paired_spread(outside, inside)
-            state = OPEN if math.isnan(p) or p >= LEVEL else HOLDS if ratio > 1 else FAILS
+            state = _tested(ratio - 1, p)
             about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
             row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside))
             rows.append(row | _without_one(outside, inside))
@@ -346,21 +346,27 @@ def _row(
             "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
 
 
+def _tested(effect: float, p: float) -> str:
+    """Whether a test finds the effect that the paper claims, one above 0."""
+    found = direction(effect, p, LEVEL)
+    return verdict(found, found, POSITIVE, FINDING)
+
+
 def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
     """p of either direction, twice the smaller one, and what it says of the direction that the paper claims."""
     p = min(2 * min(p_more, p_less), 1.0)  # NaN where there is neither
-    return {"p": p, "state": OPEN if not p < LEVEL else HOLDS if p_more < p_less else FAILS}
+    return {"p": p, "state": _tested(p_less - p_more, p)}
 
 
 def _sign(interval: tuple[float, float]) -> str:
     low, high = interval
-    return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+    return verdict(low, high, POSITIVE, FINDING)
 
 
 def _flat(interval: tuple[float, float]) -> str:
     """Not only that no change is seen, but that there can be little."""
     low, high = interval
-    return HOLDS if low > -FLAT and high < FLAT else FAILS if low > FLAT or high < -FLAT else OPEN
+    return verdict(low, high, (-FLAT, FLAT), FINDING)
 
 
 def _interval(values: pd.Series) -> Interval | tuple[float, float]:

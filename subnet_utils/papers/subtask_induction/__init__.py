@@ -13,7 +13,7 @@ PAPER = Paper(
         Notebook("07b_shape_bias", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
-    places={
+    reproduces={
         "Subtask Induction, Figure 3": "Test accuracy by disambiguating samples",
         "Subtask Induction, Figure 4": "Mean-pooled images",
         "Subtask Induction, Figure 5": "Training dynamics with images",
@@ -27,7 +27,7 @@ PAPER = Paper(
         "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
         "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
     },
-    other_places={
+    also_shows={
         "Subtask Induction, Appendix C.3": "Accuracies by class",
     },
 )

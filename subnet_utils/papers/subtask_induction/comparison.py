@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.report.comparison import verdict
 from subnet_utils.statistics import Interval, t_interval
 
 
@@ -23,6 +23,5 @@ def compared(values: pd.Series, paper: float, *, comparable: bool) -> dict[str, 
     """
     values = values.dropna()
     mean, low, high = interval(values)
-    judged = comparable and not math.isnan(paper + low)
-    verdict = (AGREES if low <= paper <= high else DIFFERS) if judged else NOT_COMPARABLE
-    return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": verdict}
+    judged = verdict(low, high, (paper, paper), comparable=comparable)
+    return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": judged}

@@ -32,12 +32,12 @@ Labels = str | Sequence[str]
 """One or several."""
 
 
-class Book:
+class Results:
     """Collects the figures and tables of one notebook run; `close()` writes the manifest.
 
-    book = Book("tiny", "03_ablations")
-    book.figure(figure, "figure_4", caption="Differences in accuracy.", paper="Figure 4", sources=keys)
-    book.close()
+    results = Results("tiny", "03_ablations")
+    results.figure(figure, "figure_4", caption="Differences in accuracy.", paper="Figure 4", sources=keys)
+    results.close()
     """
 
     def __init__(self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None):
