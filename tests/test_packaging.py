@@ -132,10 +132,12 @@ def test_every_import_is_declared(folder: str, requirements: list[Requirement]):
     assert {name for name in foreign if not declared & {canonicalize_name(o) for o in owners.get(name, [])}} == set()
 
 
-def test_package_contains_the_reference_tables():
-    (pattern,) = PROJECT["tool"]["setuptools"]["package-data"]["subnet_utils"]
+def test_package_contains_the_reference_tables_and_the_templates():
     package = ROOT / "subnet_utils"
-    assert sorted(package.rglob("*.csv")) == sorted(package.glob(pattern))
+    named = {
+        path for one in PROJECT["tool"]["setuptools"]["package-data"]["subnet_utils"] for path in package.glob(one)
+    }
+    assert {path for path in package.rglob("*.*") if path.suffix in (".csv", ".html", ".css", ".j2")} == named
 
 
 def test_every_notebook_is_of_a_paper_or_of_none():
