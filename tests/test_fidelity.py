@@ -10,7 +10,7 @@ import torch
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import Compute
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.papers.break_it_down import masks, networks, tables
+from subnet_utils.papers.break_it_down import scoring, networks, tables
 from subnet_utils.papers.break_it_down.measurements import Effect
 from tests import micro
 
@@ -57,7 +57,7 @@ def test_fast_masks_are_as_good_as_plain_ones(monkeypatch, tmp_path):
             precision = {"fast": fast_lab.autocast, "plain": lambda: full_precision(lab.device)}[way]
             monkeypatch.setattr(masks, "mask_training", lambda *_, precision=precision: nullcontext(precision))
             (found,) = masks.discover(lab, [mask], tmp_path / f"{i}-{way}")
-            scores = masks.scores(lab, mask, found.subnetwork, Effect.of(mask).test)
+            scores = scoring.scores(lab, mask, found.subnetwork, Effect.of(mask).test)
             measured[way] = {row["network"]: row for row in scores}
         for network, fast in measured["fast"].items():
             plain = measured["plain"][network]

@@ -21,8 +21,9 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.papers.break_it_down.evaluation import score_from
-from subnet_utils.papers.break_it_down.masks import FinalMask, Roles, outputs_of
+from subnet_utils.papers.break_it_down.masks import FinalMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network
+from subnet_utils.papers.break_it_down.scoring import outputs_of
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import (

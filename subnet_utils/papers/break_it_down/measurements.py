@@ -18,8 +18,9 @@ from subnet_utils.core.store import save_table
 from subnet_utils.masks import controls
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.break_it_down.evaluation import score_from
-from subnet_utils.papers.break_it_down.masks import AnyMask, Roles, columns, outputs_of, scores
+from subnet_utils.papers.break_it_down.masks import AnyMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network, Untrained
+from subnet_utils.papers.break_it_down.scoring import columns, outputs_of, scores
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
 """Random subnetworks to compare a discovered one with, by where they are drawn from."""

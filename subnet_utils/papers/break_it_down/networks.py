@@ -28,10 +28,11 @@ from subnet_utils.masks.select import sparsest
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
+from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
-from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Bert, Experiment, ResNet, ViT
+from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Experiment
 from subnet_utils.papers.break_it_down.sets import ExampleSet, Sentences, example_set, published
 from subnet_utils.papers.break_it_down.tasks import tokenization
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits

@@ -15,8 +15,9 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.models import StagedModel, build, fingerprint
+from subnet_utils.papers.break_it_down.architectures import Bert, ResNet
 from subnet_utils.papers.break_it_down.pretraining.views import simclr
-from subnet_utils.papers.break_it_down.section import Bert, MaskedLanguageModel, ResNet, SimCLR
+from subnet_utils.papers.break_it_down.section import MaskedLanguageModel, SimCLR
 from subnet_utils.papers.break_it_down.sets import Images
 from subnet_utils.papers.break_it_down.tasks import tokenization
 
