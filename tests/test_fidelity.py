@@ -10,7 +10,7 @@ import torch
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import Compute
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.papers.break_it_down import scoring, networks, tables
+from subnet_utils.papers.break_it_down import masks, networks, scoring, tables
 from subnet_utils.papers.break_it_down.measurements import Effect
 from tests import micro
 
