@@ -153,10 +153,10 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     keys = ["model", "task", "subroutine"]
     draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
     means = draws.groupby([*keys, "kind", "draw"], sort=False)["difference"].mean()
+    own = {about: group.droplevel(keys).reset_index() for about, group in means.groupby(level=keys, sort=False)}
     figure, panels = _panels(tests, keys, width=3.0, height=2.5, across=3)
     for ax, (model, task, subroutine), one in panels:
-        own = means.loc[model, task, subroutine].reset_index()
-        controls.null_distribution(ax, own, one.sort_values("kind", ascending=False))  # 'random', of all masks, first
+        controls.null_distribution(ax, own[model, task, subroutine], one.sort_values("kind", ascending=False))  # 'random', of all masks, first
         ax.set_title(f"{_title(task, '', model)}\n{subroutine}")
     axes = [ax for ax in figure.axes if ax.get_title()]
     lines = max(len(ax.get_legend().get_texts()) for ax in axes)
