@@ -37,7 +37,7 @@ RESNET = {"family": "resnet", "block": "basic", "depths": (2, 2, 2, 2), "width":
 RECIPE = Recipe(1e-5, 1, 0)
 
 
-def bert_small(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
+def bert_small(*, python: str | Path | None = None, steps: int = 3, device: torch.device) -> pd.DataFrame:
     """Milliseconds of a step of BERT-small, 64 examples a batch and 12 tokens a sentence: a row per contender.
 
     All cores take part. times_plain: the median over rounds of a step's time relative to the plain step of the same
@@ -45,7 +45,7 @@ def bert_small(*, python: str | Path | None = None, steps: int = 10, device: tor
     CPUs only. times_faster: how many times the time of our step it takes for the same mask.
     """
     sizes = {"vocabulary": 30522, "tokens": 12}
-    items = torch.randint(1, sizes["vocabulary"], (1024, sizes["tokens"]), generator=torch.Generator().manual_seed(0))
+    items = torch.randint(1, sizes["vocabulary"], (256, sizes["tokens"]), generator=torch.Generator().manual_seed(0))
     make = partial(build, BERT, seed=0, vocabulary=sizes["vocabulary"])
     starts = ("layer_1", "layer_3", "layer_4")
     return _raced(make, items, starts, BERT | sizes | {"examples": 64}, python, steps, device).assign(
@@ -53,14 +53,14 @@ def bert_small(*, python: str | Path | None = None, steps: int = 10, device: tor
     )
 
 
-def resnet18(*, python: str | Path | None = None, steps: int = 10, device: torch.device) -> pd.DataFrame:
+def resnet18(*, python: str | Path | None = None, steps: int = 3, device: torch.device) -> pd.DataFrame:
     """The same for ResNet18, 8 examples a batch and images of 128 x 128 pixels.
 
     NeuroSurgeon's network is that of transformers: with batch normalization, which a CPU does faster than instance
     normalization, and without the MLP at the end.
     """
     sizes = {"examples": 8, "resolution": 128}
-    items = torch.randint(256, (64, 3, 128, 128), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    items = torch.randint(256, (32, 3, 128, 128), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     make = partial(build, RESNET, seed=0, resolution=sizes["resolution"])
     return _raced(make, items, ("stem", "stage_4"), RESNET | sizes, python, steps, device).assign(model="resnet18")
 
