@@ -224,7 +224,7 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the mean of all runs and its percentile interval over base models drawn with replacement.
 
-    values: [runs]; clusters: [runs] the base model of each run. Up to `clusters.EXACT_RESAMPLES` bases every
+    values: [runs]; clusters: [runs] the base model of each run. Up to `EXACT_RESAMPLES` bases every
     resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
     just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
     the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a

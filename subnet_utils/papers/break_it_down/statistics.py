@@ -7,7 +7,7 @@
 with standard errors clustered by base model, because masks found in one base are not independent
 observations. The intercept is then the mean difference of the subnetworks, and intercept + ablation that of
 the ablated models. Two group means saturate the model, so every statistic below depends on the runs of one
-network only, through the number and the sum of the values in each base: `clusters.Runs`.
+network only, through the number and the sum of the values in each base: `Runs`.
 
 The z and the chi-square of the paper treat the standard error as known. It is estimated from 2, 3 or 6
 bases, and with so few they are far too optimistic (two bases: z = 3.00 is p = .003, and p = .20 as a t with
@@ -109,7 +109,7 @@ def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int =
       cluster sandwich times G / (G - 1), without the factor (n - 1) / (n - k);
     - `intercept_t_p`, `ablated_t_p`: the same statistics as a t with G - 1 degrees of freedom;
     - `intercept_wild_p`, `ablated_wild_p`: wild cluster bootstrap with the null imposed and Rademacher
-      weights, exact up to `clusters.EXACT_SIGNS` bases, otherwise from `draws` random sign vectors. It cannot fall
+      weights, exact up to `EXACT_SIGNS` bases, otherwise from `draws` random sign vectors. It cannot fall
       below `..._wild_p_smallest`, which is 2 / 2^G when exact: three bases never get below .25;
     - `..._bootstrap_low`, `..._bootstrap_high`, `..._t_low`, `..._t_high`: 95% intervals over bases, of
       `bootstrap_interval` and `t_interval`.
@@ -155,7 +155,7 @@ def random_control_table(effects: pd.DataFrame, *, seed: int = 0, draws: int = 9
     - `random_coefficient_t_p`, `random_t_p`: the same statistics as a t with G - 2 degrees of freedom, still
       optimistic, because G / (G - 1) does not make up for two means (for 3 + 3 bases .05 is .07);
     - `random_coefficient_permutation_p`, `random_permutation_p`: the difference of the means of the bases'
-      means among all ways to call as many of the bases trained, exact up to `clusters.EXACT_LABELLINGS` ways,
+      means among all ways to call as many of the bases trained, exact up to `EXACT_LABELLINGS` ways,
       otherwise among `draws` random ones and the observed one. Neither falls below `permutation_p_smallest`:
       .1 for 3 + 3 bases, .002 for 6 + 6.
 
