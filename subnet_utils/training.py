@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.core.devices import progress_bar
-from subnet_utils.core.messages import nearest
-from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section
+from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section, Seed
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import note
 
@@ -86,16 +86,21 @@ class Recipe:
         return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
 
 
-class Training(Section):
-    """The section on how a network is trained. The weights of its best epoch are kept."""
+class Optimization(Section):
+    """What the sections on training have in common."""
 
     learning_rate: PositiveFloat = 0.001
     batch_size: PositiveInt = 32
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """With Adam it is decoupled, as in AdamW."""
+
+
+class Training(Optimization):
+    """The section on a training that is counted in epochs. The weights of its best epoch are kept."""
+
     epochs: PositiveInt = 100
     patience: PositiveInt | None = None
     """Epochs without a better one before training stops. None: all epochs are run."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """With Adam it is decoupled, as in AdamW."""
     optimizer: Literal["adam", "sgd"] = "adam"
     final_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Of the learning rate, to which it falls by a cosine. 1: it is constant."""
@@ -108,6 +113,36 @@ class Training(Section):
         """
         own = {name: getattr(self, name) for name in Training.model_fields.keys() - {"batch_size"}}
         return Recipe(**own | {"patience": self.patience or self.epochs, "seed": seed} | more)
+
+
+class StepTraining(Optimization):
+    """The section on a training that is counted in steps. The rate falls to 0 in a line; the last weights are kept."""
+
+    steps: PositiveInt
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Steps until the learning rate is reached."""
+    interval: PositiveInt
+    """Steps between evaluations, and between changes of the learning rate."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _warmup_is_shorter(self):
+        if self.warmup >= self.steps:
+            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
+        return self
+
+    def recipe(self) -> Recipe:
+        """The recipe. An interval counts as an epoch: the learning rate changes from one to the next."""
+        intervals, warmup = (-(-steps // self.interval) for steps in (self.steps, self.warmup))
+        return Recipe(
+            self.learning_rate, intervals, self.seed, weight_decay=self.weight_decay, linear=True,
+            warmup=min(warmup, intervals - 1),
+        )  # fmt: skip
+
+    def steps_in(self, interval: int) -> range:
+        """Numbers of an interval's steps; the last one may be shorter."""
+        first = interval * self.interval
+        return range(first, min(first + self.interval, self.steps))
 
 
 @dataclass

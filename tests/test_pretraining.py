@@ -305,9 +305,12 @@ def pretraining_of(lab: Lab, experiment: Experiment) -> Pretraining:
     return base_of(lab, experiment).pretraining
 
 
-def contrast(images: dict[str, list[OddOneOut]], **more) -> tuple[StagedModel, pd.DataFrame]:
+def contrast(
+    images: dict[str, list[OddOneOut]], *, seed=3, learning_rate=0.003, epochs=3, **more
+) -> tuple[StagedModel, pd.DataFrame]:
     model = build(RESNET, seed=5, resolution=48)
-    options = {"learning_rate": 0.003, "epochs": 3, "batch_size": 12, "temperature": 0.07, "seed": 3} | more
+    recipe = training.Training(learning_rate=learning_rate, epochs=epochs, final_share=0.02).recipe(seed)
+    options = {"recipe": recipe, "batch_size": 12, "temperature": 0.07} | more
     return model, simclr(model, images["train"], images["validation"], **options)
 
 
@@ -443,9 +446,9 @@ def pairs_of_words(n: int) -> Tensor:
     return torch.cat([torch.full((n, 1), 2), words, torch.full((n, 1), 3)], dim=1)
 
 
-def fill_gaps(**more) -> tuple[StagedModel, pd.DataFrame]:
+def fill_gaps(*, seed=3, epochs=10, **more) -> tuple[StagedModel, pd.DataFrame]:
     model = build(BERT, seed=5, vocabulary=45)
-    options = {"learning_rate": 0.01, "epochs": 10, "batch_size": 16, "seed": 3} | more
+    options = {"recipe": training.Training(learning_rate=0.01, epochs=epochs).recipe(seed), "batch_size": 16} | more
     return model, masked_language_model(model, pairs_of_words(320), pairs_of_words(60), **options)
 
 

@@ -21,6 +21,7 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import masking
 from subnet_utils.models import build
 from subnet_utils.papers.heuristic_core import pair_sets
+from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 
 SIZES = {
     "base": {"train": 8, "validation": 4, "test": 4}, "mask": {"train": 8, "validation": 4, "test": 4},
@@ -273,7 +274,7 @@ WRONG = [
     (MASKING, 3, "3 is not valid; give a mapping of keys"),
     (f"{E}.pretraining", {"method": "masked"}, ".method: 'masked' is not valid; valid: simclr, masked_language_model"),
     (f"{E}.pretraining", {}, ".method: missing; valid: simclr, masked_language_model"),
-    (f"{E}.pretraining", LM | {"epoch": 3}, ".epoch: unknown key; did you mean 'epochs'? valid: method,"),
+    (f"{E}.pretraining", LM | {"epoch": 3}, ".epoch: unknown key; did you mean 'epochs'? valid: "),
     (f"{V}.pretraining", {"method": "simclr", "batch_size": 127}, ".batch_size: 127 is not valid; give a multiple"),
     # what does not fit together
     (f"{E}.masks.starts", ["stage_9"], "'stage_9' is not a stage of 'bert_tiny'; valid: layer_1, layer_2, pooler"),
@@ -502,3 +503,12 @@ def test_classifiers_of_images():
     (line,) = faults(images(width=6))
     assert line == f"{where}.width: 6 channels do not make groups of four; give a multiple of 4"
     assert Study.load(images(width=3))
+
+
+def test_a_masking_section_keeps_what_it_does_not_name():
+    """Settings of the usual method that a profile leaves out stay as they are in that section."""
+    for written in ({"l0": 0.5}, {"l0": 0.5, "method": "continuous_sparsification"}):
+        found = MaskSearch.model_validate({"masking": written}).masking
+        assert (found.l0, found.start_value, found.beta_max) == (0.5, -0.1, 100.0)
+    assert MaskSearch.model_validate({"masking": "continuous_sparsification"}) == MaskSearch()
+    assert MaskSearch.model_validate({"masking": "gumbel_sigmoid"}).masking.start_value == 2.0

@@ -192,15 +192,17 @@ class Random(ScoredMasking):
         return {name: torch.rand(weights[name].shape, generator=generator) for name in names}
 
 
-def any_masking(usual: str = "continuous_sparsification") -> Any:
+def any_masking(usual: Masking = ContinuousSparsification()) -> Any:  # noqa: B008
     """The type of a masking field in a section: all methods that are known now, told apart by `method`.
 
-    A profile may give the name of a method alone, and settings without a name for the usual method.
+    A profile may give the name of a method alone. Settings without a name are for the usual method, and those that it
+    leaves out are as in `usual`.
     """
 
     def named(value: Any) -> Any:
-        if isinstance(value, str):
-            return {"method": value}
-        return {"method": usual, **value} if isinstance(value, Mapping) else value
+        value = {"method": value} if isinstance(value, str) else value
+        if isinstance(value, Mapping) and value.get("method", usual.method) == usual.method:
+            return {**usual.model_dump(), **value}
+        return value
 
     return Annotated[Union[tuple(METHODS.values())], Field(discriminator="method"), BeforeValidator(named)]  # noqa: UP007

@@ -374,7 +374,7 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
         dict(model.named_parameters()),
         one_pass,
         loss,
-        recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
+        recipe=training.recipe(network.seed),
         validate=validate,
         checkpoint=folder / CHECKPOINT,
         label=network.label,

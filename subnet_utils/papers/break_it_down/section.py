@@ -18,6 +18,7 @@ from subnet_utils.masks.masking import ContinuousSparsification, any_masking
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
+from subnet_utils.training import Training
 
 
 class Sizes(Section):
@@ -41,35 +42,38 @@ class Data(Section):
     """Sample language sets as the authors did: mask sets overlap base and probe sentences."""
 
 
-class BaseTraining(Section):
+class BaseTraining(Training):
     """Training of the base models (appendix A): Adam without weight decay, best validation loss kept."""
 
     learning_rate: PositiveFloat
     batch_size: PositiveInt
-    epochs: PositiveInt = 100
-    patience: PositiveInt = 75
-    """Epochs without a better validation loss before training stops."""
+    patience: PositiveInt | None = 75
     seeds: Seeds = (0, 1, 2)
     flips: bool = False
     """Mirror images at random while training (vision); the paper does not."""
 
 
-class MaskTraining(Section):
-    """Continuous sparsification (appendices B and C)."""
+class _MaskSearch(Section):
+    """Continuous sparsification with several settings (appendices B and C)."""
 
-    search: Literal["grid", "halving", "selected"] = "grid"
-    """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
-    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors chose."""
     learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
     inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
-    starts: Distinct[str]
-    """Stages to start masking at."""
-    search_seed: Seed = 0
-    seeds: Seeds = (0, 1, 2)
     epochs: PositiveInt = 90
     batch_size: PositiveInt = 64
     masking: any_masking() = ContinuousSparsification()
     """The method. Of one that trains logits the search sets `start_value`."""
+
+
+class MaskTraining(_MaskSearch):
+    """The search for masks of the subroutines."""
+
+    search: Literal["grid", "halving", "selected"] = "grid"
+    """grid: the paper's search, by its rule; halving: the same, but after half of the epochs only the better half of
+    the settings goes on (successive halving, one rung); selected: the hyperparameters that the authors chose."""
+    starts: Distinct[str]
+    """Stages to start masking at."""
+    search_seed: Seed = 0
+    seeds: Seeds = (0, 1, 2)
     control_l0: Annotated[float, Field(ge=0)] | None = None
     """lambda of the masks over untrained networks; None: the same. The gradients of an untrained network are small: a
     lambda above the paper's can outweigh them, and leaves empty masks that say nothing."""
@@ -79,22 +83,21 @@ class MaskTraining(Section):
     """Keep the MLP head's temperature at 1, as in the authors' run (vision)."""
 
 
-class SimCLR(Section):
+class SimCLR(Training):
     """Contrastive pretraining of a ResNet on the images of the three rules (section 8, appendix G)."""
 
     method: Literal["simclr"]
     learning_rate: PositiveFloat = 0.0005
-    """Falls to a fiftieth by a cosine."""
+    final_share: Annotated[float, Field(gt=0, le=1)] = 0.02
     batch_size: Annotated[int, Field(ge=4, multiple_of=2)] = 256
     """Images, half of them breaking their rule; each gives two views."""
-    epochs: PositiveInt = 100
     temperature: PositiveFloat = 0.07
     tasks: Distinct[Literal[VISION_TASKS]] = VISION_TASKS
     """Whose base sets give the images."""
     seed: Seed = 0
 
 
-class MaskedLanguageModel(Section):
+class MaskedLanguageModel(Training):
     """Pretraining of a BERT on grammatical sentences of the templates: what a study can do without a model hub.
 
     The paper starts from BERT-small's published weights instead; see `Bert.pretrained`.
@@ -111,7 +114,7 @@ class MaskedLanguageModel(Section):
     seed: Seed = 0
 
 
-class Pruning(Section):
+class Pruning(_MaskSearch):
     """Continuous sparsification of a whole base model on its own task (appendix J), before masks are looked for in it.
 
     Of the settings that keep 90% on validation data the one with the fewest weights is taken, else the most accurate.
@@ -122,11 +125,6 @@ class Pruning(Section):
     tasks: Distinct[Literal[VISION_TASKS + LANGUAGE_TASKS]]
     seeds: Seeds | None = None
     """Of the base models to prune; None: all that the experiments have."""
-    learning_rates: Distinct[PositiveFloat] = (0.01, 0.0001)
-    inits: Distinct[float] = (0.1, 0.05, 0.0, -0.05)
-    epochs: PositiveInt = 90
-    batch_size: PositiveInt = 64
-    masking: any_masking() = ContinuousSparsification()
     examples: PositiveInt | None = None
     """Of the base training set; None: all of it."""
 

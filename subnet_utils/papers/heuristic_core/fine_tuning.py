@@ -76,7 +76,7 @@ class PairNetwork(Step):
 
         history = train(
             network, len(pairs.train), lambda rows, _: (pairs.train.batch(rows), pairs.train.labels[rows]), loss,
-            self.training, weight_decay=self.training.weight_decay, about="fine-tuning draws", order="fine-tuning",
+            self.training, about="fine-tuning draws", order="fine-tuning",
             observe=lambda: accuracies_of(network, pairs), file=file, folder=folder, label=f"{self.model}: fine-tuning",
         )  # fmt: skip
         save_table(folder / "history.parquet", history)

@@ -26,7 +26,6 @@ from subnet_utils.tasks.hidden_words import make_gaps
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
 """Inputs, where words are to be predicted [b, T], and those words [k]."""
-PRETRAINING_DECAY = 0.01
 COUNTER_IN_PRETRAINING = 0.25
 """Half of the pairs that are not entailed; which pairs are entailed, pretraining does not say."""
 
@@ -67,7 +66,7 @@ class PairLanguageModel(Step):
 
         history = train(
             network, len(data), lambda rows, generator: self._cloze(data, rows, generator), loss, self.training,
-            weight_decay=PRETRAINING_DECAY, about="pair pretraining", order="pair pretraining order", observe=observe,
+            about="pair pretraining", order="pair pretraining order", observe=observe,
             folder=folder, label=f"{self.model}: language model",
         )  # fmt: skip
         save_tensors(folder / "weights.safetensors", body_of(network).state_dict())

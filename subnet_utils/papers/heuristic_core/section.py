@@ -19,6 +19,7 @@ from subnet_utils.masks.masking import HardConcrete, any_masking
 from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE
 from subnet_utils.papers.heuristic_core.tasks.pair_files import CLASSES, MAIN_SUBCASES
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
+from subnet_utils.training import StepTraining
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Network = Literal["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"]
@@ -125,37 +126,19 @@ class PairFiles(Section):
         return f"'{kind}' is entailed, as the heuristic says; name kinds that defy it" if friendly else ""
 
 
-class _InSteps(Section):
-    """A training that is counted in steps. The rate falls to 0 in a line."""
-
-    batch_size: PositiveInt = 32
-    steps: PositiveInt
-    warmup: Annotated[int, Field(ge=0)] = 0
-    """Steps until the learning rate is reached."""
-    interval: PositiveInt
-    """Steps between evaluations, and between changes of the learning rate."""
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _warmup_is_shorter(self):
-        if self.warmup >= self.steps:
-            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
-        return self
-
-
-class PairPretraining(_InSteps):
+class PairPretraining(StepTraining):
     """Predicting hidden words of the generated pairs (GPT-2: the next word), before fine-tuning."""
 
     pairs: PositiveInt = 12000
     share: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Of the words, to be predicted (BERT, RoBERTa)."""
-    learning_rate: PositiveFloat = 0.001
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
     steps: PositiveInt = 2000
     warmup: Annotated[int, Field(ge=0)] = 200
     interval: PositiveInt = 50
 
 
-class FineTuning(_InSteps):
+class FineTuning(StepTraining):
     """Fine-tuning on the pairs (appendix A) with AdamW."""
 
     learning_rate: PositiveFloat = 0.00002
@@ -163,7 +146,6 @@ class FineTuning(_InSteps):
     interval: PositiveInt = 500
     checkpoints: Distinct[PositiveInt] = (500, 10000, 20000, 30000, 40000, 50000)
     """Steps after which the weights are kept for pruning, multiples of `interval`; the last ones always are."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -198,7 +180,7 @@ class UnitPruning(Section):
     batch_size: PositiveInt = 128
     by_length: bool = False
     """Batches of pairs of like length: half as much padding where sentences are real, and batches less random."""
-    masking: any_masking("hard_concrete") = HardConcrete()
+    masking: any_masking(HardConcrete()) = HardConcrete()
     """Whose gates are trained. At the paper's `start_value` of 10 hardly a gate is ever below 1, where alone it has a
     gradient: it takes thousands of steps, of weight decay too, before pruning begins. A short run starts lower."""
     ablation: Literal["mean", "zero"] = "mean"

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.core.step import CHECKPOINT
 from subnet_utils.models.frozen import sent
-from subnet_utils.papers.heuristic_core.section import FineTuning, PairPretraining
-from subnet_utils.training import Recipe, fit
+from subnet_utils.training import StepTraining, fit
 
 BUCKET = 16
 """Batches whose rows are sorted by length together."""
@@ -23,9 +22,8 @@ def train(
     rows: int,
     batch: Callable[[Tensor, torch.Generator], Any],
     loss: Callable[[Any], Tensor],
-    training: FineTuning | PairPretraining,
+    training: StepTraining,
     *,
-    weight_decay: float,
     about: str,
     order: str,
     observe: Callable[[], Mapping[str, float]],
@@ -43,7 +41,7 @@ def train(
     def one_interval(interval: int) -> Iterator[Any]:
         generator = generator_for(about, training.seed, interval)
         torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
-        for chosen in stream(rows, training.batch_size, (order, training.seed), steps_of(training, interval)):
+        for chosen in stream(rows, training.batch_size, (order, training.seed), training.steps_in(interval)):
             yield batch(chosen, generator)
 
     @torch.no_grad()
@@ -54,29 +52,15 @@ def train(
         return {**found}
 
     def filed(interval: int) -> dict[str, float]:
-        step = steps_of(training, interval).stop
+        step = training.steps_in(interval).stop
         file(step)
         return {"step": step}
 
-    recipe = recipe_of(training, weight_decay=weight_decay)
     with separate_randomness():
         return fit(
-            dict(network.train().named_parameters()), one_interval, lambda one, interval: loss(one), recipe=recipe,
-            observe=after, file=filed, checkpoint=folder / CHECKPOINT, label=label,
+            dict(network.train().named_parameters()), one_interval, lambda one, interval: loss(one),
+            recipe=training.recipe(), observe=after, file=filed, checkpoint=folder / CHECKPOINT, label=label,
         )  # fmt: skip
-
-
-def recipe_of(training: FineTuning | PairPretraining, *, weight_decay: float) -> Recipe:
-    """An interval of steps counts as an epoch: the learning rate changes from one to the next."""
-    intervals, warmup = (-(-steps // training.interval) for steps in (training.steps, training.warmup))
-    return Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
-                  warmup=min(warmup, intervals - 1))  # fmt: skip
-
-
-def steps_of(training: FineTuning | PairPretraining, interval: int) -> range:
-    """Numbers of an interval's steps; the last one may be shorter."""
-    first = interval * training.interval
-    return range(first, min(first + training.interval, training.steps))
 
 
 def stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor]:

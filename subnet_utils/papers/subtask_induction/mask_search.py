@@ -8,6 +8,8 @@ from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Sec
 from subnet_utils.masks.masking import ContinuousSparsification, any_masking
 from subnet_utils.training import Recipe
 
+USUAL = ContinuousSparsification(start_value=-0.1, beta_max=100.0)
+
 
 class MaskSearch(Section):
     """The section on how masks are found (appendices A and B.1)."""
@@ -17,7 +19,7 @@ class MaskSearch(Section):
     batch_size: PositiveInt = 500
     l0: Distinct[Annotated[float, Field(ge=0)]] = (1e-7, 5e-7, 1e-8)
     """Every lambda that is tried, by methods that have one. It takes the place of the method's own."""
-    masking: any_masking() = ContinuousSparsification(start_value=-0.1, beta_max=100.0)
+    masking: any_masking(USUAL) = USUAL
     """The method."""
 
     def candidates(self) -> tuple[Self, ...]:

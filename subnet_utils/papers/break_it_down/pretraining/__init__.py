@@ -42,8 +42,12 @@ class Pretraining(Step):
         settings, simple = self.settings, self.settings.method != "simclr"
         sizes = {"vocabulary": tokenization.tokenizer().size} if simple else {"resolution": self.resolution}
         model = build(self.architecture.model_dump(exclude_none=True), seed=settings.seed, **sizes).to(lab.device)
-        options = settings.model_dump(exclude={"method", "tasks", "sentences"}) | {"precision": lab.autocast}
-        options |= {"checkpoint": folder / CHECKPOINT, "label": f"{self.model} {settings.method.replace('_', ' ')}"}
+        options = {"recipe": settings.recipe(settings.seed), "batch_size": settings.batch_size}
+        options |= {
+            "precision": lab.autocast,
+            "checkpoint": folder / CHECKPOINT,
+            "label": f"{self.model} {settings.method.replace('_', ' ')}",
+        }
         history = self._from_sentences(model, **options) if simple else self._from_images(lab, model, **options)
         best = history.loc[history["validation_loss"].idxmin()]
         save_table(folder / "history.parquet", history)
@@ -54,7 +58,7 @@ class Pretraining(Step):
     def _from_images(self, lab: Lab, model: StagedModel, **options: Any) -> pd.DataFrame:
         """SimCLR on the base sets of the tasks."""
         train, validation = ([one.load(lab) for one in of_split] for of_split in self.images)
-        return simclr(model, train, validation, **options)
+        return simclr(model, train, validation, temperature=self.settings.temperature, **options)
 
     def _from_sentences(self, model: StagedModel, **options: Any) -> pd.DataFrame:
         """The masked language model on sentences of the tasks, validated on a tenth as many others."""

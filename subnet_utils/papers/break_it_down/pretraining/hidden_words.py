@@ -81,10 +81,8 @@ def masked_language_model(
     sentences: Tensor,
     validation: Tensor,
     *,
-    learning_rate: float,
-    epochs: int,
+    recipe: Recipe,
     batch_size: int,
-    seed: int,
     share: float = 0.15,
     mask_id: int = MASK_ID,
     precision: Precision = nullcontext,
@@ -102,12 +100,15 @@ def masked_language_model(
         raise ValueError(f"mask_id {mask_id} is a token of the sentences; give a number that none has")
     encoder, device = every_token(model), next(model.parameters()).device
     table = encoder.stages["embeddings"].word_embeddings.weight
-    head = {n: t.to(device).requires_grad_() for n, t in prediction_head(table.shape[1], len(table), seed=seed).items()}
+    head = {
+        n: t.to(device).requires_grad_()
+        for n, t in prediction_head(table.shape[1], len(table), seed=recipe.seed).items()
+    }
     cloze = partial(make_gaps, share=share, mask_id=mask_id, lexicon=sentences[word_places(sentences)].unique())
-    held_out = list(_cloze_batches(validation, CHUNK, cloze, generator_for(seed, "validation"), shuffled=False))
+    held_out = list(_cloze_batches(validation, CHUNK, cloze, generator_for(recipe.seed, "validation"), shuffled=False))
 
     def one_pass(epoch: int) -> Iterator[Gaps]:
-        return _cloze_batches(sentences, batch_size, cloze, generator_for(seed, epoch), shuffled=True)
+        return _cloze_batches(sentences, batch_size, cloze, generator_for(recipe.seed, epoch), shuffled=True)
 
     def loss(gaps: Gaps, epoch: int) -> Tensor:
         gaps = gaps.to(device)
@@ -127,7 +128,7 @@ def masked_language_model(
         dict(encoder.named_parameters()) | {f"head.{name}": tensor for name, tensor in head.items()},
         one_pass,
         loss,
-        recipe=Recipe(learning_rate, epochs, seed, patience=epochs),
+        recipe=recipe,
         validate=validate,
         checkpoint=checkpoint,
         label=label,

@@ -178,30 +178,28 @@ def simclr(
     train: Sequence[OddOneOut],
     validation: Sequence[OddOneOut],
     *,
-    learning_rate: float,
-    epochs: int,
+    recipe: Recipe,
     batch_size: int,
     temperature: float,
-    seed: int,
     precision: Precision = nullcontext,
     checkpoint: Path | None = None,
     label: str = "SimCLR",
 ) -> pd.DataFrame:
     """Pretrain a ResNet, whose `head` is the projection MLP, on the images of several sets (appendix G).
 
-    The learning rate falls to a fiftieth by a cosine. Kept are the weights of the epoch with the best top-5 accuracy on
+    Kept are the weights of the epoch with the best top-5 accuracy on
     the validation sets, measured on the same views every time, batch by batch. Returns the history, whose
     validation_loss, the number that decides, is 1 - top-5 accuracy; validation_nt_xent is the contrastive loss.
     Raises ValueError if either list of sets does not fill a batch, TrainingDiverged as `fit` does.
     """
     device = next(model.parameters()).device
-    held_out = list(contrastive_batches(validation, batch_size, generator_for(seed, "validation")))
+    held_out = list(contrastive_batches(validation, batch_size, generator_for(recipe.seed, "validation")))
 
     def two_views(images: Tensor, generator: torch.Generator) -> Tensor:
         return augment(sent(images, device).repeat(2, 1, 1, 1), generator)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, torch.Generator]]:
-        generator = generator_for(seed, epoch)
+        generator = generator_for(recipe.seed, epoch)
         for images in contrastive_batches(train, batch_size, generator):
             yield images, generator
 
@@ -213,14 +211,13 @@ def simclr(
 
     @torch.no_grad()
     def validate() -> dict[str, float]:
-        generator = generator_for(seed, "views")
+        generator = generator_for(recipe.seed, "views")
         with full_precision(device):
             embeddings = [model(two_views(images, generator)) for images in held_out]
             contrast = mean(float(nt_xent(e, temperature)) for e in embeddings)
             top = mean(top_k_accuracy(e) for e in embeddings)
         return {"validation_loss": 1 - top, "validation_accuracy": top, "validation_nt_xent": contrast}
 
-    recipe = Recipe(learning_rate, epochs, seed, patience=epochs, final_share=1 / 50)
     return fit(
         dict(model.named_parameters()),
         one_pass,
