@@ -5,13 +5,16 @@ from collections.abc import Iterator, Mapping
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from subnet_utils.papers.break_it_down import paper_tables
 from subnet_utils.papers.break_it_down.figures import controls, discovery, dissection, effects, overlap, rows
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
-from subnet_utils.plots import layout
+from subnet_utils.plots import layout, marks
 from subnet_utils.plots.style import CONDITIONS
 from subnet_utils.statistics import LEARNED, NO_TEST
 
@@ -20,6 +23,8 @@ TASKS = (*dict.fromkeys(split_task(task)[0] for task in LANGUAGE_TASKS), *VISION
 PANEL = {"width": 2.3, "height": 2.3}
 """Size of a panel of effects, inches."""
 ABOUT = ["model", "task", "number"]
+RUN_COLORS = [*sns.color_palette("colorblind")[:7], *sns.color_palette("dark"), *sns.color_palette("pastel")]
+"""Of base models, in the order of their seeds."""
 
 
 def learning_curves(history: pd.DataFrame) -> Figure:
@@ -27,18 +32,23 @@ def learning_curves(history: pd.DataFrame) -> Figure:
 
     history: from `break_it_down.histories`.
     """
+    history = history.assign(run="base " + history["base_seed"].astype(str))
+    palette = dict(zip(sorted(history["run"].unique()), RUN_COLORS, strict=False))
     groups = _groups(history, ABOUT)
     columns = min(4, len(groups))
     blocks = -(-len(groups) // columns)
     figure, axes = layout.grid(2 * columns * blocks, width=2.1, height=1.7, across=columns, margin=0, sharey="row")
     pairs = np.reshape(axes, (blocks, 2, columns)).swapaxes(1, 2).reshape(-1, 2)
     for pair, ((model, task, number), runs) in zip(pairs, groups, strict=False):
-        discovery.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
+        discovery.learning_curves(pair, runs, palette)
         pair[0].set(title=f"{model}\n{_title(task, number)}", xlabel="")
     for ax in pairs[len(groups) :].flat:
         ax.set_axis_off()
     layout.label_first_column(axes)
-    layout.legend(figure, discovery.learning_keys())
+    looks = {"validation": {}, "training": discovery.TRAINING}
+    keys = [Line2D([], [], **{"color": "0.3", "label": label} | look) for label, look in looks.items()]
+    runs = [Line2D([], [], color=color, label=run) for run, color in palette.items()]
+    layout.legend(figure, [*runs, *keys, Line2D([], [], **discovery.LEVELS)])
     return figure
 
 
@@ -59,7 +69,10 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
         discovery.search_heatmap(ax, group[group["base_model"] == base])
         ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
     layout.label_first_column(axes)
-    return discovery.search_legend(figure, axes)
+    layout.legend(figure, [Patch(label=label, **look) for name, (label, look) in discovery.FRAMES.items()
+                           if marks.drawn(axes, name)])  # fmt: skip
+    figure.colorbar(axes[0].collections[0], ax=axes, label="score", aspect=30, fraction=0.02, pad=0.01)
+    return figure
 
 
 def assembled(table: pd.DataFrame) -> Figure:
