@@ -251,8 +251,8 @@ def test_bad_input_is_one_clear_line():
 @pytest.mark.parametrize("task", LANGUAGE_TASKS)
 def test_gallery_shows_one_example_of_each_set(task):
     table = agreement.gallery(task, seed=0)
-    assert table.index.tolist() == list(sets_of(task)) and table.columns[-1] == "odd one out"
-    for sentence in table.to_numpy().flatten():
+    assert table["set"].tolist() == list(sets_of(task)) and table.columns[-1] == "odd one out"
+    for sentence in table[["1", "2", "3", "odd one out"]].to_numpy().flatten():
         assert sentence.startswith("*") == (kind_by_features(sentence.removeprefix("*"), task) != 0)
     assert table["odd one out"].str.startswith("*").all()
 

@@ -33,12 +33,8 @@ FRAMES = {
 
 
 def learning_curves(axes: Sequence[Axes], history: pd.DataFrame, palette: Mapping[str, Any]) -> Sequence[Axes]:
-    """Loss (first axes: training dashed, validation solid) and validation accuracy (second) of each run.
-
-    axes: two; history: one row per run and epoch with columns `run`, `epoch` (from 0), `train_loss`,
-    `validation_loss` (nats), `validation_accuracy`; palette: color of each run. Dotted: the smallest loss possible, and
-    chance and 90% accuracy. A single epoch is a point.
-    """
+    """Loss in nats (first axes: training dashed, validation solid) and validation accuracy (second) of each `run`, in
+    the color that the palette gives it. Dotted: the smallest loss possible, and chance and 90% accuracy."""
     losses, accuracies = axes
     history = history.assign(epoch=history["epoch"] + 1)
     look = {"hue": "run", "palette": palette, "estimator": None, "legend": False}
@@ -61,9 +57,8 @@ def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
     """The mask search of one base model and subroutine (appendix C): a score per setting, the winner framed.
 
     search: one row per setting with columns `start`, `mask_init`, `learning_rate`, `score`, `own_task_accuracy`.
-    Hatched: settings whose subnetwork is below 90% on its own task, or has no score as training was stopped; where all
-    are below, the frame is broken. Blue scores are those where ablation does what it should. Ties go to the first row,
-    as in the search. Raises ValueError if a setting occurs twice: then it is more than one search.
+    Where all subnetworks are below 90% on their own task, the frame is broken. Ties go to the first row, as in the
+    search. Raises ValueError if a setting occurs twice: then it is more than one search.
     """
     if search.duplicated(["learning_rate", "mask_init", "start"]).any():
         raise ValueError("search has several rows for one setting; select one base model, subroutine and seed")

@@ -74,8 +74,8 @@ def _words(slot: str, plural: dict[str, bool]) -> pd.Series:
 
 
 def counts(task: str) -> pd.DataFrame:
-    """Sentences per template and kind of a language task: columns template, kind, sentences, distinct."""
-    groups = sentences(task).groupby(["template", "kind"], sort=False)["sentence"]
+    """Sentences per template and kind of a language task: columns task, template, kind, sentences, distinct."""
+    groups = sentences(task).assign(task=task).groupby(["task", "template", "kind"], sort=False)["sentence"]
     return groups.agg(sentences="size", distinct="nunique").reset_index()
 
 
@@ -198,9 +198,11 @@ def gallery(task: str, *, seed: int) -> pd.DataFrame:
 
     Ungrammatical sentences have the linguists' asterisk. In a mask set some items that follow its rule have one, too.
     """
-    sets = {name: generate(task, name, 1, split="test", seed=seed) for name in sets_of(task)}
-    rows = [["*" * bool(one.kinds[i]) + one.sentences[i] for i in one.examples[0]] for one in sets.values()]
-    return pd.DataFrame(rows, pd.Index(sets, name="set"), ["1", "2", "3", "odd one out"])
+    rows = []
+    for name in sets_of(task):
+        one = generate(task, name, 1, split="test", seed=seed)
+        rows.append([task, name, *("*" * bool(one.kinds[i]) + one.sentences[i] for i in one.examples[0])])
+    return pd.DataFrame(rows, columns=["task", "set", "1", "2", "3", "odd one out"])
 
 
 def grammar_words() -> tuple[str, ...]:
