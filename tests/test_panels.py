@@ -82,7 +82,7 @@ def test_our_networks_have_their_own_names():
     tests = draws.iloc[:1].assign(observed=-0.3, p=0.1, n_masks=3)
     more = [frame.assign(subroutine="contact") for frame in (draws, tests.assign(observed=-0.6))]
     figure = panels.null_distributions(pd.concat([draws, more[0]]), pd.concat([tests, more[1]]))
-    assert titles(figure) == ["resnet_4x16 · number-contact\nnumber", "resnet_4x16 · number-contact\ncontact"]
+    assert titles(figure) == ["resnet_4x16\nnumber-contact\nnumber", "resnet_4x16\nnumber-contact\ncontact"]
     limits = {ax.get_xlim() for ax in figure.axes if ax.get_title()}
     assert len(limits) == 1, "a small effect looks small beside a large one"
     names = panels._both_names(pd.DataFrame({"paper_model": ["resnet50", "vit"], "model": ["resnet_4x16", "vit"]}))

@@ -67,19 +67,6 @@ def test_the_oracle_reads_every_label_from_the_polygons(task, resolution, quota)
     assert read == dict.fromkeys(range(4), quota)
 
 
-@pytest.mark.parametrize("task", VISION_TASKS)
-def test_the_oracle_reads_probe_sets(task):
-    """Base and probe sets, where the number is that of the three A+B+ images."""
-    for name in ("base", *sets_of(task)[3:]):
-        made, cells = drawn(task, name, 8, seed=3, split="validation", resolution=64)
-        for start in range(0, 32, 4):
-            example = cells[start : start + 4]
-            n = number_of(task, example)
-            assert n in (2, 3) or task == "inside-contact"
-            found = [shapes_oracle.kind(task, shapes_oracle.read(cell), n) for cell in example]
-            assert found == made.kinds[start : start + 4].tolist()
-
-
 def test_number_contact_shows_copies_of_one_outline():
     _, cells = drawn("number-contact", "base", 10, seed=0, split="test", resolution=64)
     for start in range(0, 40, 4):

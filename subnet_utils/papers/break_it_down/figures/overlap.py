@@ -27,10 +27,9 @@ CHANCE, ONE_BASE = "_chance", "_base"
 def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
-    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is last),
-    `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
-    `bases` is the number of base models that a mean is over: where it changes from one layer to the next, the line is
-    broken, as other networks are no step. Layers are in the order of the network, whatever that of the table. each: the
+    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`), `comparison` (a
+    label; one that starts with 'between' is drawn as such), `iou`, `expected` (NaN leaves a gap) and `bases`, of how
+    many base models they are means: where that changes, the line is broken, as other networks are no step. each: the
     same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -47,10 +48,7 @@ def learning_curves(history: pd.DataFrame) -> Figure:
 
 def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     """The mask search of one base model per task, the first that has learned it, a panel for each subroutine: scores on
-    validation data.
-
-    search, bases: from `break_it_down.search_masks` and `train_bases`.
-    """
+    validation data. search, bases: from `break_it_down.search_masks` and `train_bases`."""
     keys = [*ABOUT, "base_model"]
     search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
     settings = len(search[["learning_rate", "mask_init"]].drop_duplicates())
@@ -59,7 +57,7 @@ def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
         learned, note = _learned(group)
         base = learned["base_model"].iloc[0]
         discovery.search_heatmap(ax, group[group["base_model"] == base])
-        ax.set_title(f"{model}\n{_title('', task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
+        ax.set_title(f"{_title(model, task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
     axes = [ax for ax in figure.axes if ax.collections]
     layout.label_first_column(axes)
     shown = [Patch(label=label, **look) for name, (label, look) in discovery.FRAMES.items() if marks.drawn(axes, name)]
@@ -77,7 +75,7 @@ def assembled(table: pd.DataFrame) -> Figure:
     for ax, (model, task, number), one in panels:
         names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
         dissection.assembled(ax, one, names)
-        ax.set_title(f"{_title(model, task, number)}{note}")
+        ax.set_title(_title(model, task, number) + note)
     *kinds, mean, knows = dissection.assembled_keys()
     columns = 4 if len(figure.axes) > 2 else 2
     layout.legend(figure, [*kinds, mean, *layout.named(figure.axes), knows], columns=columns)
@@ -85,23 +83,17 @@ def assembled(table: pd.DataFrame) -> Figure:
 
 
 def differences(table: pd.DataFrame, stars: pd.DataFrame) -> Figure:
-    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models, the paper's mean and
-    ours.
-
-    table: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
-    """
+    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models. table: from
+    `break_it_down.effects`; stars: columns model, task, subroutine, network, stars."""
     figure, panels = _panels(table, ["paper_model", "task", "number"], **PANEL)
     for ax, _, runs in panels:
         _differences(ax, runs, stars, _panel_title(table, runs))
-    _head(figure, table)
-    return effects.legend(figure, stars=_star_note(table), below=_below(table))
+    return _explained(figure, table, stars=_star_note(table))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
     """Figures 5 and 7: differences by what the networks started from, a row of panels each, a column for every task.
-
-    starts: name of a start -> effects and stars as in `differences`, all with the same tasks.
-    """
+    starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
     every = pd.concat([some for some, _ in starts.values()], ignore_index=True)
     tasks = [name for name, _ in _groups(every, ["task", "number"])]
     figure, axes = layout.grid(len(starts) * len(tasks), across=len(tasks), sharey=True, **PANEL)
@@ -111,8 +103,7 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
             _differences(ax, runs, stars, _title("", task, number))
         ax.set_ylabel(f"{start}\n{effects.DIFFERENCE}")
     layout.label_first_column(axes)
-    _head(figure, every)
-    return effects.legend(figure, stars=_star_note(every))
+    return _explained(figure, every, stars=_star_note(every))
 
 
 def accuracies(table: pd.DataFrame) -> Figure:
@@ -125,8 +116,7 @@ def accuracies(table: pd.DataFrame) -> Figure:
         if ax.get_subplotspec().is_first_row():
             ax.set_title(_panel_title(table, runs))
     layout.label_first_column(axes)
-    _head(figure, table)
-    return effects.legend(figure, probes=True, below=_below(table))
+    return _explained(figure, table, probes=True)
 
 
 def step_times(times: pd.DataFrame) -> Figure:
@@ -221,10 +211,8 @@ def forest(compared: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
 
 def needed(power: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need, by the spread of ours; rows without a spread say so.
-
-    power: from `paper_tables.power`, of this table.
-    """
+    """Base models that the paper's effects would need, by the spread of ours. power: from `paper_tables.power`, of this
+    table."""
     ours = _under_our_names(power, table).reset_index(drop=True)
     names = ours[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
     figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(ours), 2)))
@@ -304,22 +292,23 @@ def _learned(table: pd.DataFrame, note: str = " (below 90%)") -> tuple[pd.DataFr
     return (table, note) if learned.empty else (learned, "")
 
 
-def _title(model: str, task: str, number: str = "") -> str:
-    """What a panel shows; model: ours, not the paper's that it stands for."""
-    return " · ".join(filter(None, (model, f"{task} {number}".strip())))
+def _title(model: str, task: str, *more: str) -> str:
+    """What a panel shows, number or subroutine last; model: ours, not the paper's that it stands for."""
+    return "\n".join(filter(None, (model, " ".join(filter(None, (task, *more))))))
 
 
 def _panel_title(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Task and number of a panel's runs, below their model if the figure shows several."""
-    model, task, number = runs[ABOUT].iloc[0]
-    return f"{model}\n" * (table["model"].nunique() > 1) + _title("", task, number)
+    model, *about = runs[ABOUT].iloc[0]
+    return _title(model if table["model"].nunique() > 1 else "", *about)
 
 
-def _head(figure: Figure, table: pd.DataFrame) -> None:
-    """A figure alone, without a caption, says which networks it shows."""
+def _explained(figure: Figure, table: pd.DataFrame, **shown: Any) -> Figure:
+    """With a legend, and the networks above: a figure may be alone, without a caption."""
     names = _networks(table)
     figure.suptitle("\n".join(names), fontsize=8.5)
     figure.set_figheight(figure.get_figheight() + 0.2 + 0.16 * len(names))  # panels stay as high as without
+    return effects.legend(figure, below=_below(table), **shown)
 
 
 def _networks(table: pd.DataFrame) -> list[str]:

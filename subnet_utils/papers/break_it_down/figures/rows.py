@@ -4,6 +4,7 @@ Functions draw into the Axes that they are given and return it. A row needs abou
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +25,8 @@ MOST_BASES = 1000
 def forest(ax: Axes, table: pd.DataFrame) -> Axes:
     """Every effect of a study in one column: our mean with its 95% interval, below it the paper's mean +- sd.
 
-    table: one row per effect with columns `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd`, `model`, `task`,
-    `number`, `subroutine`, `network` and `verdict`; rows whose verdict is that they differ have a bold label with a
-    mark. Effects of one model and task are a group, named at the right.
-    Without an interval there is a point only, without a value nothing.
+    table: one row per effect, from `report.compare`. Rows that differ from the paper's have a bold label with a mark.
+    Effects of one model and task are a group, named at the right.
     """
     ax.axvline(0, **LEVEL)
     looks = {name: CONDITIONS[name]._replace(marker="o") for name in table["network"].unique()}
@@ -43,7 +42,7 @@ def forest(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def _ours_and_the_papers(
-    ax: Axes, table: pd.DataFrame, ours: Mapping[Look, pd.Series], limits: tuple[float, float]
+    ax: Axes, table: pd.DataFrame, ours: Mapping[Look, Any], limits: tuple[float, float]
 ) -> None:
     """A row for each of the table: ours above, in the look of its kind, and the paper's."""
     places, how = np.arange(len(table)), {"limits": limits, "across": True}
@@ -84,7 +83,7 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str]) -> Axes:
     percent = 100 * table[["ours", "ours_low", "ours_high", "paper", "paper_sd"]].astype(float)
     floor = percent[["ours", "paper"]].where(lambda means: means > 0).min(axis=None) / 3
     ax.set(xlabel="weights kept (%)", xscale="log", xlim=(floor, 130), ylim=(len(table) - 0.5, -0.5))
-    _ours_and_the_papers(ax, percent, {CONDITIONS["ours"]: percent.index == percent.index}, (floor, 100))
+    _ours_and_the_papers(ax, percent, {CONDITIONS["ours"]: slice(None)}, (floor, 100))
     ax.set_yticks(range(len(table)), _joined(table, by, " · "))
     _vertical_grid(ax)
     layout.legend(ax, [*layout.named([ax]), *marks.keys([ax], cut="<")])
