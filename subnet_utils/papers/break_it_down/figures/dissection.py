@@ -74,8 +74,8 @@ def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd
     rows = range(len(probabilities))
     sns.heatmap(probabilities, vmin=0, vmax=1, cmap="Greys", annot=probabilities.map(_two_digits), fmt="", cbar=False,
                 annot_kws={"size": 7.5}, ax=ax)  # fmt: skip
-    for text, largest in zip(ax.texts, probabilities.eq(probabilities.max(axis=1), axis=0).to_numpy().flat, strict=True):
-        text.set_weight("bold" if largest else "normal")
+    for row, largest in enumerate(probabilities.to_numpy().argmax(axis=1)):
+        ax.texts[row * probabilities.shape[1] + largest].set_weight("bold")
     ax.add_patch(Rectangle((odd, 0), 1, len(rows), clip_on=False, zorder=3, fill=False,
                            ec=CONDITIONS["ablated"].color, lw=2))  # fmt: skip
     ax.set(xticks=[], ylabel="")

@@ -100,7 +100,8 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
     for ax, ((start, (some, stars)), (task, number)) in zip(axes, product(starts.items(), tasks), strict=True):
         runs = some[(some["task"] == task) & (some["number"] == number)]
         if len(runs):
-            _differences(ax, runs, stars, _title("", task, number))
+            first = ax.get_subplotspec().is_first_row()
+            _differences(ax, runs, stars, _title("", task, number) if first else "")
         ax.set_ylabel(f"{start}\n{effects.DIFFERENCE}")
     layout.label_first_column(axes)
     return _explained(figure, every, stars=_star_note(every))
