@@ -10,7 +10,8 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 from subnet_utils.papers.break_it_down.figures import discovery as discovery_figures
-from tests.test_figures import assert_readable
+from subnet_utils.papers.break_it_down.figures import panels
+from tests.test_figures import assert_readable, explained
 
 pytestmark = pytest.mark.usefixtures("paper_style")
 
@@ -25,13 +26,13 @@ def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["0.01, 0.1", "0.01, −0.05", "0.0001, 0.1", "0.0001, −0.05"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["stem", "stage 4"]
-    hatched = [patch.get_xy() for patch in ax.patches if patch.get_hatch()]
-    assert [(int(x), int(y)) for x, y in hatched] == [(1, 0), (0, 2)]
-    (frame,) = [patch for patch in ax.patches if not patch.get_fill()]
+    shown = np.ma.filled(ax.collections[0].get_array().astype(float), np.nan)
+    assert np.array_equal(shown, [[0.1, np.nan], [0.3, 0.6], [np.nan, 0.6], [-0.2, 0.1]], equal_nan=True)
+    assert ax.patch.get_hatch() and ax.patch.get_label() == "_failed"
+    (frame,) = ax.patches
     assert frame.get_xy() == (1, 1) and frame.get_linestyle() in ("-", "solid")
     assert sorted(text.get_text() for text in ax.texts) == ["0.10", "0.10", "0.30", "0.60", "0.60", "−0.20"]
-    colors = {round(patch.get_x()): patch.get_facecolor() for patch in ax.patches if patch.get_y() == 3}
-    (negative, positive) = (colors[column] for column in (0, 1))
+    negative, positive = (ax.collections[0].to_rgba(score) for score in (-0.2, 0.1))
     assert positive[2] > positive[0] and negative[0] > negative[2], "blue where ablation does what it should, else red"
     assert_readable(figure)
     with pytest.raises(ValueError, match="several rows for one setting"):
@@ -69,29 +70,25 @@ def test_learning_curves_have_one_color_a_run():
     epochs = np.arange(5)
     history = pd.concat(
         pd.DataFrame({
-            "run": run, "epoch": epochs, "train_loss": np.exp(-epochs * speed),
-            "validation_loss": 1.1 * np.exp(-epochs * speed), "validation_accuracy": 1 - 0.75 * np.exp(-epochs * speed),
+            "base_seed": seed, "model": "m", "task": "number-contact", "number": "", "epoch": epochs,
+            "train_loss": np.exp(-epochs * speed), "validation_loss": 1.1 * np.exp(-epochs * speed),
+            "validation_accuracy": 1 - 0.75 * np.exp(-epochs * speed),
         })
-        for run, speed in (("sv-agreement singular 0", 0.5), ("number-contact 0", 0.3))
+        for seed, speed in ((0, 0.5), (1, 0.3))
     )  # fmt: skip
-    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
-    discovery_figures.learning_curves(axes, history)
-    colors = [line.get_color() for line in axes[1].lines[:2]]
-    assert colors[0] != colors[1]
-    assert [line.get_color() for line in axes[0].lines[:4]] == [colors[0], colors[0], colors[1], colors[1]]
-    accuracy = history.loc[history["run"] == "number-contact 0", "validation_accuracy"]
-    assert np.allclose(axes[1].lines[1].get_ydata(), accuracy)
-    assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
+    figure = panels.learning_curves(
+        pd.concat([history, history[history["base_seed"] == 1].assign(task="inside-number")])
+    )
+    one, two = (figure.axes[i : i + 2] for i in (2, 0))
+    colors = [line.get_color() for line in one[1].lines[:2]]
+    assert colors[0] != colors[1] == two[1].lines[0].get_color(), "a base has one color in all panels"
+    assert [line.get_color() for line in one[0].lines[:4]] == colors * 2
+    accuracy = history.loc[history["base_seed"] == 1, "validation_accuracy"]
+    assert np.allclose(one[1].lines[1].get_ydata(), accuracy)
+    assert list(one[1].lines[0].get_xdata()) == [1, 2, 3, 4, 5]
     assert abs(discovery_figures.MINIMUM_LOSS - 0.0535) < 1e-4
+    said = ["base 0", "base 1", "validation", "training", "smallest loss possible; chance and 90%"]
+    assert explained(figure) == said
     assert_readable(figure)
-    many = pd.concat(history.iloc[:5].assign(run=f"base {number}") for number in range(8))
-    figure, axes = plt.subplots(1, 2, figsize=(5.2, 1.6))
-    discovery_figures.learning_curves(axes, many)
-    legend, shown = axes[1].get_legend(), [line.get_color() for line in axes[1].lines[:8]]
-    assert legend.get_title().get_text() == "base" and legend.get_texts()[-1].get_text() == "7"
-    assert len(set(shown)) == 8 and shown[:2] == colors, "a base has one color in panels of few and of many"
-    figure.canvas.draw()
-    assert legend.get_window_extent().x0 >= axes[1].get_window_extent().x0
-    _, axes = plt.subplots(1, 2)
-    discovery_figures.learning_curves(axes, history[history["epoch"] == 0])  # as in the profile check
-    assert {line.get_marker() for line in axes[1].lines[:2]} == {"o"} and axes[1].get_xlim() == (0.5, 1.5)
+    figure = panels.learning_curves(history[history["epoch"] == 0])  # as in the profile check
+    assert {line.get_marker() for line in figure.axes[1].lines[:2]} == {"o"}

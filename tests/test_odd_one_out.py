@@ -107,14 +107,6 @@ def test_draw_moves_the_odd_one_uniformly():
     assert max(abs(share - 0.25) for share in frequencies(odd).values()) < 0.03
 
 
-def test_draw_is_fresh_each_time_and_repeats_with_the_seed():
-    data, generator = sample(), seeded(3)
-    first, second = (draw(data.examples, generator=generator) for _ in range(2))
-    again = draw(data.examples, generator=seeded(3))
-    assert not torch.equal(first[1], second[1])
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
-
-
 @given(n=st.integers(1, 30), batch_size=st.integers(1, 40), seed=st.integers(0, 9))
 @settings(max_examples=40, deadline=None)
 def test_batches_cover_every_example_once(n, batch_size, seed):
@@ -126,11 +118,6 @@ def test_batches_cover_every_example_once(n, batch_size, seed):
     assert torch.equal((rows // 4)[:, 0].sort().values, torch.arange(n))
     assert ((by_example // 4) == (by_example // 4)[:, :1]).all()  # no example is taken apart
     assert (rows[torch.arange(n), odd] % 4 == 3).all()
-
-
-def test_batches_shuffle():
-    (rows, _), *_ = batches(sample(), 40, generator=seeded())
-    assert not torch.equal(rows[:, 0] // 4, torch.arange(40))
 
 
 @given(seed=st.integers(0, 10_000), dimension=st.integers(1, 6), scale=st.sampled_from([1e-4, 1.0, 1e4]))

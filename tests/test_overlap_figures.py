@@ -37,7 +37,7 @@ def overlaps(layers, labels=("within inside", "within number", "between")) -> pd
     rng = np.random.default_rng(0)
     rows = [(layer, label) for label in labels for layer in layers]
     table = pd.DataFrame(rows, columns=["layer", "comparison"])
-    return table.assign(iou=rng.uniform(0, 1, len(rows)), expected=rng.uniform(0, 0.3, len(rows)))
+    return table.assign(iou=rng.uniform(0, 1, len(rows)), expected=rng.uniform(0, 0.3, len(rows)), bases=1)
 
 
 def test_overlap_draws_every_comparison_and_what_chance_would_give():

@@ -38,13 +38,13 @@ def label_first_column(axes: Iterable[Axes]) -> None:
             ax.set_ylabel("")
 
 
-def named(axes: Iterable[Axes], *, last: Sequence[str] = ()) -> list[Any]:
-    """What panels have a name for: every label once, as it first occurs, those in `last` at the end."""
+def named(axes: Iterable[Axes]) -> list[Any]:
+    """What panels have a name for: every label once, as it first occurs."""
     found: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    return [found[label] for label in sorted(found, key=lambda label: label in last)]
+    return list(found.values())
 
 
 def legend(

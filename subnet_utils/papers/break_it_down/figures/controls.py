@@ -13,8 +13,9 @@ from matplotlib.ticker import NullLocator
 from subnet_utils.papers.break_it_down.figures.effects import DIFFERENCE
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 from subnet_utils.plots import layout
-from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, Look
+from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL
 
+KINDS = ("random", "complement")
 _LINE = {"marker": "o", "ms": 4, "lw": 1.5}
 SIZED = {
     "own_task": _LINE | {"color": CONDITIONS["subnetwork"].color, "ls": "-", "label": "subnetwork, its own task"},
@@ -23,7 +24,6 @@ SIZED = {
                       "label": "ablated model, Test Other"},
 }  # fmt: skip
 """Lines of `by_size`, by what they show."""
-USUAL = "λ as for all other results"
 LEAST = 0.003
 """Smallest share of the weights on their logarithmic axis."""
 
@@ -34,49 +34,29 @@ def null_distribution(ax: Axes, draws: pd.DataFrame, tests: pd.DataFrame) -> Axe
     draws: one row per random subnetwork with columns `kind` ('random' from all weights, 'complement' from those outside
     the subnetwork) and `difference`. tests: one row a kind, 'random' first, with `observed`, the mean difference of the
     ablated models, the permutation p-value `p`, and `n_masks`. Where not every mask has room for a control outside
-    itself, `observed` of 'complement' is of fewer masks: a line of its own, in the color of its histogram. The legend
-    says so if there is no such control. Raises ValueError if all differences are missing.
+    itself, `observed` of 'complement' is of fewer masks: a line of its own. The legend says so if there is no such
+    control. Raises ValueError if all differences are missing.
     """
     known = draws.dropna(subset=["difference"])
     if known.empty:
         raise ValueError("no random subnetwork has a difference; measure some first")
-    tests = tests.set_index("kind")
     edges = _bins([*known["difference"], *tests["observed"]])
-    for i, (kind, group) in enumerate(known.groupby("kind", sort=False)):
-        _histogram(ax, group["difference"], edges, CONDITIONS[kind], _p(tests["p"].get(kind)), dashed=i > 0)
+    about = tests.set_index("kind")
+    groups = {kind: known.loc[known["kind"] == kind, "difference"] for kind in KINDS if (known["kind"] == kind).any()}
+    labels = [f"{len(values)} {CONDITIONS[kind].label}{_p(about.loc[kind, 'p'])}" for kind, values in groups.items()]
+    ax.hist(list(groups.values()), edges, color=[CONDITIONS[kind].color for kind in groups], label=labels, rwidth=1, lw=0)
     ax.axvline(0, ls=":", **LEVEL)
-    for value, color, label in _observed(tests):
-        ax.axvline(value, color=color, lw=2, label=label)
-    if "complement" not in tests.index:
+    for row in tests[~np.isclose(tests["observed"], tests["observed"].shift())].itertuples():
+        first = row.kind == "random"
+        color, name = (CONDITIONS["ablated"].color, "without the subnetwork, {}") if first else (
+            CONDITIONS[row.kind].color, "the same, {} with room outside")  # fmt: skip
+        ax.axvline(row.observed, color=color, lw=2, label=name.format(f"{row.n_masks} mask{'s' * (row.n_masks > 1)}"))
+    if "complement" not in groups:
         ax.plot([], [], ls="none", label="(no room for a control outside it)")
-    ax.set(xlabel=f"{DIFFERENCE}, ablated", ylabel="random subnetworks", xlim=edges[[0, -1]])
-    ax.margins(y=0.1)
+    ax.set(xlabel=f"{DIFFERENCE}, ablated", ylabel="random subnetworks")
     ax.yaxis.get_major_locator().set_params(integer=True)
     layout.legend(ax, columns=1, labelspacing=0.2)
     return ax
-
-
-def _histogram(ax: Axes, values: pd.Series, edges: np.ndarray, look: Look, p: str, *, dashed: bool) -> None:
-    """From the first to the last bin that holds something: an outline along 0 would look like data. Of two that
-    coincide, the lower one shows between the dashes of the other."""
-    counts, _ = np.histogram(values, edges)
-    first, last = np.flatnonzero(counts)[[0, -1]]
-    counts, edges = counts[first : last + 1], edges[first : last + 2]
-    ax.stairs(counts, edges, fill=True, color=look.color, alpha=0.3)
-    style = {"ls": (0, (2.5, 2.5)), "zorder": 1.6} if dashed else {"zorder": 1.5}
-    ax.stairs(counts, edges, color=look.color, lw=1.3, label=f"{len(values)} {look.label}{p}", **style)
-
-
-def _observed(tests: pd.DataFrame) -> list[tuple[float, str, str]]:
-    """(value, color, label) of each line to draw: one, or one of each kind where the values differ."""
-    first, *others = tests.itertuples()
-    counts = {row.Index: f", {row.n_masks} mask{'s' * (row.n_masks > 1)}" for row in (first, *others)}
-    lines = [(first.observed, CONDITIONS["ablated"].color, f"without the subnetwork{counts[first.Index]}")]
-    different = [row for row in others if not np.isclose(row.observed, first.observed)]
-    return lines + [
-        (row.observed, CONDITIONS[row.Index].color, f"the same{counts[row.Index]} with room outside")
-        for row in different
-    ]
 
 
 def _bins(values: Sequence[float]) -> np.ndarray:
@@ -90,18 +70,14 @@ def _bins(values: Sequence[float]) -> np.ndarray:
     return (np.arange(first, last + 2) - 0.5) * width
 
 
-def _p(value: float | None) -> str:
-    """The end of a label: a p-value to three digits without the zero, or nothing."""
-    if value is None:
-        return ""
+def _p(value: float) -> str:
+    """The end of a label: a p-value to three digits without the zero."""
     return f", p = {value:.3f}".replace("= 0.", "= .") if value >= 0.001 else ", p < .001"
 
 
 def by_size(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Accuracies over the share of the weights that subnetworks keep, each found with a lambda of its own: of the
-    subnetwork on its own task, of the ablated model on both probe sets. Thin lines are base models, thick ones their
-    means; gray: the share with lambda as for all other results; dotted: chance. A share below `LEAST` is drawn there,
-    and the axis says so.
+    """Accuracies over the share of the weights that subnetworks keep, each found with a lambda of its own. Thin lines
+    are base models, thick ones their means; dotted: chance. A share below `LEAST` is drawn there, as the axis says.
 
     table: one row per mask with columns `base_model`, `factor` of lambda, `density`, `own_task`, `target`, `other`.
     """
@@ -109,7 +85,7 @@ def by_size(ax: Axes, table: pd.DataFrame) -> Axes:
     table = table.assign(density=table["density"].clip(lower=LEAST))
     means = table.groupby("factor")[["density", *SIZED]].mean()
     if 1.0 in means.index:
-        ax.axvline(means.loc[1.0, "density"], color="0.8", lw=3, zorder=0, label=USUAL)
+        ax.axvline(means.loc[1.0, "density"], color="0.8", lw=3, zorder=0, label="λ as for all other results")
     ax.axhline(CHANCE, zorder=0, **CHANCE_LINE | {"label": "_chance"})
     for column, look in SIZED.items():
         for _, runs in table.sort_values("factor").groupby("base_model"):

@@ -11,8 +11,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -71,22 +71,19 @@ def answers(ax: Axes, probabilities: pd.DataFrame, accuracies: pd.Series, *, odd
     probabilities: a row for each network, a column for each of the four items; the largest of a row, its answer, is
     bold, the item that is the odd one framed. accuracies: of the same networks on the whole set, written at the right.
     """
-    shades = Normalize(0, 1)
-    ax.imshow(probabilities, cmap="Greys", norm=shades, aspect="auto")
-    for row, values in enumerate(probabilities.to_numpy()):
-        for item, value in enumerate(values):
-            weight = "bold" if item == values.argmax() else "normal"
-            color = "white" if shades(value) > 0.55 else "0.1"
-            ax.text(item, row, _two_digits(value), ha="center", va="center", color=color, weight=weight, fontsize=7.5)
-    ax.add_patch(Rectangle((odd - 0.5, -0.5), 1, len(probabilities), clip_on=False, zorder=3, fill=False,
+    rows = range(len(probabilities))
+    sns.heatmap(probabilities, vmin=0, vmax=1, cmap="Greys", annot=probabilities.map(_two_digits), fmt="", cbar=False,
+                annot_kws={"size": 7.5}, ax=ax)  # fmt: skip
+    for row, largest in enumerate(probabilities.to_numpy().argmax(axis=1)):
+        ax.texts[row * probabilities.shape[1] + largest].set_weight("bold")
+    ax.add_patch(Rectangle((odd, 0), 1, len(rows), clip_on=False, zorder=3, fill=False,
                            ec=CONDITIONS["ablated"].color, lw=2))  # fmt: skip
-    ax.set(xticks=[], yticks=[])
-    ax.set_yticks(range(len(probabilities)), probabilities.index)
+    ax.set(xticks=[], ylabel="")
     right = ax.secondary_yaxis("right")
-    right.set_yticks(range(len(probabilities)), [_two_digits(value) for value in accuracies[probabilities.index]])
+    right.set_yticks(np.add(rows, 0.5), [_two_digits(value) for value in accuracies[probabilities.index]])
+    right.spines[:].set_visible(False)
     for one in (ax, right):
-        one.tick_params(length=0)
-        one.spines[:].set_visible(False)
+        one.tick_params(length=0, labelrotation=0)
     ax.text(1.02, 1.03, "accuracy", transform=ax.transAxes, fontsize=6.5)
     return ax
 

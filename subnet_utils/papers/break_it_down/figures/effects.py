@@ -5,7 +5,7 @@ base model, gray below 90%. Right of the runs are a tick for our mean over base 
 without the gray ones), and an open diamond for the paper's mean +- sd.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -24,21 +24,26 @@ BELOW = CONDITIONS["below"].label
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
 
 
-def differences(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, stars: Mapping[tuple[str, str], str]) -> Axes:
+def differences(
+    ax: Axes,
+    effects: pd.DataFrame,
+    reference: pd.DataFrame | None = None,
+    stars: Mapping[tuple[str, str], str] | None = None,
+    *,
+    by: str = "network",
+) -> Axes:
     """One panel of Figure 4: accuracy on Test Target minus Test Other, subnetworks in blue, ablated models in red.
 
-    effects: the runs of one model and task, with columns `model`, `task`, `subroutine`, `network`, `base_model`,
-    `base_accuracy`, `difference`. reference: rows of `break_it_down_effects` for one condition, model and task (and
-    number). stars: mark of each (subroutine, network), written above its cluster.
-    Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
+    effects: the runs of one model and task, with columns `model`, `task`, `subroutine`, `network` (or another one, `by`
+    which there are clusters), `base_model`, `base_accuracy`, `difference`. reference: rows of `break_it_down_effects`
+    for one condition, model and task (and number). stars: mark of each (subroutine, network), written above its
+    cluster. Raises ValueError for runs of several models or tasks, or several reference rows for one cluster.
     """
     ax.axhline(0, **LEVEL)
-    for x, subroutine, network, runs in _clusters(effects, "network", {"subnetwork": -0.23, "ablated": 0.23}):
-        _cluster(ax, x, runs, "difference", CONDITIONS[network].color, DIFFERENCES)
-        _paper(ax, x + 0.12, reference, (subroutine, network, "difference"), DIFFERENCES)
-        mark = stars.get((subroutine, network), "").replace(".", "\N{DAGGER}")
+    groups = [(name, effects[effects[by] == name], "difference") for name in CONDITIONS if (effects[by] == name).any()]
+    for x, subroutine, name in _clusters(ax, effects, groups, reference, DIFFERENCES):
+        mark = (stars or {}).get((subroutine, name), "").replace(".", "\N{DAGGER}")
         ax.text(x, 1.025, mark, ha="center", va="bottom", transform=ax.get_xaxis_transform())
-    _name_subroutines(ax, effects)
     ax.set(ylim=DIFFERENCES, ylabel=DIFFERENCE)
     return ax
 
@@ -51,29 +56,10 @@ def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, network
     Dotted: chance, .25.
     """
     ax.axhline(CHANCE, zorder=0, **CHANCE_LINE)
-    limits = (0.0, 1.04)
-    for middle, subroutine, _, runs in _clusters(effects, "network", {network: 0.02}):
-        for x, value, filled in ((middle - 0.23, "target_accuracy", True), (middle + 0.23, "other_accuracy", False)):
-            _cluster(ax, x, runs, value, CONDITIONS[network].color, limits, filled=filled)
-            _paper(ax, x + 0.12, reference, (subroutine, network, value), limits)
-    _name_subroutines(ax, effects)
+    runs, limits = effects[effects["network"] == network], (0.0, 1.04)
+    groups = [(network, runs, value) for value in ("target_accuracy", "other_accuracy")]
+    _clusters(ax, effects, groups, reference, limits)
     ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
-    return ax
-
-
-def alternatives(ax: Axes, table: pd.DataFrame) -> Axes:
-    """The ablated model's difference when weights are not set to zero: a cluster for each subroutine and ablation.
-
-    table: as in `differences`, with a column `ablation` ('zeros', 'replaced', 'mean') in place of `network`.
-    """
-    ablations = list(table["ablation"].unique())
-    width = 0.9 / len(ablations)
-    ax.axhline(0, **LEVEL)
-    shifts = {ablation: width * (i + 0.5) - 0.38 for i, ablation in enumerate(ablations)}
-    for x, _, ablation, runs in _clusters(table, "ablation", shifts):
-        _cluster(ax, x, runs, "difference", CONDITIONS[ablation].color, DIFFERENCES)
-    _name_subroutines(ax, table)
-    ax.set(ylim=DIFFERENCES, ylabel=f"{DIFFERENCE}, ablated")
     return ax
 
 
@@ -96,27 +82,40 @@ def legend(
 
 
 def _clusters(
-    table: pd.DataFrame, column: str, shifts: Mapping[str, float]
-) -> Iterator[tuple[float, str, str, pd.DataFrame]]:
-    """(place, subroutine, value of the column, runs) of every cluster of a panel, with the shapes of base models."""
+    ax: Axes,
+    effects: pd.DataFrame,
+    groups: Sequence[tuple[str, pd.DataFrame, str]],
+    reference: pd.DataFrame | None,
+    limits: tuple[float, float],
+) -> list[tuple[float, str, str]]:
+    """Draw a cluster for each subroutine and group (condition, runs, name of the value); where they are."""
     for name in ("model", "task"):
-        found = table[name].unique()
+        found = effects[name].unique()
         if len(found) != 1:
             raise ValueError(f"a panel shows one {name}; effects have {', '.join(map(str, found)) or 'none'}")
-    bases = sorted(table["base_model"].unique())
+    bases = sorted(effects["base_model"].unique())
     shapes = {base: BASE_MARKERS[i % len(BASE_MARKERS)] for i, base in enumerate(bases)}
-    table = table.assign(shape=table["base_model"].map(shapes))
-    for place, subroutine in enumerate(table["subroutine"].unique()):
-        for value, shift in shifts.items():
-            chosen = (table["subroutine"] == subroutine) & (table[column] == value)
-            yield place + shift, subroutine, value, table[chosen]
+    subroutines, places = effects["subroutine"].unique(), []
+    for place, subroutine in enumerate(subroutines):
+        for i, (condition, runs, value) in enumerate(groups):
+            x = place + 0.9 / len(groups) * (i + 0.5) - 0.42
+            own = runs[runs["subroutine"] == subroutine]
+            _cluster(ax, x, own.assign(shape=own["base_model"].map(shapes)), value, condition, limits)
+            if reference is not None:
+                _paper(ax, x + 0.12, reference, (subroutine, condition, value), limits)
+            places.append((x, subroutine, condition))
+        if place:
+            ax.axvline(place - 0.5, color="0.85", lw=0.7, zorder=0)
+    ax.set_xticks(range(len(subroutines)), subroutines)
+    ax.set_xlim(-0.5, len(subroutines) - 0.5)
+    ax.tick_params(axis="x", length=0)
+    return places
 
 
-def _cluster(
-    ax: Axes, x: float, runs: pd.DataFrame, value: str, color: str, limits: tuple[float, float], *, filled: bool = True
-) -> None:
+def _cluster(ax: Axes, x: float, runs: pd.DataFrame, value: str, condition: str, limits: tuple[float, float]) -> None:
     """Runs, and right of them the mean of those that count, which is at x."""
-    marks.runs(ax, x - 0.13, runs, value, color, width=0.065, filled=filled)
+    color = CONDITIONS[condition].color
+    marks.runs(ax, x - 0.13, runs, value, color, width=0.065, filled=value != "other_accuracy")
     learned = runs[(runs["base_accuracy"] >= LEARNED) & runs[value].notna()]
     if len(learned):
         interval = t_interval(learned[value], learned["base_model"])
@@ -133,12 +132,3 @@ def _paper(
         raise ValueError(f"reference has {len(rows)} rows for {subroutine}, {network}; select one condition and model")
     if len(rows):
         marks.paper_values(ax, x, rows[f"{value}_mean"], rows[f"{value}_sd"], limits=limits)
-
-
-def _name_subroutines(ax: Axes, effects: pd.DataFrame) -> None:
-    names = effects["subroutine"].unique()
-    ax.set_xticks(range(len(names)), names)
-    ax.set_xlim(-0.5, len(names) - 0.5)
-    ax.tick_params(axis="x", length=0)
-    for boundary in range(1, len(names)):
-        ax.axvline(boundary - 0.5, color="0.85", lw=0.7, zorder=0)

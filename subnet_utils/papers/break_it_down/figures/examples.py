@@ -1,6 +1,5 @@
 """Examples of the tasks' stimuli: images as figures, sentences as tables."""
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -61,15 +60,9 @@ def _shown(task: str, name: str) -> OddOneOut:
 
 def sentences() -> pd.DataFrame:
     """One example of each set of the language tasks, the odd one last (appendix F)."""
-    return _by_task(lambda task: agreement.gallery(task, seed=SEED).reset_index())
+    return pd.concat([agreement.gallery(task, seed=SEED) for task in LANGUAGE_TASKS], ignore_index=True)
 
 
 def sentence_counts() -> pd.DataFrame:
     """Sentences per task, kind and template, and how many of them are distinct."""
-    return _by_task(agreement.counts)
-
-
-def _by_task(make: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
-    return (
-        pd.concat({task: make(task) for task in LANGUAGE_TASKS}, names=["task"]).reset_index(0).reset_index(drop=True)
-    )
+    return pd.concat([agreement.counts(task) for task in LANGUAGE_TASKS], ignore_index=True)

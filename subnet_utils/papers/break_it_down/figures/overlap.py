@@ -27,11 +27,10 @@ CHANCE, ONE_BASE = "_chance", "_base"
 def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> Axes:
     """Figure 19: overlap by layer within each subroutine and between them, dashed what random masks would give.
 
-    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`, which is last),
-    `comparison` (a label; one that starts with 'between' is drawn as such), `iou` and `expected`; NaN leaves a gap.
-    Layers are in the order of the network, whatever that of the table. Where `bases`, the number of base models that a
-    mean is over, changes from one layer to the next, the line is broken: other networks are no step.
-    each: the same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
+    table: one row per layer and comparison with columns `layer` (name of the weight, or `OVERALL`), `comparison` (a
+    label; one that starts with 'between' is drawn as such), `iou`, `expected` (NaN leaves a gap) and `bases`, of how
+    many base models they are means: where that changes, the line is broken, as other networks are no step. each: the
+    same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
     if table.duplicated(["layer", "comparison"]).any():
@@ -43,8 +42,9 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         rows = table[table["comparison"] == look.label].set_index("layer").reindex(layers).reset_index()
         shift = 0.24 * (i - (len(looks) - 1) / 2)  # of all layers as one, so that none covers another
         _line(ax, rows.assign(x=rows["layer"].map(places)), look, shift)
-        if each is not None:
-            _single_bases(ax, each[each["comparison"] == look.label], [x for x in layers if x != OVERALL], look.color)
+        for _, one in [] if each is None else each[each["comparison"] == look.label].groupby("base_model"):
+            heights = one.set_index("layer")["iou"].reindex([x for x in layers if x != OVERALL])
+            ax.plot(range(len(heights)), heights, color=look.color, lw=0.6, alpha=0.4, zorder=1, label=ONE_BASE)
     ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
     layout.legend(ax, columns=3, handlelength=1.8)
@@ -52,20 +52,16 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
 
 
 def _line(ax: Axes, rows: pd.DataFrame, look: Look, shift: float) -> None:
-    """One comparison, in as many lines as its stretches; dashed what random masks would give."""
-    for number, (_, part) in enumerate(rows.groupby(_stretches(rows))):
+    """One comparison, in as many lines as there are stretches of means over as many base models; all layers as one have
+    their own. Dashed: what random masks would give."""
+    breaks = rows["layer"].eq(OVERALL) | rows["bases"].ne(rows["bases"].shift())
+    for number, (_, part) in enumerate(rows.groupby(breaks.cumsum())):
         ax.plot(part["x"] + shift * part["layer"].eq(OVERALL), part["iou"], marker=look.marker, ms=4.5, mec="white",
                 mew=0.4, lw=1, clip_on=False, color=look.color, label="_" if number else look.label)  # fmt: skip
         x, y = part["x"].to_numpy(), part["expected"].to_numpy()
         if len(x) == 1:  # a point alone is as wide as its column
             x, y = x[0] + np.array([-0.35, 0.35]), np.repeat(y, 2)
         ax.plot(x, y, color=look.color, zorder=1.5, label=CHANCE, **DASHED)
-
-
-def _single_bases(ax: Axes, each: pd.DataFrame, layers: Sequence[str], color: str) -> None:
-    for _, one in each.groupby("base_model"):
-        heights = one.set_index("layer")["iou"].reindex(layers)
-        ax.plot(range(len(heights)), heights, color=color, lw=0.6, alpha=0.4, zorder=1, label=ONE_BASE)
 
 
 def keys(axes: Sequence[Axes]) -> list[Line2D]:
@@ -75,14 +71,6 @@ def keys(axes: Sequence[Axes]) -> list[Line2D]:
         ONE_BASE: Line2D([], [], color="0.3", lw=0.6, alpha=0.6, label="single base models"),
     }
     return [entry for label, entry in entries.items() if drawn(axes, label)]
-
-
-def _stretches(rows: pd.DataFrame) -> pd.Series:
-    """The number of the line that each layer is on: all layers as one have their own, means over other bases too."""
-    breaks = rows["layer"].eq(OVERALL)
-    if "bases" in rows:
-        breaks = breaks | rows["bases"].ne(rows["bases"].shift())
-    return breaks.cumsum()
 
 
 def short_layer(name: str) -> str:

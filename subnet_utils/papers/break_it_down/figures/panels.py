@@ -1,17 +1,22 @@
 """Whole figures of several panels, one function each; the other modules of this folder draw the panels."""
 
 from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from subnet_utils.papers.break_it_down import paper_tables
 from subnet_utils.papers.break_it_down.figures import controls, discovery, dissection, effects, overlap, rows
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
-from subnet_utils.plots import layout
+from subnet_utils.plots import layout, marks
 from subnet_utils.plots.style import CONDITIONS
 from subnet_utils.statistics import LEARNED, NO_TEST
 
@@ -20,46 +25,45 @@ TASKS = (*dict.fromkeys(split_task(task)[0] for task in LANGUAGE_TASKS), *VISION
 PANEL = {"width": 2.3, "height": 2.3}
 """Size of a panel of effects, inches."""
 ABOUT = ["model", "task", "number"]
+RUN_COLORS = [*sns.color_palette("colorblind")[:7], *sns.color_palette("dark"), *sns.color_palette("pastel")]
+"""Of base models, in the order of their seeds."""
 
 
 def learning_curves(history: pd.DataFrame) -> Figure:
-    """Loss and validation accuracy of every base model, a column of two panels for each task.
-
-    history: from `break_it_down.histories`.
-    """
+    """Loss and validation accuracy of every base model, two panels for each task. history: from
+    `break_it_down.histories`."""
+    history = history.assign(run="base " + history["base_seed"].astype(str))
+    palette = dict(zip(sorted(history["run"].unique()), RUN_COLORS, strict=False))
     groups = _groups(history, ABOUT)
-    columns = min(4, len(groups))
-    blocks = -(-len(groups) // columns)
-    figure, axes = layout.grid(2 * columns * blocks, width=2.1, height=1.7, across=columns, margin=0, sharey="row")
-    pairs = np.reshape(axes, (blocks, 2, columns)).swapaxes(1, 2).reshape(-1, 2)
-    for pair, ((model, task, number), runs) in zip(pairs, groups, strict=False):
-        discovery.learning_curves(pair, runs.assign(run="base " + runs["base_seed"].astype(str)))
-        pair[0].set(title=f"{model}\n{_title(task, number)}", xlabel="")
-    for ax in pairs[len(groups) :].flat:
-        ax.set_axis_off()
-    layout.label_first_column(axes)
-    layout.legend(figure, discovery.learning_keys())
+    figure, axes = layout.grid(2 * len(groups), width=2.1, height=1.7, sharey="col")
+    for i, (names, runs) in enumerate(groups):
+        discovery.learning_curves(axes[2 * i : 2 * i + 2], runs, palette)
+        axes[2 * i].set_title(_title(*names), loc="left")
+    looks = {"validation": {}, "training": discovery.TRAINING}
+    keys = [Line2D([], [], **{"color": "0.3", "label": label} | look) for label, look in looks.items()]
+    runs = [Line2D([], [], color=color, label=run) for run, color in palette.items()]
+    layout.legend(figure, [*runs, *keys, Line2D([], [], **discovery.LEVELS)])
     return figure
 
 
 def heatmaps(search: pd.DataFrame, bases: pd.DataFrame) -> Figure:
     """The mask search of one base model per task, the first that has learned it, a panel for each subroutine: scores on
-    validation data.
-
-    search, bases: from `break_it_down.search_masks` and `train_bases`.
-    """
+    validation data. search, bases: from `break_it_down.search_masks` and `train_bases`."""
     keys = [*ABOUT, "base_model"]
     search = search.merge(bases[[*keys, "test_accuracy"]].rename(columns={"test_accuracy": "base_accuracy"}), on=keys)
-    groups = _groups(search, [*ABOUT, "subroutine"])
     settings = len(search[["learning_rate", "mask_init"]].drop_duplicates())
-    figure, axes = layout.grid(len(groups), width=2.6, height=min(2.4, 0.95 + 0.35 * settings))
-    for ax, ((model, task, number, subroutine), group) in zip(axes, groups, strict=True):
+    figure, panels = _panels(search, [*ABOUT, "subroutine"], width=2.6, height=min(2.4, 0.95 + 0.35 * settings))
+    for ax, (model, task, number, subroutine), group in panels:
         learned, note = _learned(group)
         base = learned["base_model"].iloc[0]
         discovery.search_heatmap(ax, group[group["base_model"] == base])
-        ax.set_title(f"{model}\n{_title(task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
+        ax.set_title(f"{_title(model, task, number)}\n{subroutine}, base {base.rsplit('-')[-1]}{note}")
+    axes = [ax for ax in figure.axes if ax.collections]
     layout.label_first_column(axes)
-    return discovery.search_legend(figure, axes)
+    shown = [Patch(label=label, **look) for name, (label, look) in discovery.FRAMES.items() if marks.drawn(axes, name)]
+    layout.legend(figure, shown)
+    figure.colorbar(axes[0].collections[0], ax=axes, label="score", aspect=30, fraction=0.02, pad=0.01)
+    return figure
 
 
 def assembled(table: pd.DataFrame) -> Figure:
@@ -71,7 +75,7 @@ def assembled(table: pd.DataFrame) -> Figure:
     for ax, (model, task, number), one in panels:
         names = dict(zip("AB", subroutines_of("-".join(filter(None, (task, number)))), strict=True))
         dissection.assembled(ax, one, names)
-        ax.set_title(f"{model}\n{_title(task, number)}{note}")
+        ax.set_title(_title(model, task, number) + note)
     *kinds, mean, knows = dissection.assembled_keys()
     columns = 4 if len(figure.axes) > 2 else 2
     layout.legend(figure, [*kinds, mean, *layout.named(figure.axes), knows], columns=columns)
@@ -79,36 +83,28 @@ def assembled(table: pd.DataFrame) -> Figure:
 
 
 def differences(table: pd.DataFrame, stars: pd.DataFrame) -> Figure:
-    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models, the paper's mean and
-    ours.
-
-    table: from `break_it_down.effects`; stars: columns model, task, subroutine, network, stars.
-    """
+    """Figures 4 to 7 and 16 to 18: Test Target minus Test Other for every task of some models. table: from
+    `break_it_down.effects`; stars: columns model, task, subroutine, network, stars."""
     figure, panels = _panels(table, ["paper_model", "task", "number"], **PANEL)
     for ax, _, runs in panels:
         _differences(ax, runs, stars, _panel_title(table, runs))
-    _head(figure, table)
-    return effects.legend(figure, stars=_star_note(table), below=_below(table))
+    return _explained(figure, table, stars=_star_note(table))
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
     """Figures 5 and 7: differences by what the networks started from, a row of panels each, a column for every task.
-
-    starts: name of a start -> effects and stars as in `differences`, all with the same tasks.
-    """
+    starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
     every = pd.concat([some for some, _ in starts.values()], ignore_index=True)
     tasks = [name for name, _ in _groups(every, ["task", "number"])]
     figure, axes = layout.grid(len(starts) * len(tasks), across=len(tasks), sharey=True, **PANEL)
-    lines = np.reshape(axes, (len(starts), len(tasks)))
-    for i, (line, (start, (some, stars))) in enumerate(zip(lines, starts.items(), strict=True)):
-        for ax, (task, number) in zip(line, tasks, strict=True):
-            runs = some[(some["task"] == task) & (some["number"] == number)]
-            if len(runs):
-                _differences(ax, runs, stars, "" if i else _title(task, number))
-        line[0].set_ylabel(f"{start}\n{line[0].get_ylabel()}")
+    for ax, ((start, (some, stars)), (task, number)) in zip(axes, product(starts.items(), tasks), strict=True):
+        runs = some[(some["task"] == task) & (some["number"] == number)]
+        if len(runs):
+            first = ax.get_subplotspec().is_first_row()
+            _differences(ax, runs, stars, _title("", task, number) if first else "")
+        ax.set_ylabel(f"{start}\n{effects.DIFFERENCE}")
     layout.label_first_column(axes)
-    _head(figure, every)
-    return effects.legend(figure, stars=_star_note(every))
+    return _explained(figure, every, stars=_star_note(every))
 
 
 def accuracies(table: pd.DataFrame) -> Figure:
@@ -116,13 +112,12 @@ def accuracies(table: pd.DataFrame) -> Figure:
     task, subnetworks above ablated models. table: as in `differences`."""
     groups = _groups(table, ["paper_model", "task", "number"])
     figure, axes = layout.grid(2 * len(groups), across=len(groups), margin=0, sharey=True, **PANEL)
-    for line, network in zip(np.reshape(axes, (2, -1)), effects.NETWORKS, strict=True):
-        for ax, (_, runs) in zip(line, groups, strict=True):
-            effects.accuracies(ax, runs, _printed(runs), network)
-            ax.set_title(_panel_title(table, runs) if network == effects.NETWORKS[0] else "")
+    for ax, (network, (_, runs)) in zip(axes, product(effects.NETWORKS, groups), strict=True):
+        effects.accuracies(ax, runs, _printed(runs), network)
+        if ax.get_subplotspec().is_first_row():
+            ax.set_title(_panel_title(table, runs))
     layout.label_first_column(axes)
-    _head(figure, table)
-    return effects.legend(figure, probes=True, below=_below(table))
+    return _explained(figure, table, probes=True)
 
 
 def step_times(times: pd.DataFrame) -> Figure:
@@ -154,16 +149,16 @@ def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
     means = draws.groupby([*keys, "kind", "draw"], sort=False)["difference"].mean()
     own = {about: group.droplevel(keys).reset_index() for about, group in means.groupby(level=keys, sort=False)}
-    figure, panels = _panels(tests, keys, width=3.0, height=2.5, across=3)
+    figure, panels = _panels(tests, keys, width=3.0, height=2.5, across=3, sharex=True)  # a small effect looks small
+    shown = []
     for ax, (model, task, subroutine), one in panels:
-        controls.null_distribution(ax, own[model, task, subroutine], one.sort_values("kind", ascending=False))  # 'random', of all masks, first
-        ax.set_title(f"{_title(task, '', model)}\n{subroutine}")
-    axes = [ax for ax in figure.axes if ax.get_title()]
-    lines = max(len(ax.get_legend().get_texts()) for ax in axes)
-    limits = np.array([ax.get_xlim() for ax in axes])
-    for ax in axes:  # titles at one height, and one scale, so that a small effect looks small
-        ax.set_title(ax.get_title(), pad=6 + 11 * lines)
-        ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
+        one = one.sort_values("kind", ascending=False)  # 'random', of all masks, first
+        controls.null_distribution(ax, own[model, task, subroutine], one)
+        ax.tick_params(labelbottom=True)
+        shown.append((ax, f"{_title(model, task)}\n{subroutine}"))
+    lines = max(len(ax.get_legend().get_texts()) for ax, _ in shown)
+    for ax, title in shown:  # all at one height
+        ax.set_title(title, pad=6 + 11 * lines)
     return figure
 
 
@@ -175,9 +170,9 @@ def by_size(table: pd.DataFrame) -> Figure:
     figure, panels = _panels(_learned(table)[0], ["model", "task", "subroutine"], width=2.5, height=2.1)
     for ax, (model, task, subroutine), one in panels:
         controls.by_size(ax, one)
-        ax.set(title=f"{_title(task, '', model)}\n{subroutine}", xlim=(0.8 * least, 1.1))
+        ax.set(title=f"{_title(model, task)}\n{subroutine}", xlim=(0.8 * least, 1.1))
     layout.label_first_column(figure.axes)
-    layout.legend(figure, layout.named(figure.axes, last=[controls.USUAL]))
+    layout.legend(figure)
     return figure
 
 
@@ -185,8 +180,8 @@ def alternatives(table: pd.DataFrame) -> Figure:
     """The ablated model's difference by what takes the weights' place, a panel for each model and task."""
     figure, panels = _panels(table, ABOUT, width=2.7, height=2.3, across=3)
     for ax, (model, task, number), one in panels:
-        effects.alternatives(ax, one)
-        ax.set_title(_title(task, number, model))
+        effects.differences(ax, one, by="ablation").set_ylabel(f"{effects.DIFFERENCE}, ablated")
+        ax.set_title(_title(model, task, number))
     return effects.legend(figure, table["ablation"].unique())
 
 
@@ -199,25 +194,14 @@ def overlaps(layers: pd.DataFrame) -> Figure:
     shown, note = _learned(layers)
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     figure, panels = _panels(shown, ABOUT, width=4.6, height=2.9, across=2)
-    drawn = []
     for ax, (model, task, number), one in panels:
         means = one.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         overlap.overlap(ax, mean, one if one["base_model"].nunique() > 1 else None)
-        ax.set_title(_title(task, number, model) + note, pad=20)
-        drawn.append((ax, set(one["layer"])))
+        ax.set_title(_title(model, task, number) + note, pad=20)
     layout.label_first_column(figure.axes)
-    _name_layers_once(drawn)
     layout.legend(figure, overlap.keys(figure.axes))
     return figure
-
-
-def _name_layers_once(drawn: list[tuple[Axes, set[str]]]) -> None:
-    """Names of layers below the lowest of two rows of two panels, if both columns have the same: one is no gain."""
-    same = [above == below for (_, above), (_, below) in zip(drawn, drawn[2:], strict=False)]
-    for i, (ax, _) in enumerate(drawn[: len(same)]):
-        ax.set_xlabel("")
-        ax.tick_params(axis="x", labelbottom=not all(same[i - i % 2 :][:2]))
 
 
 def forest(compared: pd.DataFrame, table: pd.DataFrame) -> Figure:
@@ -228,10 +212,8 @@ def forest(compared: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
 
 def needed(power: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need, by the spread of ours; rows without a spread say so.
-
-    power: from `paper_tables.power`, of this table.
-    """
+    """Base models that the paper's effects would need, by the spread of ours. power: from `paper_tables.power`, of this
+    table."""
     ours = _under_our_names(power, table).reset_index(drop=True)
     names = ours[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
     figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(ours), 2)))
@@ -311,23 +293,23 @@ def _learned(table: pd.DataFrame, note: str = " (below 90%)") -> tuple[pd.DataFr
     return (table, note) if learned.empty else (learned, "")
 
 
-def _title(task: str, number: str, model: str = "") -> str:
-    """What a panel shows; model: ours, not the paper's that it stands for."""
-    return " ".join(filter(None, (f"{model} ·" if model else "", task, number)))
+def _title(model: str, task: str, *more: str) -> str:
+    """What a panel shows, number or subroutine last; model: ours, not the paper's that it stands for."""
+    return "\n".join(filter(None, (model, " ".join(filter(None, (task, *more))))))
 
 
 def _panel_title(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Task and number of a panel's runs, below their model if the figure shows several."""
-    model, task, number = runs[ABOUT].iloc[0]
-    return f"{model}\n" * (table["model"].nunique() > 1) + _title(task, number)
+    model, *about = runs[ABOUT].iloc[0]
+    return _title(model if table["model"].nunique() > 1 else "", *about)
 
 
-def _head(figure: Figure, table: pd.DataFrame) -> None:
-    """A figure alone, without a caption, says which networks it shows."""
+def _explained(figure: Figure, table: pd.DataFrame, **shown: Any) -> Figure:
+    """With a legend, and the networks above: a figure may be alone, without a caption."""
     names = _networks(table)
     figure.suptitle("\n".join(names), fontsize=8.5)
-    lines = figure.axes[0].get_gridspec().nrows * (table["model"].nunique() > 1)  # whose titles have a line more
-    figure.set_figheight(figure.get_figheight() + 0.2 + 0.16 * (len(names) + lines))  # panels stay as high as without
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.16 * len(names))  # panels stay as high as without
+    return effects.legend(figure, below=_below(table), **shown)
 
 
 def _networks(table: pd.DataFrame) -> list[str]:

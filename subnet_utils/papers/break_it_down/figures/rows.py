@@ -3,7 +3,8 @@
 Functions draw into the Axes that they are given and return it. A row needs about .16 inches of height.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,9 @@ from matplotlib.ticker import NullLocator
 
 from subnet_utils.papers.break_it_down.figures.effects import DIFFERENCE, DIFFERENCES
 from subnet_utils.plots import layout, marks
-from subnet_utils.plots.style import CONDITIONS, LEVEL
+from subnet_utils.plots.style import CONDITIONS, LEVEL, Look
 from subnet_utils.report.comparison import DIFFERS
 
-INTERVAL = ["ours", "ours_low", "ours_high"]
 ABOVE, UNDER = -0.16, 0.18
 """Places of ours and of the paper's value in a row, as the axis points down."""
 MOST_BASES = 1000
@@ -25,18 +25,13 @@ MOST_BASES = 1000
 def forest(ax: Axes, table: pd.DataFrame) -> Axes:
     """Every effect of a study in one column: our mean with its 95% interval, below it the paper's mean +- sd.
 
-    table: one row per effect with columns `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd`, `model`, `task`,
-    `number`, `subroutine`, `network` and `verdict`; rows whose verdict is that they differ have a bold label with a
-    mark. Effects of one model and task are a group, named at the right.
-    Without an interval there is a point only, without a value nothing.
+    table: one row per effect, from `report.compare`. Rows that differ from the paper's have a bold label with a mark.
+    Effects of one model and task are a group, named at the right.
     """
-    look, places = {"limits": DIFFERENCES, "across": True}, pd.Series(range(len(table)), table.index)
     ax.axvline(0, **LEVEL)
-    for network, rows in table.groupby("network", sort=False):
-        ours = CONDITIONS[network]._replace(marker="o")
-        values = [rows[column] for column in INTERVAL]
-        marks.means(ax, places[rows.index] + ABOVE, values, ours, label=f"{ours.label}, 95% interval", **look)
-    marks.paper_values(ax, places + UNDER, table["paper"], table["paper_sd"], label=CONDITIONS["paper"].label, **look)
+    looks = {name: CONDITIONS[name]._replace(marker="o") for name in table["network"].unique()}
+    looks = {name: look._replace(label=f"{look.label}, 95% interval") for name, look in looks.items()}
+    _ours_and_the_papers(ax, table, {looks[name]: table["network"] == name for name in looks}, DIFFERENCES)
     differs = table["verdict"] == DIFFERS
     _name_effects(ax, table, differs)
     ax.set(xlabel=DIFFERENCE, xlim=DIFFERENCES, ylim=(len(table) - 0.4, -0.6))
@@ -44,6 +39,18 @@ def forest(ax: Axes, table: pd.DataFrame) -> Axes:
     noted = [marks.key("\N{NOT EQUAL TO} differs from the paper", marker="")] * bool(differs.any())
     layout.legend(ax, [*layout.named([ax]), *noted, *marks.keys([ax], cut=">")])
     return ax
+
+
+def _ours_and_the_papers(
+    ax: Axes, table: pd.DataFrame, ours: Mapping[Look, Any], limits: tuple[float, float]
+) -> None:
+    """A row for each of the table: ours above, in the look of its kind, and the paper's."""
+    places, how = np.arange(len(table)), {"limits": limits, "across": True}
+    for look, chosen in ours.items():
+        values = [table.loc[chosen, column] for column in ("ours", "ours_low", "ours_high")]
+        marks.means(ax, places[chosen] + ABOVE, values, look, label=look.label, **how)
+    paper = CONDITIONS["paper"].label
+    marks.paper_values(ax, places + UNDER, table["paper"], table["paper_sd"], label=paper, **how)
 
 
 def _name_effects(ax: Axes, table: pd.DataFrame, differs: pd.Series) -> None:
@@ -73,15 +80,11 @@ def sparsity(ax: Axes, table: pd.DataFrame, *, by: Sequence[str]) -> Axes:
     table: from `report.compare(..., value="density")`, one row per subnetwork with columns `by`, whose values name the
     rows, `ours`, `ours_low`, `ours_high`, `paper`, `paper_sd` as fractions.
     """
-    places = np.arange(len(table))
-    percent = 100 * table[[*INTERVAL, "paper", "paper_sd"]].astype(float)
+    percent = 100 * table[["ours", "ours_low", "ours_high", "paper", "paper_sd"]].astype(float)
     floor = percent[["ours", "paper"]].where(lambda means: means > 0).min(axis=None) / 3
-    look, ours, paper = {"limits": (floor, 100), "across": True}, CONDITIONS["ours"], CONDITIONS["paper"].label
     ax.set(xlabel="weights kept (%)", xscale="log", xlim=(floor, 130), ylim=(len(table) - 0.5, -0.5))
-    marks.means(ax, places + ABOVE, [percent[name] for name in INTERVAL], ours, label=ours.label, **look)
-    marks.paper_values(ax, places + UNDER, percent["paper"], percent["paper_sd"], label=paper, **look)
-    ax.set_yticks(places, _joined(table, by, " · "))
-    ax.xaxis.set_major_formatter("{x:g}")
+    _ours_and_the_papers(ax, percent, {CONDITIONS["ours"]: slice(None)}, (floor, 100))
+    ax.set_yticks(range(len(table)), _joined(table, by, " · "))
     _vertical_grid(ax)
     layout.legend(ax, [*layout.named([ax]), *marks.keys([ax], cut="<")])
     return ax
@@ -110,7 +113,6 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     ax.set_yticks(places, table["label"])
     ax.set(xlabel="base models", xscale="log", xlim=(0.9, MOST_BASES), ylim=(len(table) - 0.5, -0.5))
     ax.set_xticks([1, 3, 10, 30, 100, 300, 1000])
-    ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.tick_params(axis="y", length=0)
     _vertical_grid(ax)
@@ -119,5 +121,6 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def _vertical_grid(ax: Axes) -> None:
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.grid(axis="x", color="0.9", lw=0.6)
     ax.set_axisbelow(True)

@@ -49,7 +49,7 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
         raise ValueError("no weight is masked in both of these subnetworks; choose masks of one start")
     shapes = {name: _lying(first.masks[name]).shape for name in names}
     entries, dots = _cell(shapes.values())
-    cells = {name: _mixed(_colored(first.masks[name], second.masks[name]), entries) for name in names}
+    cells = {name: _cells(first.masks[name], second.masks[name], entries) for name in names}
     places, width, height = _places(cells, dots)
     figure = plt.figure(figsize=(width / DOTS, (height + LEGEND) / DOTS))
     figure.set_layout_engine("none")  # not at once, or saving it would bring back the layout that the style asks for
@@ -75,16 +75,18 @@ def described(lab: Lab, pair: Parts) -> str:
     )
 
 
-def _lying(mask: Tensor) -> np.ndarray:
+def _lying(mask: Tensor) -> Tensor:
     """A weight's entries in rows and columns, no more rows than columns."""
-    flat = mask.flatten(1).numpy()
+    flat = mask.flatten(1)
     return flat.T if flat.shape[0] > flat.shape[1] else flat
 
 
-def _colored(first: Tensor, second: Tensor) -> np.ndarray:
-    """Colors [rows, columns, 3] of a weight's entries."""
-    colors = np.array([to_rgb(color) for color in (NEITHER, *(look.color for look in COMPARISONS.values()))])
-    return colors[_lying(first) + 2 * _lying(second).astype(int)]
+def _cells(first: Tensor, second: Tensor, entries: int) -> np.ndarray:
+    """Colors [rows, columns, 3] of a weight's cells, each the mean of a square of so many entries to a side."""
+    colors = [to_rgb(color) for color in (NEITHER, *(look.color for look in COMPARISONS.values()))]
+    picture = torch.tensor(colors, dtype=torch.float64)[_lying(first) + 2 * _lying(second).int()].permute(2, 0, 1)
+    mean = functional.avg_pool2d(picture, entries, ceil_mode=True, count_include_pad=False)
+    return mean.permute(1, 2, 0).numpy()
 
 
 def _cell(shapes: Collection[tuple[int, int]]) -> tuple[int, int]:
@@ -122,13 +124,6 @@ def _drawn(figure: Figure, cells: np.ndarray, shape: tuple[int, int], place: tup
     return ax
 
 
-def _mixed(picture: np.ndarray, factor: int) -> np.ndarray:
-    """Mean colors of squares of so many entries to a side, those at the edge perhaps smaller."""
-    channels = torch.from_numpy(picture).permute(2, 0, 1)
-    mean = functional.avg_pool2d(channels, factor, ceil_mode=True, count_include_pad=False)
-    return mean.permute(1, 2, 0).numpy()
-
-
 def _head_lines(ax: Axes, name: str, heads: int, rows: int, columns: int) -> None:
     """Lines between attention heads: outputs of query, key and value, inputs of what follows."""
     part, look = short_layer(name).split(" ", 1)[-1], {"color": BLACK, "lw": 0.6}
@@ -141,9 +136,9 @@ def _head_lines(ax: Axes, name: str, heads: int, rows: int, columns: int) -> Non
 
 def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str]) -> None:
     """The colors, and the share of the weights that has each of them."""
-    a, b = (np.concatenate([one.masks[name].flatten().numpy() for name in names]) for one in found.values())
-    shares = {f"{subroutine} alone": share for subroutine, share in zip(found, (a & ~b, b & ~a), strict=True)}
-    shares |= {"both": a & b, "neither": ~(a | b)}
+    a, b = (torch.cat([one.masks[name].flatten() for name in names]).numpy() for one in found.values())
+    first, second = found
+    shares = {f"{first} alone": a & ~b, f"{second} alone": b & ~a, "both": a & b, "neither": ~(a | b)}
     colors = [*(look.color for look in COMPARISONS.values()), NEITHER]
     handles = [Patch(color=color, label=f"{label}: {share.mean():.0%}")
                for color, (label, share) in zip(colors, shares.items(), strict=True)]  # fmt: skip

@@ -9,10 +9,10 @@ Everything works on many contours at once: they are stored one after the other (
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 MAX_ROUNDS = 200
 """Rounds of rejection sampling before giving up; in practice a handful is enough."""
@@ -159,72 +159,44 @@ def on_grid(contours: Outlines, sizes: NDArray) -> Outlines:
 
 @dataclass(frozen=True)
 class Placements:
-    """What holds between two outlines at each offset (x, y), in whole pixels, of the second from the first.
+    """Where a second outline may lie from a first one: bool [h, w], indexed by offsets [y, x] + origin in pixels.
 
-    All are bool [h, w], indexed by [y, x] + origin. crossing: they share a pixel, or one slips through the other
-    between two diagonal neighbors; near: some pixels are 8-neighbors; crowded: some pixel centers are closer than the
-    gap (Chebyshev). inside, outside: where the second lies, meaningful where the two do not cross.
+    touching_inside, touching_outside, clear_inside: it lies in the first and touches it, touches it from outside, lies
+    in it and keeps the gap. wrong: the two cross, or neither touch nor keep the gap.
     """
 
-    crossing: NDArray
-    near: NDArray
-    crowded: NDArray
-    inside: NDArray
-    outside: NDArray
+    touching_inside: NDArray
+    touching_outside: NDArray
+    clear_inside: NDArray
+    wrong: NDArray
     origin: NDArray
-
-    @property
-    def touching_inside(self) -> NDArray:
-        """int [k, 2]: offsets at which the second lies in the first and touches it."""
-        return self._offsets(self.near & ~self.crossing & self.inside)
-
-    @cached_property
-    def touching_outside(self) -> NDArray:
-        """int [k, 2]: offsets at which the two touch from outside."""
-        return self._offsets(self.near & ~self.crossing & self.outside)
-
-    @property
-    def clear_inside(self) -> NDArray:
-        """int [k, 2]: offsets at which the second lies in the first and keeps the gap."""
-        return self._offsets(~self.crowded & self.inside)
 
     @property
     def all_possible(self) -> bool:
         """Whether the second can touch the first from inside and from outside, and lie in it clearly."""
-        meet = self.near & ~self.crossing
-        ways = (meet & self.inside, meet & self.outside, ~self.crowded & self.inside)
-        return all(way.any() for way in ways)
+        return bool(self.touching_inside.any() and self.touching_outside.any() and self.clear_inside.any())
+
+    def offsets(self, where: NDArray) -> NDArray:
+        """int [k, 2]: the offsets (x, y) at which one of the tables holds."""
+        return np.argwhere(where)[:, ::-1] - self.origin
 
     def forbidden(self, offsets: NDArray) -> NDArray:
-        """bool [...]: whether, at offsets [..., 2], the two cross, or neither touch nor keep the gap.
-
-        Offsets beyond the tables are too far for either.
-        """
-        height, width = self.crossing.shape
-        places = np.minimum(np.maximum(offsets + self.origin, 0), (width - 1, height - 1))
-        return self._forbidden[places[..., 1] * width + places[..., 0]]
-
-    @cached_property
-    def _forbidden(self) -> NDArray:
-        """bool [h * w]: what `forbidden` looks up."""
-        return (self.crossing | (self.crowded & ~self.near)).reshape(-1)
-
-    def _offsets(self, where: NDArray) -> NDArray:
-        return np.argwhere(where)[:, ::-1] - self.origin
+        """bool [...]: whether offsets [..., 2] are wrong; those beyond the table are too far for that."""
+        places = np.clip(offsets + self.origin, 0, np.array(self.wrong.shape[::-1]) - 1)
+        return self.wrong[places[..., 1], places[..., 0]]
 
 
 def placements(first: Outlines, second: Outlines, gaps: NDArray) -> list[Placements]:
     """Where second[i] may lie relative to first[i], with its own gap [m] in pixels (at least 2).
 
-    Inside means inside the polygon, by the even-odd rule. Outside means that the shape could be moved away in steps
-    that cross no outline pixel. A bay that neighboring pixels close is neither.
+    Two outlines touch if some of their pixels are 8-neighbors; they cross if they share a pixel, or one slips through
+    the other between two diagonal neighbors; the gap is between pixel centers (Chebyshev). Inside means inside the
+    polygon, by the even-odd rule. Outside means that the shape could be moved away in steps that cross no outline
+    pixel. A bay that neighboring pixels close is neither.
     """
     masks = _masks(first)
-    barriers = _barriers(masks)
-    inside, outside = _interiors(first, masks.shape), _exteriors(masks)
-    return [
-        _placements(masks[i], barriers[i], inside[i], outside[i], second[i], int(gaps[i])) for i in range(len(first))
-    ]
+    stacks = masks, _barriers(masks), _interiors(first, masks.shape), _exteriors(masks)
+    return [_placements(*one, second[i], int(gaps[i])) for i, one in enumerate(zip(*stacks, strict=True))]
 
 
 def _placements(
@@ -232,18 +204,15 @@ def _placements(
 ) -> Placements:
     origin = chain.max(axis=0) + gap
     shape = tuple(np.array(outline.shape) + origin[::-1] + gap)
-    shared = _collisions(outline, chain, origin, shape)
     rows, columns = (slice(start, start + outline.shape[0]) for start in (origin - chain[0])[::-1])
     within, without = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
     within[rows, columns], without[rows, columns] = inside, outside
-    return Placements(
-        crossing=shared | _collisions(barrier & ~outline, chain, origin, shape),
-        near=_widened(shared, 1),
-        crowded=_widened(shared, gap - 1),
-        inside=within,
-        outside=without,
-        origin=origin + 1,  # masks have a margin of one pixel
-    )
+    shared = _collisions(outline, chain, origin, shape)
+    crossing = shared | _collisions(barrier & ~outline, chain, origin, shape)
+    near, crowded = (ndimage.maximum_filter(shared, 2 * reach + 1) for reach in (1, gap - 1))
+    touching = near & ~crossing
+    ways = touching & within, touching & without, ~crowded & within
+    return Placements(*ways, wrong=crossing | (crowded & ~near), origin=origin + 1)  # masks have a margin of one pixel
 
 
 def _collisions(pixels: NDArray, chain: NDArray, origin: NDArray, shape: tuple[int, ...]) -> NDArray:
@@ -253,17 +222,6 @@ def _collisions(pixels: NDArray, chain: NDArray, origin: NDArray, shape: tuple[i
     moving = chain[:, 1] * shape[1] + chain[:, 0]
     grid = np.zeros(shape, dtype=bool)
     grid.reshape(-1)[fixed[:, None] - moving[None, :]] = True
-    return grid
-
-
-def _widened(grid: NDArray, reach: int) -> NDArray:
-    """Everything within `reach` (Chebyshev) of what is set."""
-    for _ in range(2):
-        wide = grid.copy()
-        for step in range(1, reach + 1):
-            wide[step:] |= grid[:-step]
-            wide[:-step] |= grid[step:]
-        grid = wide.T
     return grid
 
 
@@ -290,8 +248,6 @@ def _interiors(outlines: Outlines, shape: tuple[int, int, int]) -> NDArray:
 
 def _exteriors(masks: NDArray) -> NDArray:
     """bool [m, side, side]: background that is 4-connected to the margin."""
-    from scipy import ndimage  # takes a while to import, needed where images are drawn
-
     within_image = np.zeros((3, 3, 3), dtype=bool)
     within_image[1] = ndimage.generate_binary_structure(2, 1)
     regions, _ = ndimage.label(~masks, structure=within_image)

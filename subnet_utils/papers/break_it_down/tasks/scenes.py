@@ -23,6 +23,7 @@ The paper does not print sizes. Those in inside-contact are the authors'; those 
 chosen so that four pairs, or four copies, fit into a cell at any resolution from 32 on.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,8 +56,7 @@ OUTER_GAPS = {"inside-contact": 0.07, "inside-number": 0.08}
 INNER_GAP, COPY_GAP = 0.01, 0.007
 """Finest segments of contours, in units of their size (`random_contours`)."""
 
-Offset = tuple[int, int]
-Group = list[tuple[int, Offset]]
+Group = list[tuple[int, Sequence[int]]]
 """A rigid set of shapes: row among the outlines, and place (x, y) relative to the others, in pixels."""
 Cell = list[Group]
 """One image: groups that stand apart from each other."""
@@ -80,12 +80,6 @@ class Scenes:
         owner, (x, y) = self.outlines.owner, self.outlines.points.T
         drawings[self.cell[owner], y, x] = number[owner]
         return drawings
-
-    def polygons(self) -> list[list[NDArray]]:
-        """Per cell, one float array [k, 2] of (x, y) per outline: a closed polygon, its first point not repeated."""
-        shapes = np.split(self.outlines.points.astype(float), self.outlines.starts[1:-1])
-        first = np.searchsorted(self.cell, np.arange(len(self.kinds) + 1))
-        return [shapes[low:high] for low, high in zip(first[:-1], first[1:], strict=True)]
 
 
 def random_scenes(task: str, kinds: NDArray, *, resolution: int, rng: np.random.Generator) -> Scenes:
@@ -117,8 +111,8 @@ def _inside_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -
         if kind == 3:
             cells.append([[(large, (0, 0))], [(small, (0, 0))]])
         else:
-            offsets = (place.touching_inside, place.touching_outside, place.clear_inside)[kind]
-            cells.append([[(large, (0, 0)), (small, _one_of(offsets, rng))]])
+            way = (place.touching_inside, place.touching_outside, place.clear_inside)[kind]
+            cells.append([[(large, (0, 0)), (small, rng.choice(place.offsets(way)))]])
     return outlines, cells
 
 
@@ -131,7 +125,7 @@ def _inside_number(kinds: NDArray, resolution: int, rng: np.random.Generator) ->
     cells = []
     for kind, count, pair in zip(kinds, nested, np.cumsum(pairs) - pairs, strict=True):
         together = range(pair, pair + count)
-        cell = [[(2 * i, (0, 0)), (2 * i + 1, _one_of(places[i].clear_inside, rng))] for i in together]
+        cell = [[(2 * i, (0, 0)), (2 * i + 1, rng.choice(places[i].offsets(places[i].clear_inside)))] for i in together]
         alone = ([], [0, 1], [], [int(rng.integers(2))])[kind]
         cells.append(cell + [[(2 * (pair + count) + which, (0, 0))] for which in alone])
     return outlines, cells
@@ -156,11 +150,6 @@ def _other_number(n: NDArray, least: int, rng: np.random.Generator) -> NDArray:
     """n - 1 or n + 1 with equal chances, and n + 1 where n - 1 is below the least."""
     other = n + rng.choice([-1, 1], n.shape)
     return np.where(other < least, n + 1, other)
-
-
-def _one_of(offsets: NDArray, rng: np.random.Generator) -> Offset:
-    x, y = offsets[rng.integers(len(offsets))]
-    return int(x), int(y)
 
 
 def _pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Placements]]:
@@ -189,13 +178,13 @@ def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) 
     return on_grid(outers, outer), on_grid(inners, inner), gaps
 
 
-def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> list[Offset]:
-    """Offsets of `count` copies of an outline, each touching an earlier one; any two touch or keep the gap.
+def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
+    """Offsets [count, 2] of copies of an outline, each touching an earlier one; any two touch or keep the gap.
 
     A clump leaves room for one more copy on each axis, even if its cell has no lone copy. So clumps look the same in
     both kinds of cells.
     """
-    beside = itself.touching_outside
+    beside = itself.offsets(itself.touching_outside)
     slack = 0.04 * resolution  # so that a free place for both is soon found
     room = resolution - 2 - extent - least_gap(resolution) - slack
     for _ in range(MAX_ROUNDS):
@@ -209,7 +198,7 @@ def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng
                 break
             clump = np.concatenate([clump, tried[free[:1]]])
         if len(clump) == count:
-            return [(int(x), int(y)) for x, y in clump]
+            return clump
     raise RuntimeError(f"found no clump of {count} shapes; use a resolution above {resolution}")
 
 

@@ -15,8 +15,8 @@ from matplotlib.colors import hsv_to_rgb
 from numpy.typing import NDArray
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition, sets_of
-from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, Scenes, random_scenes
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition
+from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, random_scenes
 
 SPLITS = ("train", "validation", "test")
 MIN_RESOLUTION = 32
@@ -42,39 +42,6 @@ class Stimuli:
         return OddOneOut(items, torch.arange(len(items)).reshape(-1, 4), torch.from_numpy(self.kinds))
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What a chunk of examples depends on, besides its number. Raises ValueError for names and numbers out of range."""
-
-    task: str
-    set_name: str
-    seed: int
-    split: str
-    resolution: int
-
-    def __post_init__(self) -> None:
-        for what, name, valid in (("vision task", self.task, VISION_TASKS), ("split", self.split, SPLITS)):
-            if name not in valid:
-                raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
-        if self.set_name not in sets_of(self.task):
-            hint = nearest(self.set_name, sets_of(self.task))
-            raise ValueError(f"task '{self.task}' has no set '{self.set_name}'; {hint}")
-        _at_least(0, seed=self.seed)
-        _at_least(MIN_RESOLUTION, resolution=self.resolution)
-
-    def streams(self, chunk: int) -> list[np.random.Generator]:
-        """Independent random streams for the scenes and the colors of a chunk."""
-        name = zlib.crc32(f"{self.task}/{self.set_name}/{self.split}".encode())
-        sequence = np.random.SeedSequence([self.seed, name, self.resolution, chunk])
-        return [np.random.default_rng(child) for child in sequence.spawn(2)]
-
-
-def _at_least(least: int, **numbers: int) -> None:
-    for name, number in numbers.items():
-        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
-            raise ValueError(f"{name} is {number!r}; it must be a whole number of at least {least}")
-
-
 def generate(
     task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, first: int = 0
 ) -> Stimuli:
@@ -85,30 +52,18 @@ def generate(
     unknown task, set or split (naming the nearest one), a resolution below 32 pixels, a number out of range, or a first
     example that is no multiple of 50, as many as are drawn together.
     """
-    _at_least(1, n=n)
-    _at_least(0, first=first)
+    for what, name, valid in (("vision task", task, VISION_TASKS), ("split", split, SPLITS)):
+        if name not in valid:
+            raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
+    numbers = {"n": (n, 1), "seed": (seed, 0), "resolution": (resolution, MIN_RESOLUTION), "first": (first, 0)}
+    for name, (number, least) in numbers.items():
+        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} is {number!r}; it must be a whole number of at least {least}")
     if first % CHUNK:
         raise ValueError(f"first is {first}; it must be a multiple of {CHUNK}")
-    request = _Request(task, set_name, seed, split, resolution)
-    index = np.zeros((4 * n, resolution, resolution), dtype=np.uint8)
-    palettes, kinds = [], []
-    for number, start in enumerate(range(0, 4 * n, 4 * CHUNK), first // CHUNK):
-        stimuli, part = _stimuli(request, number), index[start : start + 4 * CHUNK]
-        part[:] = stimuli.index[: len(part)]
-        palettes.append(stimuli.palette[: len(part)])
-        kinds.append(stimuli.kinds[: len(part)])
-    return Stimuli(index, np.concatenate(palettes), np.concatenate(kinds))
-
-
-def polygons(task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128) -> list[list[NDArray]]:
-    """The outlines in the 4n cells that `generate` draws for the same arguments: per cell one array per shape.
-
-    Each array is float [k, 2], the (x, y) of a closed polygon in pixels, with pixel centers at whole numbers.
-    Raises ValueError as `generate` does.
-    """
-    _at_least(1, n=n)
-    request = _Request(task, set_name, seed, split, resolution)
-    return [cell for chunk in range(-(-n // CHUNK)) for cell in _scenes(request, chunk).polygons()][: 4 * n]
+    chunks = range(first // CHUNK, -(-(first + n) // CHUNK))
+    parts = zip(*(_chunk(task, set_name, seed, split, resolution, number) for number in chunks), strict=True)
+    return Stimuli(*(np.concatenate(arrays)[: 4 * n] for arrays in parts))
 
 
 def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor, *, out: NDArray | None = None) -> NDArray:
@@ -122,12 +77,18 @@ def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor, *, out: 
     return items
 
 
-def _stimuli(request: _Request, chunk: int) -> Stimuli:
-    """One chunk, drawn and colored."""
-    scenes = _scenes(request, chunk)
-    used = np.bincount(scenes.cell, minlength=len(scenes.kinds))
-    palette = _palettes(used, MOST_SHAPES[request.task], request.streams(chunk)[1])
-    return Stimuli(scenes.drawings(request.resolution), palette, scenes.kinds)
+def _chunk(
+    task: str, set_name: str, seed: int, split: str, resolution: int, number: int
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Drawings, palettes and kinds of one chunk, with independent random streams for the scenes and the colors."""
+    name = zlib.crc32(f"{task}/{set_name}/{split}".encode())
+    streams = np.random.SeedSequence([seed, name, resolution, number]).spawn(2)
+    geometry, colors = (np.random.default_rng(stream) for stream in streams)
+    generator = torch.Generator().manual_seed(int(geometry.integers(2**31)))
+    kinds = composition(task, set_name, CHUNK, both=True, generator=generator).numpy()
+    scenes = random_scenes(task, kinds, resolution=resolution, rng=geometry)
+    used = np.bincount(scenes.cell, minlength=kinds.size)
+    return scenes.drawings(resolution), _palettes(used, MOST_SHAPES[task], colors), scenes.kinds
 
 
 def _palettes(used: NDArray, most: int, rng: np.random.Generator) -> NDArray:
@@ -137,11 +98,3 @@ def _palettes(used: NDArray, most: int, rng: np.random.Generator) -> NDArray:
     shown = np.arange(most) < used[:, None]
     palette[:, 1:][shown] = np.rint(255 * colors[shown])
     return palette
-
-
-def _scenes(request: _Request, chunk: int) -> Scenes:
-    """The geometry of one chunk."""
-    rng = request.streams(chunk)[0]
-    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    kinds = composition(request.task, request.set_name, CHUNK, both=True, generator=generator).numpy()
-    return random_scenes(request.task, kinds, resolution=request.resolution, rng=rng)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from subnet_utils.papers.break_it_down.tasks.agreement import Tokenizer, grammar_words
 
@@ -23,8 +24,7 @@ class Vocabulary:
         """Token ids int64 [m, longest]; a word that is not in the vocabulary becomes [UNK]."""
         pad, unknown, first, last = range(4)
         rows = [[first, *(self.ids.get(word, unknown) for word in s.split()), last] for s in sentences]
-        longest = max(map(len, rows))
-        return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+        return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad)
 
 
 class WordPiece:
