@@ -7,7 +7,7 @@ Every set is a pure function of its arguments. Validation, test and training pai
 sets are contained in larger ones of the same seed.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +16,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.papers.subtask_induction.polynomials import parse
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Rows of one computation. tokens: int64 [m, 3], the symbols a, b, SEP; targets: int64 [m, 3], what follows each.
 
     The answer is the last target, at the place of SEP.
@@ -25,9 +24,6 @@ class Rows:
 
     tokens: Tensor
     targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.tokens)
 
     @property
     def answers(self) -> Tensor:
@@ -43,8 +39,7 @@ def rows_of(expression: str, pairs: Tensor, *, maximum: int, p: int) -> Rows:
     return Rows(torch.stack([a, b, separator], dim=1), torch.stack([b, separator, answers], dim=1))
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Training, validation and test pairs (a, b), int64 [m, 2] each; no pair is in two of them."""
 
     train: Tensor
@@ -88,8 +83,7 @@ def off_diagonal(pairs: Tensor) -> Tensor:
 
 def diagonal_pairs(maximum: int) -> Tensor:
     """All pairs with a = b: the minimal set, on which a^2 + ab, 2 b^2 and a^2 + b^2 are the same."""
-    numbers = torch.arange(maximum)
-    return torch.stack([numbers, numbers], dim=1)
+    return torch.arange(maximum)[:, None].expand(-1, 2)
 
 
 def _shuffled(values: Tensor, *about: str | int) -> Tensor:

@@ -1,6 +1,7 @@
 """Networks of one architecture that are trained and measured together: their weights are stacked, [k, ...] by name."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pandas as pd
 import torch
@@ -10,25 +11,27 @@ from subnet_utils.masks.transfer import Weights, measure_all
 from subnet_utils.models import StagedModel
 
 
-def means(
-    measure: Callable[[Tensor, Tensor], Tensor],
-    model: StagedModel,
-    inputs: Tensor,
-    answers: Tensor,
-    weights: Weights | None = None,
-) -> list[float]:
-    """The mean over all inputs of measure(logits [m, v], answers [m]), for each network; by default for one alone."""
+def wrong(logits: Tensor, answers: Tensor) -> Tensor:
+    """Which answers are wrong."""
+    return logits.argmax(dim=-1) != answers
+
+
+def measured(
+    model: StagedModel, inputs: Tensor, answers: Tensor, weights: Weights | None = None, measure: Callable = wrong
+) -> Tensor:
+    """measure(logits [m, v], answers [m]) of each network, [k, m], by default of one alone; of a sequence the last
+    logits are taken."""
     weights = weights or {name: weight.detach()[None] for name, weight in model.named_parameters()}
 
     def of_last(logits: Tensor, answers: Tensor) -> Tensor:
         return measure(logits if logits.ndim == 2 else logits[:, -1], answers)
 
-    return measure_all(model, weights, inputs, answers, of_last).double().mean(dim=1).tolist()
+    return measure_all(model, weights, inputs, answers, of_last)
 
 
-def wrong(logits: Tensor, answers: Tensor) -> Tensor:
-    """Which answers are wrong."""
-    return logits.argmax(dim=-1) != answers
+def errors(*about: Any) -> list[float]:
+    """The share of wrong answers of each network, or the mean of another measure. See `measured`."""
+    return measured(*about).double().mean(dim=1).tolist()
 
 
 def shuffled(targets: Tensor, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
