@@ -4,6 +4,7 @@ import stat
 import sys
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from subnet_utils import cost
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import Compute
 from subnet_utils.core.step import Fault, Step, make_all
-from subnet_utils.core.store import Store, building
+from subnet_utils.core.store import Building, Store, building
 from subnet_utils.core.study import Study
 from subnet_utils.core.workers import core_count
 from subnet_utils.cost import estimate, race, sample
@@ -132,11 +133,13 @@ def test_a_training_is_cut_short_and_counts_in_full(lab):
 
 def test_batches_that_are_not_trained_on_are_counted(monkeypatch):
     monkeypatch.setattr(sample, "ENOUGH", 0.0)
-    few = sample.FewBatches(lambda epoch: range(20))
-    for _ in few(0):
-        time.sleep(SLEEP)
-    assert len(few.times) == sample.BATCHES and few.left == 20 - sample.BATCHES
-    assert few.seconds[0] == pytest.approx(20 * SLEEP, rel=0.8)
+    work = Building()
+    monkeypatch.setattr(sample, "building", lambda: work)
+    before = len(TRAINED)
+    with standing_in(sample_fit):
+        train({"w": torch.ones(3, requires_grad=True)}, epochs=3, batches=20)
+    assert len(TRAINED) - before == 2 * sample.BATCHES
+    assert work.seconds == pytest.approx((3 * 20 - 2 * sample.BATCHES) * SLEEP, rel=0.8)
 
 
 def test_a_network_is_left_as_a_few_steps_make_it():
@@ -275,8 +278,9 @@ def test_the_second_step_of_a_training_is_timed():
 def test_masks_are_raced_in_turns_with_the_plain_network_and_with_neurosurgeon(monkeypatch, network):
     small = {"bert": {"layers": 4, "width": 8, "heads": 2, "mlp_width": 8},
              "resnet": {"block": "basic", "depths": (1, 1, 1, 1), "width": 2, "head_width": 8}}  # fmt: skip
-    monkeypatch.setattr(race, "build", lambda given, **options: build(
-        {"family": given["family"]} | small[given["family"]], **options))  # fmt: skip
+    make, draw = race.NETWORKS[network]
+    architecture = {"family": make.args[0]["family"]} | small[make.args[0]["family"]]
+    monkeypatch.setitem(race.NETWORKS, network, (partial(build, architecture, **make.keywords), draw))
     asked = []
     monkeypatch.setattr(race, "neurosurgeon", lambda python, *about: (asked.append(about) or 1.0 for _ in range(2)))
     table = cost.step_times(network, 2, python="python", device=CPU, steps=2)

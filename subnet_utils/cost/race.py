@@ -37,8 +37,14 @@ PLAIN = "all weights, no mask"
 RIVAL = "NeuroSurgeon, float32"
 BERT = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
 RESNET = {"family": "resnet", "block": "basic", "depths": (2, 2, 2, 2), "width": 64}
+NETWORKS = {
+    "bert_small": (partial(build, BERT, seed=0, vocabulary=30522), partial(torch.randint, 1, 30522, (256, 12))),
+    "resnet18": (partial(build, RESNET, seed=0, resolution=128),
+                 partial(torch.randint, 256, (32, 3, 128, 128), dtype=torch.uint8)),
+}  # fmt: skip
+"""What makes a network and its items, as in `neurosurgeon_worker`."""
 STARTS = {"bert_small": ("layer_1", "layer_3", "layer_4"), "resnet18": ("stem", "stage_4")}
-"""First masked stages. The networks are also in `neurosurgeon_worker`."""
+"""First masked stages."""
 RECIPE = Recipe(1e-5, 1, 0)
 INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"
 
@@ -64,13 +70,14 @@ def step_times(
     takes for the same mask. Its ResNet is that of transformers: with batch normalization, which a CPU does faster than
     instance normalization, and without the MLP at the end.
     """
-    items, contenders = _items(network).to(device), {}
+    make, draw = NETWORKS[network]
+    items, contenders = draw(generator=torch.Generator().manual_seed(0)).to(device), {}
     for precision in ("float32", "bfloat16") if has_bfloat16(device) else ("float32",):
         common = items, examples, partial(autocast, Compute(precision=precision), device)
-        contenders[precision, PLAIN] = partial(second_step, plain_step(_built(network).to(device).eval(), *common))
+        contenders[precision, PLAIN] = partial(second_step, plain_step(make().to(device).eval(), *common))
         for start in STARTS[network]:
-            model = _built(network).to(device).requires_grad_(False)
-            contenders[precision, start] = partial(second_step, masked_step(model, *common, start))
+            masked = masked_step(make().to(device).requires_grad_(False), *common, start)
+            contenders[precision, start] = partial(second_step, masked)
     if python is not None and device.type == "cpu":
         for start in STARTS[network]:
             contenders[RIVAL, start] = partial(next, neurosurgeon(python, network, start, examples))
@@ -78,17 +85,6 @@ def step_times(
     with threads(core_count()):
         rounds = [{name: step() for name, step in contenders.items()} for _ in range(steps)]
     return relative(rounds).assign(threads=core_count(), model=network)
-
-
-def _items(network: str) -> Tensor:
-    draw = torch.Generator().manual_seed(0)
-    if network == "bert_small":
-        return torch.randint(1, 30522, (256, 12), generator=draw)
-    return torch.randint(256, (32, 3, 128, 128), dtype=torch.uint8, generator=draw)
-
-
-def _built(network: str) -> StagedModel:
-    return build(BERT, seed=0, vocabulary=30522) if network == "bert_small" else build(RESNET, seed=0, resolution=128)
 
 
 def second_step(train: Callable[[Pace], None]) -> float:
@@ -146,28 +142,28 @@ def neurosurgeon(python: str | Path, network: str, start: str, examples: int) ->
     """
     number = start.rpartition("_")[2]
     about = network, int(number) if number.isdigit() else 0, examples, core_count()
-    arguments = [python, Path(__file__).with_name("neurosurgeon_worker.py"), *about]
-    # variables of a notebook that point to modules of this environment
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MPLBACKEND")}
+    arguments = map(str, [python, Path(__file__).with_name("neurosurgeon_worker.py"), *about])
+    # without variables of a notebook that point to modules of this environment
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONPATH", "MPLBACKEND"}}
+    environment["OMP_WAIT_POLICY"] = "PASSIVE"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    options = pipes | {"env": inherited | {"OMP_WAIT_POLICY": "PASSIVE"}}
     with tempfile.TemporaryFile("w+") as said:
         try:
-            process = subprocess.Popen([str(one) for one in arguments], stderr=said, **options)
+            process = subprocess.Popen([*arguments], env=environment, stderr=said, **pipes)
         except OSError as error:
             raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
-        with suppress(BrokenPipeError), process:  # where it has ended and does not read
+        with suppress(BrokenPipeError), process:  # it may have ended and read no more
             try:
                 while True:
-                    print(file=process.stdin, flush=True)
-                    yield float(process.stdout.readline())
-            except ValueError:  # nothing, as it has ended
-                pass
+                    print(file=process.stdin, flush=True)  # its turn
+                    if not (seconds := process.stdout.readline()):
+                        break
+                    yield float(seconds)
             finally:
                 process.kill()
         said.seek(0)
-        last = [line for line in said.read().splitlines() if line.strip()][-1:]
-    raise NeuroSurgeonMissing(f"NeuroSurgeon does not run in {python}: {(*last, '')[0]}; install it: {INSTALL}")
+        last = (said.read().strip().splitlines() or ["it said nothing"])[-1]
+    raise NeuroSurgeonMissing(f"NeuroSurgeon does not run in {python}: {last}; install it: {INSTALL}")
 
 
 def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:

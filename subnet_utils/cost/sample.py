@@ -20,36 +20,12 @@ from subnet_utils.core.store import Artefact, Store, building, clocks
 from subnet_utils.training import SAMPLE, Recipe, fit
 
 BATCHES = 6
-"""Batches of an epoch that are trained on, if they take ENOUGH seconds."""
+"""Batches of an epoch that are trained on, if they take ENOUGH seconds; the others are only counted."""
 ENOUGH, LONG = 0.5, 5.0
 """Seconds after which no further batch is taken; and after which none is, even if there were few."""
 POSITIVE = 0.4
 """Share of a mask's logits that are positive after a sample. After a few steps of training all or none would be, and no
 random control could be drawn."""
-
-
-class FewBatches:
-    """The first batches of every pass; the others are only counted. Times, by both clocks, are of the last pass."""
-
-    def __init__(self, batches: Callable[[int], Iterable[Any]]):
-        self.batches = batches
-
-    def __call__(self, epoch: int) -> Iterator[Any]:
-        """One pass."""
-        source, marks = iter(self.batches(epoch)), [now()]
-        for batch in source:
-            yield batch
-            marks.append(now())
-            if (marks[-1] - marks[0])[0] > (ENOUGH if len(marks) > BATCHES else LONG):
-                break
-        self.times, self.left = np.diff(marks, axis=0), sum(1 for _ in source)
-        self.ended = now()
-
-    @property
-    def seconds(self) -> np.ndarray:
-        """Of the whole pass and what has followed it. The first batch of all takes longer than the others."""
-        each = np.median(self.times[1:] if len(self.times) > 1 else self.times, axis=0)
-        return (len(self.times) + self.left) * each + (now() - self.ended)
 
 
 def sample_fit(
@@ -63,11 +39,25 @@ def sample_fit(
     """
     epochs = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     are_logits = all(len(tensor.unique()) == 1 for tensor in parameters.values())  # they start at one value
-    few, begun, made = FewBatches(batches), now(), min(2, epochs)
+    marks, left, ended, begun, made = [], 0, now(), now(), min(2, epochs)
+
+    def few(epoch: int) -> Iterator[Any]:
+        nonlocal marks, left, ended
+        source, marks = iter(batches(epoch)), [now()]
+        for batch in source:
+            yield batch
+            marks.append(now())
+            if (marks[-1] - marks[0])[0] > (ENOUGH if len(marks) > BATCHES else LONG):
+                break
+        left, ended = sum(1 for _ in source), now()
+
     with standing_in(None):
         history = fit(parameters, few, loss, recipe=recipe, stop_after=made, file=file, **options)
     if (work := building()) is not None:
-        work.more(*map(float, epochs * few.seconds - (now() - begun)))
+        times = np.diff(marks, axis=0)
+        each = np.median(times[min(1, len(times) - 1) :], axis=0)  # the first batch of all takes longer
+        epoch = (len(times) + left) * each + (now() - ended)  # with what has followed its batches
+        work.more(*map(float, epochs * epoch - (now() - begun)))
     if are_logits:
         _as_if_trained(parameters)
     rows = history.to_dict("records")
