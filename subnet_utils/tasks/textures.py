@@ -86,12 +86,8 @@ def render(
     """One image for each pair of a shape and a texture, [n, 3, r, r], and where its object is, [n, r, r].
 
     resolution: pixels a side; contrast: distance of a texture's colors from their mean, each channel from 0 to 1;
-    about: name of the set; sets of one seed and different names differ. Raises ValueError for unknown names, and for
-    lists of different lengths.
+    about: name of the set; sets of one seed and different names differ.
     """
-    require_known(shapes, textures)
-    if len(shapes) != len(textures):
-        raise ValueError(f"{len(shapes)} shapes and {len(textures)} textures; give one of each for every image")
     images = np.empty((len(shapes), 3, resolution, resolution), dtype=np.uint8)
     objects = np.empty((len(shapes), resolution, resolution), dtype=bool)
     for first in range(0, len(shapes), CHUNK):

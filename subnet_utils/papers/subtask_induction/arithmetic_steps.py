@@ -22,14 +22,13 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.controls import NoControl, random_like
-from subnet_utils.masks.transfer import Transfer, inherited, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.papers.subtask_induction import arithmetic_section as section
 from subnet_utils.papers.subtask_induction import arithmetic_task as task
 from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
-from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled
+from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled, started
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
@@ -215,13 +214,10 @@ class Transfers(OfSubtask):
         donor, found = self.source.load(lab), self.mask.load(lab)
         starts, faults = {}, []
         for name in self.conditions:
-            condition = CONDITIONS[name]
             try:
-                kept = inherited(found, condition.inherits, seed=self.source.seed)
+                starts[name] = started(name, donor, found, fresh, seed=self.source.seed)
             except NoControl as error:  # the others can be had all the same
                 faults.append({"condition": name, "fault": str(error)})
-                continue
-            starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
         return starts, faults
 
     def _sets(self) -> tuple[Rows, dict[str, Rows]]:

@@ -29,17 +29,6 @@ MASK = ["source", "subtask", "layers"]
 INDUCTION = ["source", "subtask", "target"]
 ABOUT = [*INDUCTION, "layers"]
 """Columns that identify one induction at one depth."""
-PANELS = {
-    8: (("a+ab", "ab", "a^2+ab+b^2"), ("a+ab", "ab", "a^3+ab")),
-    9: (("a^2+b^2", "a^2", "a^2+ab+b^2"), ("a^2+b^2", "a^2", "a^2+ab")),
-    10: (
-        ("a^2+ab", "a+b", "a^2-b^2"),
-        ("a^2+b^2", "a^2", "a^2-b^2"),
-        ("a+ab", "ab", "a^3+ab"),
-        ("a^2+b^2", "a^2", "a^3+ab"),
-    ),
-}
-"""The induction of each panel of a figure."""
 
 
 def sources(lab: Lab) -> pd.DataFrame:
@@ -245,13 +234,13 @@ def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
 
 def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
     """Panels of Figures 8 to 10, (title, curves) each; a figure of which the study has no panel is left out."""
-    found = {}
-    for number, inductions in PANELS.items():
-        shown = {f"{subtask} for {target}": _of(curves, (source, subtask, target))
-                 for source, subtask, target in inductions}  # fmt: skip
-        found[number] = [(title, rows[rows["layers"] == rows["layers"].max()])
-                         for title, rows in shown.items() if len(rows)]  # fmt: skip
-    return {number: panels for number, panels in found.items() if panels}
+    found: dict[int, list[tuple[str, pd.DataFrame]]] = {}
+    for one in reference.load("panels").itertuples():
+        rows = _of(curves, (one.source, one.subtask, one.target))
+        if len(rows):
+            deepest = rows[rows["layers"] == rows["layers"].max()]
+            found.setdefault(one.figure, []).append((f"{one.subtask} for {one.target}", deepest))
+    return found
 
 
 def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:

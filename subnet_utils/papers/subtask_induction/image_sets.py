@@ -109,14 +109,11 @@ def _rendered(data: Rendered, title: str) -> ImageSet:
     draws = generator_for("image classes", data.seed, about)
     # a row each, so that a smaller set is the beginning of a larger one
     numbers = torch.rand(count, 3, generator=draws)
-    shapes = (numbers[:, 0] * classes).long()
-    other = (numbers[:, 1] * classes).long()
+    chosen = shapes = (numbers[:, 0] * classes).long()
     if title == "conflicts":
         chosen = (shapes + 1 + (numbers[:, 1] * (classes - 1)).long()) % classes
-    else:
-        chosen = torch.where(numbers[:, 2] < data.texture_share, shapes, other)
-    if title in ("test", "validation"):
-        chosen = shapes
+    elif about == "train":
+        chosen = torch.where(numbers[:, 2] < data.texture_share, shapes, (numbers[:, 1] * classes).long())
     names = [data.shapes[i] for i in shapes], [data.textures[i] for i in chosen]
     options = {"resolution": data.resolution, "contrast": data.contrast, "seed": data.seed}
     images, _ = textures.render(*names, **options, about=about)

@@ -21,14 +21,14 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, Weights, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.papers.subtask_induction import images_section as section
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
-from subnet_utils.papers.subtask_induction.stacks import errors, history_of, measured, shuffled
+from subnet_utils.papers.subtask_induction.stacks import errors, history_of, measured, shuffled, started
 from subnet_utils.tasks.images import ImageSet
 
 JUDGED = ("test", "pooled_test", "conflicts")
@@ -163,9 +163,7 @@ class Induced(Step):
         donor = self.base.load(lab)
         if self.mask is None:
             return _only_classifier(donor, fresh) if self.condition == "linear" else untransferred(donor)
-        about = CONDITIONS[self.condition]
-        kept = inherited(self.mask.load(lab), about.inherits, seed=self.network.seed)
-        return transplant(donor, fresh, kept, carried=about.carried, frozen=about.frozen)
+        return started(self.condition, donor, self.mask.load(lab), fresh, seed=self.network.seed)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subnet_utils.masks.transfer import Weights, measure_all
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.transfer import Transfer, Weights, inherited, measure_all, transplant
 from subnet_utils.models import StagedModel
+from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
+
+
+def started(name: str, donor: StagedModel, found: Subnetwork, fresh: StagedModel, *, seed: int) -> Transfer:
+    """What a new network starts from under one of the CONDITIONS. Raises NoControl."""
+    condition = CONDITIONS[name]
+    kept = inherited(found, condition.inherits, seed=seed)
+    return transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
 
 
 def wrong(logits: Tensor, answers: Tensor) -> Tensor:
