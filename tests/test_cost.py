@@ -233,13 +233,6 @@ def test_a_paper_whose_steps_cannot_be_named_is_noted(lab, monkeypatch):
     assert cost.summary(cost.predict(lab), lab).splitlines()[1:] == ["without any of lacking: no vocabulary; fetch it"]
 
 
-def test_a_sample_that_takes_too_long_is_given_up(lab, steps):
-    steps(Faulty(Base(2, 0), ("slow",)))
-    begun = time.monotonic()
-    found = rows(cost.predict(lab, limit=0.5))
-    assert time.monotonic() - begun < 30 and "takes over 0.5 s" in found["faulty"]["note"]
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

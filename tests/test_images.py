@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -120,20 +119,19 @@ def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     assert (middle[1] > 200).all() and (middle[0] < 60).all() and (middle[2] < 60).all()
 
 
-def test_a_missing_class_is_named(folder):
-    with pytest.raises(ImageError, match="no folder for class 'bears'; did you mean 'bear'"):
-        split_folder(folder / "train", ("bears", "cat"), mask=1, validation=1)
-    with pytest.raises(ImageError, match="no folder .*/nowhere; give the folder"):
-        split_folder(folder / "nowhere", CLASSES, mask=1, validation=1)
-
-
-def test_an_empty_class_and_one_that_is_too_small_are_named(folder):
+@pytest.mark.parametrize(
+    ("where", "classes", "sizes", "message"),
+    [("train", ("bears", "cat"), (1, 1), "no folder for class 'bears'; did you mean 'bear'"),
+     ("nowhere", CLASSES, (1, 1), "no folder .*/nowhere; give the folder"),
+     ("train/cat", CLASSES, (1, 1), "no folder for class 'bear'; there are no folders in it"),
+     ("train", ("cat", "emu"), (1, 1), "emu holds no images"),
+     ("train", CLASSES, (5, 2), "bear holds 6 images, fewer than 5 to pool and 2 to validate")],
+)  # fmt: skip
+def test_folders_that_lack_something_are_named(folder, where, classes, sizes, message):
     (folder / "train" / "emu").mkdir()
     (folder / "train" / "emu" / "notes.txt").touch()
-    with pytest.raises(ImageError, match="emu holds no images"):
-        split_folder(folder / "train", ("cat", "emu"), mask=1, validation=1)
-    with pytest.raises(ImageError, match="bear holds 6 images, fewer than 5 to pool and 2 to validate"):
-        split_folder(folder / "train", CLASSES, mask=5, validation=2)
+    with pytest.raises(ImageError, match=message):
+        split_folder(folder / where, classes, mask=sizes[0], validation=sizes[1])
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an image", None])
@@ -158,50 +156,22 @@ def test_a_file_whose_name_does_not_tell_its_shape_and_texture_is_named(folder, 
         conflict_files(folder / "conflicts", CLASSES)
 
 
-def test_a_folder_of_files_and_images_of_sixteen_bits_are_named(folder, tmp_path):
-    with pytest.raises(ImageError, match="no folder for class 'bear'; there are no folders in it"):
-        split_folder(folder / "train" / "cat", CLASSES, mask=1, validation=1)
+def test_images_of_sixteen_bits_are_named(tmp_path):
     Image.fromarray(np.full((9, 9), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ImageError, match="deep.png has more than eight bits a channel"):
         read([(tmp_path / "deep.png", 0, 0)], 32)
 
 
-@pytest.fixture(scope="module")
-def sam(tmp_path_factory):
-    """A Segment Anything model that was never trained, but is sure of itself: else it would find nothing."""
-    from transformers import SamConfig, SamImageProcessor, SamModel, SamProcessor
+def test_what_segment_anything_lacks_is_named(monkeypatch, tmp_path):
+    with pytest.raises(ImageError, match="no Segment Anything model in .*; give a folder or hub name, or leave"):
+        segment_anything(str(tmp_path), torch.device("cpu"))
 
-    vision = {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-              "image_size": 64, "patch_size": 16, "mlp_dim": 16, "window_size": 2, "global_attn_indexes": [0],
-              "num_pos_feats": 4}  # fmt: skip
-    prompt = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
-    decoder = {"hidden_size": 8, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "iou_head_depth": 2,
-               "iou_head_hidden_dim": 8}  # fmt: skip
-    torch.manual_seed(0)
-    model = SamModel(SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder))
-    with torch.no_grad():
-        model.mask_decoder.iou_prediction_head.proj_out.bias.fill_(1)
-        for network in model.mask_decoder.output_hypernetworks_mlps:
-            network.proj_out.bias.normal_(0, 1e4)
-        for parameter in model.mask_decoder.upscale_conv2.parameters():
-            parameter.mul_(100)
-    folder = tmp_path_factory.mktemp("sam")
-    model.save_pretrained(folder)
-    processor = SamImageProcessor(size={"longest_edge": 64}, pad_size={"height": 64, "width": 64})
-    SamProcessor(processor).save_pretrained(folder)
-    return folder
+    def generate(image, points_per_crop):
+        raise RuntimeError("Couldn't load custom C++ ops.")  # a CPU-only torch beside torchvision's wheel
 
-
-def test_segment_anything_is_asked_or_what_it_lacks_is_named(sam):
-    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    segments = segment_anything(str(sam), torch.device("cpu"))
-    if torchvision.extension._has_ops():
-        found = segments(image)
-        assert len(found) and found.dtype == bool and found.shape[1:] == (64, 64)
-        assert (found.sum(axis=(1, 2)) >= 100).all()
-    else:  # a CPU-only torch beside torchvision's wheel of the registry
-        with pytest.raises(ImageError, match="needs torchvision's compiled operators"):
-            segments(image)
+    monkeypatch.setattr("subnet_utils.tasks.images._mask_generation", lambda *_: generate)
+    with pytest.raises(ImageError, match="needs torchvision's compiled operators"):
+        segment_anything("folder", torch.device("cpu"))(np.zeros((9, 9, 3), dtype=np.uint8))
 
 
 def test_quarters_are_put_in_their_places_without_what_their_borders_cut(monkeypatch):
