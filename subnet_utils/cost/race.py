@@ -7,9 +7,7 @@ wants another version of transformers, so it runs in an environment of its own.
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -80,7 +78,7 @@ def step_times(
             contenders[precision, start] = partial(second_step, masked)
     if python is not None and device.type == "cpu":
         for start in STARTS[network]:
-            contenders[RIVAL, start] = partial(next, neurosurgeon(python, network, start, examples))
+            contenders[RIVAL, start] = partial(neurosurgeon, python, network, start, examples)
     keep_freed_memory()  # as in every process that trains
     with threads(core_count()):
         rounds = [{name: step() for name, step in contenders.items()} for _ in range(steps)]
@@ -135,8 +133,8 @@ def relative(rounds: list[dict[tuple[str, str], float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def neurosurgeon(python: str | Path, network: str, start: str, examples: int) -> Iterator[float]:
-    """The seconds of steps of mask training in NeuroSurgeon. Each step is made when it is asked for.
+def neurosurgeon(python: str | Path, network: str, start: str, examples: int) -> float:
+    """Seconds of the second step of mask training in NeuroSurgeon, in a process of its own.
 
     python: interpreter of an environment that has it. Raises NeuroSurgeonMissing if it does not run there.
     """
@@ -146,24 +144,14 @@ def neurosurgeon(python: str | Path, network: str, start: str, examples: int) ->
     # without variables of a notebook that point to modules of this environment
     environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONPATH", "MPLBACKEND"}}
     environment["OMP_WAIT_POLICY"] = "PASSIVE"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with tempfile.TemporaryFile("w+") as said:
-        try:
-            process = subprocess.Popen([*arguments], env=environment, stderr=said, **pipes)
-        except OSError as error:
-            raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
-        with suppress(BrokenPipeError), process:  # it may have ended and read no more
-            try:
-                while True:
-                    print(file=process.stdin, flush=True)  # its turn
-                    if not (seconds := process.stdout.readline()):
-                        break
-                    yield float(seconds)
-            finally:
-                process.kill()
-        said.seek(0)
-        last = (said.read().strip().splitlines() or ["it said nothing"])[-1]
-    raise NeuroSurgeonMissing(f"NeuroSurgeon does not run in {python}: {last}; install it: {INSTALL}")
+    try:
+        done = subprocess.run([*arguments], env=environment, capture_output=True, text=True, check=True)
+    except OSError as error:
+        raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NeuroSurgeonMissing(f"NeuroSurgeon does not run in {python}: {last}; install it: {INSTALL}") from None
+    return float(done.stdout.split()[-1])
 
 
 def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:

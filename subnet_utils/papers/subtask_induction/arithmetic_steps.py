@@ -134,7 +134,7 @@ class OfSubtask(Step):
 
     @property
     def first(self) -> SubtaskMask:
-        """One of the masks of which one is taken."""
+        """One of the masks of which one is taken. All are in one `source`."""
         return self.mask.first
 
     @property

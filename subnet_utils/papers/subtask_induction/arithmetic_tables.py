@@ -148,9 +148,8 @@ def over_depths(table: pd.DataFrame) -> pd.DataFrame:
 def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
     """Disambiguating rows to a test accuracy, for each induction, depth and condition.
 
-    Of every seed the first number of rows at which the accuracy is reached; a seed that never reaches it is censored at
-    the largest number tried. `median` is that over seeds, infinite if half of them are censored; `low` and `high` are
-    the smallest and largest, infinite where censored.
+    Of every seed the first number of rows at which it is reached; infinite, or censored, if it never is. Over seeds
+    `median`, and `low` and `high`, the smallest and largest.
     """
     rows = []
     for about, group in groups(table, [*ABOUT, "condition"]):
@@ -175,9 +174,8 @@ def _of(table: pd.DataFrame, induction: Sequence[str]) -> pd.DataFrame:
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
     """What the conclusion is worth under each reading of the method: the subnetwork's advantage over its control.
 
-    Of each seed and depth the difference in test accuracy at the same number of rows, averaged over the numbers tried;
-    then the mean over seeds (each the mean of its depths) with a 95% t interval. Readings that lack a condition in the
-    table are left out. table: of one induction.
+    Differences in test accuracy of one seed, depth and number of rows; their mean of each seed; of these the mean with
+    a 95% t interval. Readings that lack a condition in the table are left out. table: of one induction.
     """
     return pd.DataFrame(
         {"variant": name, "condition": condition, "control": control} | _advantage(table, condition, control)

@@ -21,7 +21,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, Weights, train_on, untransferred
+from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.papers.subtask_induction import images_section as section
@@ -29,7 +29,6 @@ from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
 from subnet_utils.papers.subtask_induction.stacks import errors, history_of, measured, shuffled, started
-from subnet_utils.tasks.images import ImageSet
 
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""
@@ -120,13 +119,12 @@ class ShapeMask(Mask):
         train, held = (self.data.load(lab, title) for title in ("pooled_mask", VALIDATION["pooled"]))
 
         def accuracy(kept: Subnetwork) -> dict[str, float]:
-            return {"validation_accuracy": 1 - _errors(kept.apply(model), held)[0]}
+            return {"validation_accuracy": 1 - errors(kept.apply(model), held.pixels, held.shapes)[0]}
 
-        options = {"start": self.search.start, "seed": network.seed, "autocast": lab.autocast, "watch": accuracy}
-        options |= {"before": lambda: network.fresh(published=self.base.published)}
-        task = train.pixels, train.shapes, cross_entropy
-        label = f"shape mask, seed {network.seed}"
-        kept, size = self.discovered(lab, folder, model, *task, **options, label=label)
+        options = {"start": self.search.start, "seed": network.seed, "autocast": lab.autocast, "watch": accuracy,
+                   "before": lambda: network.fresh(published=self.base.published),
+                   "label": f"shape mask, seed {network.seed}"}  # fmt: skip
+        kept, size = self.discovered(lab, folder, model, train.pixels, train.shapes, cross_entropy, **options)
         votes(lab, self.data, kept.apply(model), folder)
         return accuracy(kept) | size
 
@@ -151,8 +149,8 @@ class Induced(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
         """Train it. Raises Fault if there is no mask or no control, or if training diverges."""
         fresh = self.network.fresh("target").to(lab.device)
-        more = ("pooled_mask",) if self.condition == "mixture" else ()
-        options = {"more": more, "updating": self.condition != "linear", "label": self.condition}
+        titles = ("train", "pooled_mask") if self.condition == "mixture" else ("train",)
+        options = {"titles": titles, "updating": self.condition != "linear", "label": self.condition}
         _train(self, lab, folder, fresh, self._start(lab, fresh), **options)
         votes(lab, self.data, fresh.eval(), folder)
         return {"network": fingerprint(fresh)}
@@ -249,12 +247,9 @@ def _network(model: section.ImageModel, data: ImageSets) -> Network:
 def votes(lab: Lab, data: ImageSets, model: StagedModel, folder: Path) -> None:
     """File the class that a network gives to every image of the test sets: int64 [n] each."""
     sets = {name: data.load(lab, name) for name in JUDGED}
-    found = {name: measured(model, one.pixels, one.shapes, None, _vote)[0] for name, one in sets.items()}
+    found = {name: measured(model, one.pixels, one.shapes, measure=lambda logits, _: logits.argmax(dim=1))[0]
+             for name, one in sets.items()}  # fmt: skip
     save_tensors(folder / "votes.safetensors", found)
-
-
-def _vote(logits: Tensor, answers: Tensor) -> Tensor:
-    return logits.argmax(dim=1)
 
 
 def _filed(model: StagedModel, folder: Path) -> dict[str, str]:
@@ -275,13 +270,13 @@ def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
 
 def _train(
     step: TrainedBase | Induced, lab: Lab, folder: Path, model: StagedModel, start: Transfer, *,
-    more: Sequence[str] = (), updating: bool, label: str,
+    titles: Sequence[str] = ("train",), updating: bool, label: str,
 ) -> None:  # fmt: skip
-    """Train a network on ordinary images and on further sets; the best epoch's weights are left in it.
+    """Train a network on some sets of images; the best epoch's weights are left in it.
 
     The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
     """
-    sets = [step.data.load(lab, title) for title in ("train", *more)]
+    sets = [step.data.load(lab, title) for title in titles]
     pixels, labels = ConcatDataset([one.pixels for one in sets]), torch.cat([one.shapes for one in sets])
     counts = labels.bincount(minlength=len(step.data.classes))
     # all classes count alike, as in the paper
@@ -292,7 +287,7 @@ def _train(
         [start],
         lambda epoch: _batches(step, pixels, labels, epoch),
         lambda logits, targets: cross_entropy(logits, targets, weight=weights),
-        lambda now: {name: _errors(model, one, now) for name, one in held.items()},
+        lambda now: {name: errors(model, one.pixels, one.shapes, now) for name, one in held.items()},
         recipe=step.training.recipe(step.network.seed, judged_by="validation_error"),
         autocast=lab.autocast,
         updating=updating,
@@ -315,7 +310,3 @@ def _batches(
             mirrored = torch.rand(len(rows), generator=generator) < 0.5
             pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
         yield pixels[None], targets[None]
-
-
-def _errors(model: StagedModel, images: ImageSet, weights: Weights | None = None) -> list[float]:
-    return errors(model, images.pixels, images.shapes, weights)
