@@ -53,12 +53,10 @@ def figure_lines() -> dict[str, list[Line]]:
     loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
     arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
                   "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
-    images = {"networks": [line.color for line in NETWORKS.values()],
-              "11": [NETWORKS[name].color for name in ("base", "mask")] + [UNTRAINED],
-              "ablations": [BLACK, GREEN, RED]}  # fmt: skip
-    return {about: [LINES[name] for name in names] for about, names in arithmetic.items()} | {
-        about: [Line(color, "-", "") for color in colors] for about, colors in images.items()
-    }
+    images = {"11": [NETWORKS["base"].color, NETWORKS["mask"].color, UNTRAINED], "ablations": [BLACK, GREEN, RED]}
+    lines = {about: [Line(color, "-", "") for color in colors] for about, colors in images.items()}
+    return lines | {"networks": [*NETWORKS.values()]} | {
+        about: [LINES[name] for name in names] for about, names in arithmetic.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("deficiency", [None, *MACHADO])
