@@ -24,26 +24,16 @@ def test_bars_too_low_to_be_seen_have_their_number():
                          for network, accuracy in zip(("base", "subnetwork"), pair, strict=True))  # fmt: skip
     (ax,) = bias_figures.by_class(table).axes
     # the base network's bars stand at the left of their classes
-    assert [(text.get_text(), round(text.get_position()[0] + 0.2)) for text in ax.texts] == [
-        ("0", 0),
-        (".01", 1),
-        ("0", 3),
-    ]
+    named = [(text.get_text(), round(text.get_position()[0] + 0.2)) for text in ax.texts]
+    assert named == [("0", 0), (".01", 1), ("0", 3)]
     assert "pooled" in ax.get_ylabel() and levels(ax) == [1 / 4]
     plt.close("all")
 
 
-def measures() -> pd.DataFrame:
-    """Two networks, four seeds; by shape subtask induction has .1, .5, .3 and .4."""
-    rows = [{"model": "cnn", "network": network, "seed": seed, "shape_accuracy": by_shape, "robustness": 0.5,
-             "shape_bias": 0.2, "pooled": 0.6}
-            for network, values in (("base", (0.0, 0.1, 0.2, 0.3)), ("subnetwork", (0.1, 0.5, 0.3, 0.4)))
-            for seed, by_shape in enumerate(values)]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 def test_votes_are_those_of_a_typical_seed():
-    table = measures()
+    accuracies = {"base": (0.0, 0.1, 0.2, 0.3), "subnetwork": (0.1, 0.5, 0.3, 0.4)}
+    table = pd.DataFrame({"network": network, "seed": seed, "shape_accuracy": value}
+                         for network, values in accuracies.items() for seed, value in enumerate(values))  # fmt: skip
     assert shape_bias.typical_seed(table) == 2  # .3, the lower of the middle two
     assert shape_bias.typical_seed(table[table["network"] == "base"]) == 1
 
@@ -63,12 +53,10 @@ def figure_lines() -> dict[str, list[Line]]:
     loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
     arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
                   "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
-    images = {"networks": [line.color for line in NETWORKS.values()],
-              "11": [NETWORKS[name].color for name in ("base", "mask")] + [UNTRAINED],
-              "ablations": [BLACK, GREEN, RED]}  # fmt: skip
-    return {about: [LINES[name] for name in names] for about, names in arithmetic.items()} | {
-        about: [Line(color, "-", "") for color in colors] for about, colors in images.items()
-    }
+    images = {"11": [NETWORKS["base"].color, NETWORKS["mask"].color, UNTRAINED], "ablations": [BLACK, GREEN, RED]}
+    lines = {about: [Line(color, "-", "") for color in colors] for about, colors in images.items()}
+    return lines | {"networks": [*NETWORKS.values()]} | {
+        about: [LINES[name] for name in names] for about, names in arithmetic.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("deficiency", [None, *MACHADO])

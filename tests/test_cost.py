@@ -1,10 +1,10 @@
 """What a study costs: noted seconds are summed, samples stand for what is missing, races are fair."""
 
-import itertools
 import stat
 import sys
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -14,13 +14,13 @@ from subnet_utils import cost
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import Compute
 from subnet_utils.core.step import Fault, Step, make_all
-from subnet_utils.core.store import Store, building
+from subnet_utils.core.store import Building, Store, building
 from subnet_utils.core.study import Study
 from subnet_utils.core.workers import core_count
-from subnet_utils.cost import estimate, neurosurgeon, race, sample
+from subnet_utils.cost import estimate, race, sample
 from subnet_utils.cost.sample import sample_fit, standing_in
 from subnet_utils.models import build
-from subnet_utils.training import SAMPLE, Recipe, TrainingDiverged, fit
+from subnet_utils.training import Recipe, fit
 
 CPU = torch.device("cpu")
 SLEEP = 0.03
@@ -133,11 +133,13 @@ def test_a_training_is_cut_short_and_counts_in_full(lab):
 
 def test_batches_that_are_not_trained_on_are_counted(monkeypatch):
     monkeypatch.setattr(sample, "ENOUGH", 0.0)
-    few = sample.FewBatches(lambda epoch: range(20))
-    for _ in few(0):
-        time.sleep(SLEEP)
-    assert len(few.times) == sample.BATCHES and few.left == 20 - sample.BATCHES
-    assert few.seconds[0] == pytest.approx(20 * SLEEP, rel=0.8)
+    work = Building()
+    monkeypatch.setattr(sample, "building", lambda: work)
+    before = len(TRAINED)
+    with standing_in(sample_fit):
+        train({"w": torch.ones(3, requires_grad=True)}, epochs=3, batches=20)
+    assert len(TRAINED) - before == 2 * sample.BATCHES
+    assert work.seconds == pytest.approx((3 * 20 - 2 * sample.BATCHES) * SLEEP, rel=0.8)
 
 
 def test_a_network_is_left_as_a_few_steps_make_it():
@@ -153,13 +155,6 @@ def test_a_pause_and_filed_epochs_are_as_in_a_real_training():
         history = train(weights, 10, stop_after=4, file=lambda epoch: filed.append(epoch) or {"filed": epoch})
     assert filed == [0, 1, 2, 3] and list(history["epoch"]) == [0, 1, 2, 3]
     assert building() is None
-
-
-def test_nothing_stands_in_after_an_error():
-    weights = {"w": torch.full((3,), torch.nan, requires_grad=True)}
-    with pytest.raises(TrainingDiverged), standing_in(sample_fit):
-        train(weights, 2)
-    assert SAMPLE.get() is None
 
 
 # What a study has cost, and what it will.
@@ -231,23 +226,12 @@ def test_a_paper_whose_steps_cannot_be_named_is_noted(lab, monkeypatch):
     assert cost.summary(cost.predict(lab), lab).splitlines()[1:] == ["without any of lacking: no vocabulary; fetch it"]
 
 
-def test_a_sample_that_takes_too_long_is_given_up(lab, steps):
-    steps(Faulty(Base(2, 0), ("slow",)))
-    begun = time.monotonic()
-    found = rows(cost.predict(lab, limit=0.5))
-    assert time.monotonic() - begun < 30 and "takes over 0.5 s" in found["faulty"]["note"]
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
-    [
-        (Base(5, 0), Base(5, 1, 0.3), True),
-        (Base(5, 0), Base(6, 0), False),
-        (Score((Base(5, 0),)), Score((Base(5, 7),), "its name"), True),
-        (Score((Base(5, 0),)), Score((Base(6, 0),)), False),
-        (Base(5, 0), Part(0), False),
-    ],
-)
+    [(Base(5, 0), Base(5, 1, 0.3), True), (Base(5, 0), Base(6, 0), False), (Base(5, 0), Part(0), False),
+     (Score((Base(5, 0),)), Score((Base(5, 7),), "its name"), True),
+     (Score((Base(5, 0),)), Score((Base(6, 0),)), False)],
+)  # fmt: skip
 def test_steps_are_alike_if_they_differ_in_seeds_and_broken_numbers_alone(one, other, same):
     assert (estimate.alike(one, {}) == estimate.alike(other, {})) == same
 
@@ -255,16 +239,13 @@ def test_steps_are_alike_if_they_differ_in_seeds_and_broken_numbers_alone(one, o
 # The race.
 
 
-def test_contenders_step_in_turns_and_are_compared_in_each_round():
-    turns = []
-    steps = {
-        ("float32", race.PLAIN): lambda: turns.append("a") or 1.0,
-        ("float32", "x"): lambda: turns.append("b") or 2.0,
-    }
-    rounds = race.race(steps, steps=3)
-    assert turns == ["a", "b"] * 4 and rounds.shape == (3, 2)
-    table = race.relative(rounds).set_index("trained")
-    assert table.loc["x", "ms"] == 2000 and table.loc["x", "times_plain"] == 2
+def test_contenders_are_compared_in_each_round():
+    own, masked, rival = ("float32", race.PLAIN), ("float32", "x"), (race.RIVAL, "x")
+    table = race.relative([{own: 1.0, masked: 2.0, rival: 6.0}, {own: 4.0, masked: 8.0, rival: 8.0}]).set_index(
+        "trained"
+    )
+    assert table.loc["x", "times_plain"].tolist() == [2, (6 + 2) / 2] and table.loc["x", "ms"].iloc[0] == 5000
+    assert table.loc["x", "times_faster"].tolist() == [(3 + 1) / 2, 1]
 
 
 def test_the_second_step_of_a_training_is_timed():
@@ -275,59 +256,43 @@ def test_the_second_step_of_a_training_is_timed():
     assert SLEEP <= race.second_step(run) < 0.3
 
 
-@pytest.mark.parametrize("family", ["bert", "resnet"])
-def test_masks_are_raced_with_the_plain_network_and_with_neurosurgeon(monkeypatch, family):
-    bert = {"family": "bert", "layers": 4, "width": 8, "heads": 2, "mlp_width": 8}
-    residual = {"family": "resnet", "block": "basic", "depths": (1, 1, 1, 1), "width": 2, "head_width": 8}
-    monkeypatch.setattr(race, "build", lambda given, **options: build(
-        {"bert": bert, "resnet": residual}[given["family"]], **options))  # fmt: skip
-    monkeypatch.setattr(race, "neurosurgeon", lambda python, **setting: itertools.repeat(1.0))
-    run = {"bert": cost.bert_small, "resnet": cost.resnet18}[family]
-    table = run(python="python", device=CPU, steps=1)
-    starts = {"bert": {"layer_1", "layer_3", "layer_4"}, "resnet": {"stem", "stage_4"}}[family]
+@pytest.mark.parametrize("network", ["bert_small", "resnet18"])
+def test_masks_are_raced_in_turns_with_the_plain_network_and_with_neurosurgeon(monkeypatch, network):
+    small = {"bert": {"layers": 4, "width": 8, "heads": 2, "mlp_width": 8},
+             "resnet": {"block": "basic", "depths": (1, 1, 1, 1), "width": 2, "head_width": 8}}  # fmt: skip
+    make, draw = race.NETWORKS[network]
+    architecture = {"family": make.args[0]["family"]} | small[make.args[0]["family"]]
+    monkeypatch.setitem(race.NETWORKS, network, (partial(build, architecture, **make.keywords), draw))
+    asked = []
+    monkeypatch.setattr(race, "neurosurgeon", lambda python, *about: asked.append(about) or 1.0)
+    table = cost.step_times(network, 2, python="python", device=CPU, steps=2)
+    starts = race.STARTS[network]
+    assert asked == [(network, start, 2) for start in starts] * 2
     trained = {precision: set(rows["trained"]) for precision, rows in table.groupby("precision")}
-    assert trained.pop("NeuroSurgeon, float32") == starts
+    assert trained.pop(race.RIVAL) == set(starts)
     assert trained.pop("float32") == {race.PLAIN, *starts} == trained.get("bfloat16", {race.PLAIN, *starts})
     assert (table["ms"] > 0).all() and (table["threads"] == core_count()).all()
     assert table["times_faster"].notna().equals(table["trained"] != race.PLAIN)
 
 
-SETTING = {"layers": 1, "width": 8, "heads": 2, "mlp_width": 8, "vocabulary": 9, "start": "layer_1"}
-
-
 def executable(path, script: str):
-    path.write_text(f"#!{sys.executable}\n{script}")
+    path.write_text(f"#!{sys.executable}\nimport sys\n{script}")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
 @pytest.mark.parametrize(("start", "number"), [("stem", 0), ("layer_1", 1), ("stage_4", 4)])
-def test_the_other_process_makes_a_step_when_it_is_its_turn(tmp_path, start, number):
-    script = f"""
-import json, sys, time
-assert json.loads(sys.argv[2])["start"] == {number}
-print("ready", flush=True)
-for line in sys.stdin:
-    time.sleep(0.05)
-    print(0.05, flush=True)
-"""
-    other = neurosurgeon.neurosurgeon(executable(tmp_path / "python", script), **SETTING | {"start": start})
-    assert [next(other), next(other)] == [0.05, 0.05]
-    other.close()
+def test_another_process_says_how_long_its_second_step_took(tmp_path, start, number):
+    script = f'assert sys.argv[2:] == ["resnet18", "{number}", "8", "{core_count()}"]\nprint("0.3\\n0.05")'
+    assert race.neurosurgeon(executable(tmp_path / "python", script), "resnet18", start, 8) == 0.05
 
 
-def test_the_other_process_may_say_much(tmp_path):
-    script = "import sys\nsys.stderr.write('warning ' * 40_000)\nprint('ready', flush=True)\n"
-    script += "for line in sys.stdin:\n    sys.exit('no memory')"
-    other = neurosurgeon.neurosurgeon(executable(tmp_path / "python", script), **SETTING)
-    with pytest.raises(cost.NeuroSurgeonMissing, match="ended in the middle: .*no memory"):
-        next(other)
-
-
-@pytest.mark.parametrize("python", ["missing", "fails"])
-def test_without_neurosurgeon_it_is_said_how_to_install_it(tmp_path, python):
-    if python == "fails":
-        executable(tmp_path / python, "raise ImportError('no such library')")
-    other = neurosurgeon.neurosurgeon(tmp_path / python, **SETTING)
-    with pytest.raises(cost.NeuroSurgeonMissing, match=r"install it: .*neurosurgeon==0\.1\.0 transformers==4\.46\.3"):
-        next(other)
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(None, "cannot be run"), ("raise ImportError('no such library')", "does not run in .*no such library"),
+     ("sys.stderr.write('warning ' * 40_000)\nsys.exit('no memory')", "no memory")],
+)  # fmt: skip
+def test_without_neurosurgeon_it_is_said_how_to_install_it(tmp_path, script, said):
+    python = tmp_path / "python" if script is None else executable(tmp_path / "python", script)
+    with pytest.raises(cost.NeuroSurgeonMissing, match=rf"{said}.*; install it: .*neurosurgeon==0\.1\.0 transformers"):
+        race.neurosurgeon(python, "bert_small", "layer_1", 8)

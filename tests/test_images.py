@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,10 +13,10 @@ from subnet_utils.tasks.images import (
     ImageError,
     ImageSet,
     classical_segments,
+    conflict_files,
     mean_pool,
     pooled,
     read,
-    read_conflicts,
     segment_anything,
     split_folder,
 )
@@ -48,19 +47,18 @@ def folder(tmp_path):
 def test_a_set_is_a_pure_function_of_its_arguments_and_contains_the_smaller_ones():
     names = [*SHAPES] * 20
     one, two = drawn(names, ["dots"] * 160), drawn(names[:140], ["dots"] * 140)
-    assert (one.images[:140] == two.images).all() and (one.objects[:140] == two.objects).all()
-    assert not (one.images[:8] == drawn(names[:8], ["dots"] * 8, seed=1).images).all()
-    assert not (one.images[:8] == drawn(names[:8], ["dots"] * 8, about="other").images).all()
+    assert all((large[:140] == small).all() for large, small in zip(one, two, strict=True))
+    for change in ({"seed": 1}, {"about": "other"}):
+        assert not (one[0][:8] == drawn(names[:8], ["dots"] * 8, **change)[0]).all()
 
 
 def test_the_texture_changes_the_filling_and_nothing_else():
-    plain, waves = (drawn(["star"] * 4, [name] * 4) for name in ("dots", "zigzag"))
-    assert (plain.objects == waves.objects).all()
-    outside = ~plain.objects
-    for a, b, out in zip(plain.images, waves.images, outside, strict=True):
+    (plain, objects), (waves, same) = (drawn(["star"] * 4, [name] * 4) for name in ("dots", "zigzag"))
+    assert (objects == same).all()
+    for a, b, out in zip(plain, waves, ~objects, strict=True):
         away = ndimage.binary_erosion(out, np.ones((3, 3)), border_value=1)  # at the outline a pixel is partly object
         assert (a[:, away] == b[:, away]).all()
-    assert (plain.images != waves.images).any()
+    assert (plain != waves).any()
 
 
 @settings(max_examples=50, deadline=None)
@@ -80,9 +78,9 @@ def test_mean_pooling_paints_the_smallest_segment_over_a_pixel(image, segments):
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "ring"])  # whose hole is often filled
 def test_classical_segments_are_a_partition_that_finds_the_object(shape):
-    made = drawn([shape] * 16, list(TEXTURES) * 2, resolution=48)
+    images, objects = drawn([shape] * 16, list(TEXTURES) * 2, resolution=48)
     overlaps = []
-    for image, thing in zip(made.images.transpose(0, 2, 3, 1), made.objects, strict=True):
+    for image, thing in zip(images.transpose(0, 2, 3, 1), objects, strict=True):
         segments = classical_segments(image, scale=2000)
         assert (segments.sum(axis=0) == 1).all()
         overlaps.append(max((one & thing).sum() / (one | thing).sum() for one in segments))
@@ -90,50 +88,50 @@ def test_classical_segments_are_a_partition_that_finds_the_object(shape):
 
 
 def test_pooled_images_lose_their_texture_and_keep_their_classes():
-    made = drawn(["square"] * 6, ["grid"] * 6, resolution=48)
+    images, objects = drawn(["square"] * 6, ["grid"] * 6, resolution=48)
     labels = torch.arange(6)
-    images = ImageSet(torch.from_numpy(made.images), labels, labels + 1)
-    flat = pooled(images, lambda image: classical_segments(image, scale=2000))
+    flat = pooled(
+        ImageSet(torch.from_numpy(images), labels, labels + 1), lambda image: classical_segments(image, scale=2000)
+    )
     assert flat.pixels.shape == (6, 3, 48, 48) and flat.pixels.dtype == torch.uint8
     assert (flat.shapes == labels).all() and (flat.textures == labels + 1).all()
-    inside = [flat.pixels[i].float().mean(dim=0)[torch.from_numpy(made.objects[i])].std() for i in range(6)]
-    before = [made.images[i].mean(axis=0)[made.objects[i]].std() for i in range(6)]
+    inside = [flat.pixels[i].float().mean(dim=0)[torch.from_numpy(objects[i])].std() for i in range(6)]
+    before = [images[i].mean(axis=0)[objects[i]].std() for i in range(6)]
     assert np.median(inside) < 0.5 * np.median(before)
 
 
 def test_folders_are_split_without_overlap(folder):
     split = split_folder(folder / "train", CLASSES, mask=2, validation=1)
-    train, mask, held = ({path for path, _ in part} for part in (split.train, split.mask, split.validation))
+    train, mask, held = ({path for path, *_ in split[title]} for title in ("train", "mask", "validation"))
     assert len(train) == 15 and len(mask) == 6 and len(held) == 3
     assert mask <= train and not train & held
-    assert all(path.parent.name == CLASSES[label] for path, label in split.train + split.validation)
+    assert all(path.parent.name == CLASSES[label] for path, label, _ in split["train"] + split["validation"])
 
 
 def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     wide = np.zeros((30, 90, 3), dtype=np.uint8)
     wide[:, :30, 0], wide[:, 30:60, 1], wide[:, 60:, 2] = 255, 255, 255
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    made = read([(tmp_path / "wide.png", 1)], 32)
+    made = read([(tmp_path / "wide.png", 1, 2)], 32)
     assert made.pixels.shape == (1, 3, 32, 32)
-    assert made.shapes.tolist() == made.textures.tolist() == [1]
+    assert (made.shapes.tolist(), made.textures.tolist()) == ([1], [2])
     middle = made.pixels[0, :, 16, 3:-3]
     assert (middle[1] > 200).all() and (middle[0] < 60).all() and (middle[2] < 60).all()
 
 
-def test_a_missing_class_is_named(folder):
-    with pytest.raises(ImageError, match="no folder for class 'bears'; did you mean 'bear'"):
-        split_folder(folder / "train", ("bears", "cat"), mask=1, validation=1)
-    with pytest.raises(ImageError, match="no folder .*/nowhere; give the folder"):
-        split_folder(folder / "nowhere", CLASSES, mask=1, validation=1)
-
-
-def test_an_empty_class_and_one_that_is_too_small_are_named(folder):
+@pytest.mark.parametrize(
+    ("where", "classes", "sizes", "message"),
+    [("train", ("bears", "cat"), (1, 1), "no folder for class 'bears'; did you mean 'bear'"),
+     ("nowhere", CLASSES, (1, 1), "no folder .*/nowhere; give the folder"),
+     ("train/cat", CLASSES, (1, 1), "no folder for class 'bear'; there are no folders in it"),
+     ("train", ("cat", "emu"), (1, 1), "emu holds no images"),
+     ("train", CLASSES, (5, 2), "bear holds 6 images, fewer than 5 to pool and 2 to validate")],
+)  # fmt: skip
+def test_folders_that_lack_something_are_named(folder, where, classes, sizes, message):
     (folder / "train" / "emu").mkdir()
     (folder / "train" / "emu" / "notes.txt").touch()
-    with pytest.raises(ImageError, match="emu holds no images"):
-        split_folder(folder / "train", ("cat", "emu"), mask=1, validation=1)
-    with pytest.raises(ImageError, match="bear holds 6 images, fewer than 5 to pool and 2 to validate"):
-        split_folder(folder / "train", CLASSES, mask=5, validation=2)
+    with pytest.raises(ImageError, match=message):
+        split_folder(folder / where, classes, mask=sizes[0], validation=sizes[1])
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an image", None])
@@ -141,70 +139,39 @@ def test_a_corrupt_image_is_named(folder, damage):
     path = folder / "train" / "cat" / "3.png"
     path.write_bytes(path.read_bytes()[:60] if damage is None else damage)
     with pytest.raises(ImageError, match=r"3\.png cannot be read as an image .* remove it or fetch it again"):
-        read([(path, 0)], 32)
-
-
-def test_a_file_without_a_texture_in_its_name_is_named(folder):
-    save(folder / "conflicts" / "cat" / "stray.png")
-    with pytest.raises(ImageError, match="stray.png does not tell its shape and texture; name it as in 'cat3-"):
-        read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+        read([(path, 0, 0)], 32)
 
 
 def test_a_conflict_has_the_shape_of_its_folder_and_a_texture_of_the_classes(folder):
-    few = read_conflicts(folder / "conflicts", CLASSES[:2], resolution=32)
-    assert sorted(zip(few.shapes.tolist(), few.textures.tolist(), strict=True)) == [(0, 1), (1, 0)]
+    found = conflict_files(folder / "conflicts", CLASSES[:2])
+    assert [(path.name, *labels) for path, *labels in found] == [("bear1-cat2.png", 0, 1), ("cat1-bear2.png", 1, 0)]
     with pytest.raises(ImageError, match="no image in .* has the shape of one class and the texture of another"):
-        read_conflicts(folder / "conflicts", CLASSES[:1], resolution=32)
-    other = next(name for name in CLASSES if name != "cat")
-    save(folder / "conflicts" / "cat" / f"{other}3-{other}2.png")
-    with pytest.raises(ImageError, match=f"{other}3-{other}2.png does not tell its shape and texture"):
-        read_conflicts(folder / "conflicts", CLASSES, resolution=32)
+        conflict_files(folder / "conflicts", CLASSES[:1])
 
 
-def test_a_folder_of_files_and_images_of_sixteen_bits_are_named(folder, tmp_path):
-    with pytest.raises(ImageError, match="no folder for class 'bear'; there are no folders in it"):
-        split_folder(folder / "train" / "cat", CLASSES, mask=1, validation=1)
+@pytest.mark.parametrize("name", ["stray", "bear3-bear2"])
+def test_a_file_whose_name_does_not_tell_its_shape_and_texture_is_named(folder, name):
+    save(folder / "conflicts" / "cat" / f"{name}.png")
+    with pytest.raises(ImageError, match=f"{name}.png does not tell its shape and texture; name it as in 'cat3-"):
+        conflict_files(folder / "conflicts", CLASSES)
+
+
+def test_images_of_sixteen_bits_are_named(tmp_path):
     Image.fromarray(np.full((9, 9), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ImageError, match="deep.png has more than eight bits a channel"):
-        read([(tmp_path / "deep.png", 0)], 32)
+        read([(tmp_path / "deep.png", 0, 0)], 32)
 
 
-@pytest.fixture(scope="module")
-def sam(tmp_path_factory):
-    """A Segment Anything model that was never trained, but is sure of itself: else it would find nothing."""
-    from transformers import SamConfig, SamImageProcessor, SamModel, SamProcessor
+def test_what_segment_anything_lacks_is_named(monkeypatch, tmp_path):
+    with pytest.raises(ImageError, match="no Segment Anything model in .*; give a folder or hub name, or leave"):
+        segment_anything(str(tmp_path), torch.device("cpu"))
 
-    vision = {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-              "image_size": 64, "patch_size": 16, "mlp_dim": 16, "window_size": 2, "global_attn_indexes": [0],
-              "num_pos_feats": 4}  # fmt: skip
-    prompt = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
-    decoder = {"hidden_size": 8, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "iou_head_depth": 2,
-               "iou_head_hidden_dim": 8}  # fmt: skip
-    torch.manual_seed(0)
-    model = SamModel(SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder))
-    with torch.no_grad():
-        model.mask_decoder.iou_prediction_head.proj_out.bias.fill_(1)
-        for network in model.mask_decoder.output_hypernetworks_mlps:
-            network.proj_out.bias.normal_(0, 1e4)
-        for parameter in model.mask_decoder.upscale_conv2.parameters():
-            parameter.mul_(100)
-    folder = tmp_path_factory.mktemp("sam")
-    model.save_pretrained(folder)
-    processor = SamImageProcessor(size={"longest_edge": 64}, pad_size={"height": 64, "width": 64})
-    SamProcessor(processor).save_pretrained(folder)
-    return folder
+    def generate(image, points_per_crop):
+        raise RuntimeError("Couldn't load custom C++ ops.")  # a CPU-only torch beside torchvision's wheel
 
-
-def test_segment_anything_is_asked_or_what_it_lacks_is_named(sam):
-    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    segments = segment_anything(str(sam), torch.device("cpu"))
-    if torchvision.extension._has_ops():
-        found = segments(image)
-        assert len(found) and found.dtype == bool and found.shape[1:] == (64, 64)
-        assert (found.sum(axis=(1, 2)) >= 100).all()
-    else:  # a CPU-only torch beside torchvision's wheel of the registry
-        with pytest.raises(ImageError, match="needs torchvision's compiled operators"):
-            segments(image)
+    monkeypatch.setattr("subnet_utils.tasks.images._mask_generation", lambda *_: generate)
+    with pytest.raises(ImageError, match="needs torchvision's compiled operators"):
+        segment_anything("folder", torch.device("cpu"))(np.zeros((9, 9, 3), dtype=np.uint8))
 
 
 def test_quarters_are_put_in_their_places_without_what_their_borders_cut(monkeypatch):

@@ -9,22 +9,22 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from subnet_utils.core.jobs import worker_count
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.step import Step, described, fault_of, with_parents
 from subnet_utils.core.store import Artefact
-from subnet_utils.cost.sample import SampleStore, sample_fit, standing_in, time_limit
+from subnet_utils.cost.sample import SampleStore, sample_fit, standing_in, threads, time_limit
 
-COLUMNS = ["kind", "steps", "done", "spent_s", "spent_cpu_s", "to_come_s", "to_come_cpu_s", "unknown", "note"]
+SPENT, TO_COME = ["spent_s", "spent_cpu_s"], ["to_come_s", "to_come_cpu_s"]
+COUNTED = ["steps", "done", *SPENT, *TO_COME, "unknown"]
 
 
 def spent(lab: Lab) -> pd.DataFrame:
@@ -33,7 +33,7 @@ def spent(lab: Lab) -> pd.DataFrame:
     A step counts with the time that was noted when it was made, whatever else the machine did then, and with what was
     made on the way to it and is no step of the profile itself. One that was interrupted counts with its last part.
     """
-    return _by_kind(_groups(lab))[COLUMNS[:5]]
+    return _by_kind(_steps(lab))[["kind", "steps", "done", *SPENT]]
 
 
 def predict(lab: Lab, *, limit: float = 120.0) -> pd.DataFrame:
@@ -42,20 +42,24 @@ def predict(lab: Lab, *, limit: float = 120.0) -> pd.DataFrame:
     A group of which some steps are done counts with their mean. limit: seconds for one sample. Trainings count with all
     their epochs, so with early stopping a profile costs at most this.
     """
-    groups, before = _groups(lab), torch.get_num_threads()
-    torch.set_num_threads(lab.study.compute.threads)
-    try:
-        with TemporaryDirectory() as folder:
-            _sample(replace(lab, store=SampleStore(folder, lab.store)), groups, limit)
-    finally:
-        torch.set_num_threads(before)
-    return _by_kind(groups)
+    table, stand_ins = _steps(lab), {}
+    listed = {_name(artefact) for artefact in table["artefact"].dropna()}
+    with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
+        sampling = replace(lab, store=SampleStore(folder, lab.store))
+        for about, group in table.groupby("group", sort=False):
+            done, missing = group[group["done"]], group.index[~group["done"]]
+            if len(done):
+                stand_ins[about], each, note = done["step"].iloc[0], done[SPENT].mean().to_numpy(), ""
+            else:  # the last one: the first may share what it makes with a step of another kind
+                step, each, note = _sampled(group["step"].iloc[-1], stand_ins, sampling, limit, listed)
+                stand_ins |= {about: step} if note == "" else {}
+            table.loc[missing, [*TO_COME, "unknown", "note"]] = [*each, int(note != ""), note]
+    return _by_kind(table)
 
 
 def summary(predicted: pd.DataFrame, lab: Lab) -> str:
     """A prediction in a line, and a line for each kind of step of which something is not known."""
-    hours = predicted[["spent_s", "to_come_s"]].sum() / 3600
-    jobs = worker_count(lab.study.compute)
+    hours, jobs = predicted[["spent_s", "to_come_s"]].sum() / 3600, worker_count(lab.study.compute)
     wait = f"about {60 * hours['to_come_s'] / jobs:.0f} minutes with {jobs} jobs at a time"
     both = f"{hours['spent_s']:.2f} job-hours spent, {hours['to_come_s']:.2f} to come: {wait}"
     noted = predicted[predicted["note"] != ""]
@@ -63,45 +67,31 @@ def summary(predicted: pd.DataFrame, lab: Lab) -> str:
     return "\n".join([f"profile {lab.study.name}: {both}", *lines])
 
 
-@dataclass
-class _Group:
-    """Steps that are alike; the artefacts of those that are done; and the seconds of one step, by both clocks."""
-
-    kind: str
-    steps: list[Step] = field(default_factory=list)
-    done: list[Artefact] = field(default_factory=list)
-    spent: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    each: np.ndarray = field(default_factory=lambda: np.full(2, math.nan))
-    note: str = ""
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The row of a table, see COLUMNS."""
-        missing, known = len(self.steps) - len(self.done), not np.isnan(self.each[0])
-        to_come = self.each * missing if known and missing else np.zeros(2)
-        numbers = [len(self.steps), len(self.done), *self.spent, *to_come, 0 if known else missing]
-        return dict(zip(COLUMNS, [self.kind, *numbers, self.note], strict=True))
-
-
-def _groups(lab: Lab) -> dict[str, _Group]:
-    """All steps of a profile in groups, parents first. A paper whose steps cannot be named is a group with a note."""
-    steps, groups = [], {}
+def _steps(lab: Lab) -> pd.DataFrame:
+    """A row for each step of a profile, parents first: kind, group (of those that are alike), its artefact if it is
+    done, and COUNTED. A paper whose steps cannot be named is a row with a note."""
+    steps, rows, known, names = [], [], {}, {}
     for name, paper in papers().items():
         try:
             steps += paper.steps_of(lab)
         except ValueError as reason:  # published weights or data are not there
-            groups[name] = _Group(name, note=str(reason).splitlines()[0])
-    known: dict[str, Artefact | None] = {}
-    names: dict[str, str] = {}
+            rows.append({"kind": name, "note": str(reason).splitlines()[0]})
     for step in with_parents(steps):
-        group = groups.setdefault(alike(step, names), _Group(step.kind()))
-        group.steps.append(step)
-        group.done += [artefact] if (artefact := step.find(lab, known)) else []
+        about = {"kind": step.kind(), "group": alike(step, names), "step": step, "artefact": step.find(lab, known)}
+        rows.append(about | {"steps": 1, "done": about["artefact"] is not None, "note": ""})
     listed = {_name(artefact) for artefact in known.values() if artefact}
-    for group in (group for group in groups.values() if group.done):
-        group.spent = sum(_seconds(artefact, listed, [lab.store.root]) for artefact in group.done)
-        group.each = group.spent / len(group.done)
-    return groups
+    for row in rows:
+        if row.get("done"):
+            row |= zip(SPENT, _seconds(row["artefact"], listed, [lab.store.root]), strict=True)
+    table = pd.DataFrame(rows, columns=["kind", "group", "step", "artefact", *COUNTED, "note"])
+    counts = dict.fromkeys(("steps", "unknown"), int) | {"done": bool} | dict.fromkeys([*SPENT, *TO_COME], float)
+    return table.fillna(dict.fromkeys(COUNTED, 0)).astype(counts)
+
+
+def _by_kind(table: pd.DataFrame) -> pd.DataFrame:
+    """Sums over the steps of each kind, and the first note."""
+    how = dict.fromkeys(COUNTED, "sum") | {"note": lambda notes: next(filter(None, notes), "")}
+    return table.groupby("kind", sort=False, as_index=False).agg(how)
 
 
 def alike(step: Step, known: dict[str, str]) -> str:
@@ -135,33 +125,23 @@ def _seconds(artefact: Artefact, listed: set[str], roots: Sequence) -> np.ndarra
     return total
 
 
-def _sample(lab: Lab, groups: Mapping[str, _Group], limit: float) -> None:
-    """Give every group of which nothing is done the seconds of one of its steps, or a note on why it has none."""
-    names, stand_ins, listed = {}, {}, {_name(artefact) for group in groups.values() for artefact in group.done}
-    for about, group in groups.items():
-        if group.done:
-            stand_ins[about] = next(step for step in group.steps if step.is_done(lab))
-        elif group.steps and {alike(parent, names) for parent in group.steps[-1].parents} <= stand_ins.keys():
-            # the last one: the first may share what it makes with a step of another kind
-            step = with_steps(group.steps[-1], lambda parent: stand_ins[alike(parent, names)])
-            artefact, group.note = _made(step, lab, limit)
-            if artefact is not None:
-                stand_ins[about] = step
-                listed.add(_name(artefact))
-                group.each = _seconds(artefact, listed, [lab.store.root, lab.store.real.root])
-        elif group.steps:
-            group.note = "it needs what could not be sampled"
-
-
-def _made(step: Step, lab: Lab, limit: float) -> tuple[Artefact | None, str]:
-    """The sample of a step; or None, and why there is none."""
+def _sampled(
+    step: Step, stand_ins: Mapping[str, Step], lab: Lab, limit: float, listed: set[str]
+) -> tuple[Step, Sequence[float], str]:
+    """A step that is sampled, made of samples; its seconds by both clocks; or why it has none."""
+    names, none = {}, (math.nan, math.nan)
+    if not {alike(parent, names) for parent in step.parents} <= stand_ins.keys():
+        return step, none, "it needs what could not be sampled"
+    step = with_steps(step, lambda parent: stand_ins[alike(parent, names)])
     try:
         with standing_in(sample_fit), time_limit(limit):
             artefact = step.make(lab)
     except Exception as error:  # of any kind: the other groups go on
-        return None, f"{type(error).__name__}: {error}".splitlines()[0]
-    fault = fault_of(artefact)
-    return (None, f"its sample ended early: {fault}") if fault else (artefact, "")
+        return step, none, f"{type(error).__name__}: {error}".splitlines()[0]
+    if fault := fault_of(artefact):
+        return step, none, f"its sample ended early: {fault}"
+    listed.add(_name(artefact))
+    return step, _seconds(artefact, listed, [lab.store.root, lab.store.real.root]), ""
 
 
 def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True) -> Any:
@@ -177,12 +157,6 @@ def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True
     if type(value) in (list, tuple):
         return type(value)(with_steps(one, stand_in, top=False) for one in value)
     return value
-
-
-def _by_kind(groups: Mapping[str, _Group]) -> pd.DataFrame:
-    sums = dict.fromkeys(COLUMNS[1:-1], "sum") | {"note": lambda notes: next(filter(None, notes), "")}
-    table = pd.DataFrame([group.row for group in groups.values()], columns=COLUMNS)
-    return table.groupby("kind", sort=False, as_index=False).agg(sums)
 
 
 def _name(artefact: Artefact) -> str:

@@ -1,11 +1,13 @@
 """Steps of training side by side: masks, the same network trained without them, and NeuroSurgeon.
 
 On a machine that others use too, two timings can be compared only if they were taken in turns. So every contender makes
-a step in every round. What is timed is the engine itself (`fit`, `discover`) and not a copy of its loop.
+a step in every round. What is timed is the engine itself (`fit`, `discover`) and not a copy of its loop. NeuroSurgeon
+wants another version of transformers, so it runs in an environment of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,10 +20,9 @@ from torch.nn.functional import cross_entropy, normalize
 
 from subnet_utils.core.devices import autocast, has_bfloat16
 from subnet_utils.core.jobs import keep_freed_memory
-from subnet_utils.core.sections import Compute
+from subnet_utils.core.sections import ROOT, Compute
 from subnet_utils.core.workers import core_count
-from subnet_utils.cost.neurosurgeon import neurosurgeon
-from subnet_utils.cost.sample import now
+from subnet_utils.cost.sample import now, threads
 from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build
@@ -34,45 +35,54 @@ PLAIN = "all weights, no mask"
 RIVAL = "NeuroSurgeon, float32"
 BERT = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}
 RESNET = {"family": "resnet", "block": "basic", "depths": (2, 2, 2, 2), "width": 64}
+NETWORKS = {
+    "bert_small": (partial(build, BERT, seed=0, vocabulary=30522), partial(torch.randint, 1, 30522, (256, 12))),
+    "resnet18": (partial(build, RESNET, seed=0, resolution=128),
+                 partial(torch.randint, 256, (32, 3, 128, 128), dtype=torch.uint8)),
+}  # fmt: skip
+"""What makes a network and its items, as in `neurosurgeon_worker`."""
+STARTS = {"bert_small": ("layer_1", "layer_3", "layer_4"), "resnet18": ("stem", "stage_4")}
+"""First masked stages."""
 RECIPE = Recipe(1e-5, 1, 0)
+INSTALL = "python -m venv .neurosurgeon && .neurosurgeon/bin/pip install neurosurgeon==0.1.0 transformers==4.46.3"
 
 
-def bert_small(*, python: str | Path | None = None, steps: int = 3, device: torch.device) -> pd.DataFrame:
-    """Milliseconds of a step of BERT-small, 64 examples a batch and 12 tokens a sentence: a row per contender.
+class NeuroSurgeonMissing(RuntimeError):
+    """The Python that was named has no NeuroSurgeon, or does not exist; the message says how to install it."""
 
-    All cores take part. times_plain: the median over rounds of a step's time relative to the plain step of the same
-    precision, in which all weights are trained. python: interpreter of an environment with NeuroSurgeon; it is raced on
-    CPUs only. times_faster: how many times the time of our step it takes for the same mask.
+
+def installed() -> Path | None:
+    """The interpreter that `INSTALL`, run in the checkout, makes; None if it was not."""
+    python = ROOT / ".neurosurgeon" / "bin" / "python"
+    return python if python.exists() else None
+
+
+def step_times(
+    network: str, examples: int, *, steps: int, device: torch.device, python: str | Path | None = None
+) -> pd.DataFrame:
+    """Milliseconds of a step of 'bert_small' (sentences of 12 tokens) or 'resnet18' (images of 128 x 128 pixels).
+
+    A row per contender, medians over so many rounds on all cores. examples: of four items, a batch. times_plain: the
+    time relative to the plain step of the same precision, in which all weights are trained. python: interpreter of an
+    environment with NeuroSurgeon, which is raced on CPUs only. times_faster: how many times the time of our step it
+    takes for the same mask. Its ResNet is that of transformers: with batch normalization, which a CPU does faster than
+    instance normalization, and without the MLP at the end.
     """
-    sizes = {"vocabulary": 30522, "tokens": 12}
-    items = torch.randint(1, sizes["vocabulary"], (256, sizes["tokens"]), generator=torch.Generator().manual_seed(0))
-    make = partial(build, BERT, seed=0, vocabulary=sizes["vocabulary"])
-    starts = ("layer_1", "layer_3", "layer_4")
-    return _raced(make, items, starts, BERT | sizes | {"examples": 64}, python, steps, device).assign(
-        model="bert_small"
-    )
-
-
-def resnet18(*, python: str | Path | None = None, steps: int = 3, device: torch.device) -> pd.DataFrame:
-    """The same for ResNet18, 8 examples a batch and images of 128 x 128 pixels.
-
-    NeuroSurgeon's network is that of transformers: with batch normalization, which a CPU does faster than instance
-    normalization, and without the MLP at the end.
-    """
-    sizes = {"examples": 8, "resolution": 128}
-    items = torch.randint(256, (32, 3, 128, 128), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    make = partial(build, RESNET, seed=0, resolution=sizes["resolution"])
-    return _raced(make, items, ("stem", "stage_4"), RESNET | sizes, python, steps, device).assign(model="resnet18")
-
-
-def race(contenders: Mapping[Any, Callable[[], float]], *, steps: int) -> pd.DataFrame:
-    """Seconds of every step, one step of each contender in turns: a column for each, a row for each round.
-
-    contenders: name -> function that makes a step and says how long it took. One round more is made, to warm up.
-    """
+    make, draw = NETWORKS[network]
+    items, contenders = draw(generator=torch.Generator().manual_seed(0)).to(device), {}
+    for precision in ("float32", "bfloat16") if has_bfloat16(device) else ("float32",):
+        common = items, examples, partial(autocast, Compute(precision=precision), device)
+        contenders[precision, PLAIN] = partial(second_step, plain_step(make().to(device).eval(), *common))
+        for start in STARTS[network]:
+            masked = masked_step(make().to(device).requires_grad_(False), *common, start)
+            contenders[precision, start] = partial(second_step, masked)
+    if python is not None and device.type == "cpu":
+        for start in STARTS[network]:
+            contenders[RIVAL, start] = partial(neurosurgeon, python, network, start, examples)
     keep_freed_memory()  # as in every process that trains
-    rounds = [[step() for step in contenders.values()] for _ in range(steps + 1)]
-    return pd.DataFrame(rounds[1:], columns=pd.Index(contenders, tupleize_cols=False))
+    with threads(core_count()):
+        rounds = [{name: step() for name, step in contenders.items()} for _ in range(steps)]
+    return relative(rounds).assign(threads=core_count(), model=network)
 
 
 def second_step(train: Callable[[Pace], None]) -> float:
@@ -106,56 +116,42 @@ def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable)
 
 def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable, start: str) -> Callable[[Pace], None]:
     """Training a mask from a stage on."""
-    method = ContinuousSparsification(epochs=1)
-
-    def run(pace: Pace) -> None:
-        batches, options = (lambda _: pace(_batches(items, examples))), {"recipe": RECIPE, "autocast": cast}
-        discover(model, items, batches, _odd_one_out, method=method, start=start, **options)
-
-    return run
+    options = {"method": ContinuousSparsification(epochs=1), "start": start, "recipe": RECIPE, "autocast": cast}
+    return lambda pace: discover(model, items, lambda _: pace(_batches(items, examples)), _odd_one_out, **options)
 
 
-def _raced(
-    make: Callable[[], StagedModel], items: Tensor, starts: tuple[str, ...], setting: dict[str, Any],
-    python: str | Path | None, steps: int, device: torch.device,
-) -> pd.DataFrame:  # fmt: skip
-    """The race of one network. setting: what `neurosurgeon_worker` wants to know."""
-    contenders, items = {}, items.to(device)
-    for precision in ("float32", "bfloat16") if has_bfloat16(device) else ("float32",):
-        common = items, setting["examples"], partial(autocast, Compute(precision=precision), device)
-        contenders[precision, PLAIN] = partial(second_step, plain_step(make().to(device).eval(), *common))
-        for start in starts:
-            masked = masked_step(make().to(device).requires_grad_(False), *common, start)
-            contenders[precision, start] = partial(second_step, masked)
-    if python is not None and device.type == "cpu":
-        setting = setting | {"threads": core_count()}
-        contenders |= {(RIVAL, start): partial(next, neurosurgeon(python, start=start, **setting)) for start in starts}
-    with _threads(core_count()):
-        return relative(race(contenders, steps=steps)).assign(threads=core_count())
-
-
-def relative(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Medians and median ratios of a race whose contenders are called (precision, what is trained)."""
-    rows = []
-    for precision, trained in rounds:
-        seconds = rounds[precision, trained]
-        plain = rounds["float32" if precision == RIVAL else precision, PLAIN]
+def relative(rounds: list[dict[tuple[str, str], float]]) -> pd.DataFrame:
+    """Medians and median ratios of a race: in every round the seconds of each (precision, what is trained)."""
+    table, rows = pd.DataFrame(rounds), []
+    for precision, trained in table:
+        seconds, plain = table[precision, trained], table["float32" if precision == RIVAL else precision, PLAIN]
         row = {"precision": precision, "trained": trained, "ms": 1e3 * seconds.median()}
         row["times_plain"] = (seconds / plain).median()
-        if (RIVAL, trained) in rounds:
-            row["times_faster"] = (rounds[RIVAL, trained] / seconds).median()
+        if (RIVAL, trained) in table:
+            row["times_faster"] = (table[RIVAL, trained] / seconds).median()
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+def neurosurgeon(python: str | Path, network: str, start: str, examples: int) -> float:
+    """Seconds of the second step of mask training in NeuroSurgeon, in a process of its own.
+
+    python: interpreter of an environment that has it. Raises NeuroSurgeonMissing if it does not run there.
+    """
+    number = start.rpartition("_")[2]
+    about = network, int(number) if number.isdigit() else 0, examples, core_count()
+    arguments = map(str, [python, Path(__file__).with_name("neurosurgeon_worker.py"), *about])
+    # without variables of a notebook that point to modules of this environment
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONPATH", "MPLBACKEND"}}
+    environment["OMP_WAIT_POLICY"] = "PASSIVE"
     try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        done = subprocess.run([*arguments], env=environment, capture_output=True, text=True, check=True)
+    except OSError as error:
+        raise NeuroSurgeonMissing(f"{python} cannot be run ({error.strerror}); install it: {INSTALL}") from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NeuroSurgeonMissing(f"NeuroSurgeon does not run in {python}: {last}; install it: {INSTALL}") from None
+    return float(done.stdout.split()[-1])
 
 
 def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,6 +1,6 @@
 """Trainings cut short: a few batches are trained on and timed, and count for all that would follow.
 
-Everything that is trained goes through `training.fit`. While a `Sample` stands in for it, an artefact is made in a
+Everything that is trained goes through `training.fit`. While `sample_fit` stands in for it, an artefact is made in a
 fraction of its time, and its provenance notes the seconds that it would take.
 """
 
@@ -20,7 +20,7 @@ from subnet_utils.core.store import Artefact, Store, building, clocks
 from subnet_utils.training import SAMPLE, Recipe, fit
 
 BATCHES = 6
-"""Batches of an epoch that are trained on, if they take ENOUGH seconds."""
+"""Batches of an epoch that are trained on, if they take ENOUGH seconds; the others are only counted."""
 ENOUGH, LONG = 0.5, 5.0
 """Seconds after which no further batch is taken; and after which none is, even if there were few."""
 POSITIVE = 0.4
@@ -28,57 +28,48 @@ POSITIVE = 0.4
 random control could be drawn."""
 
 
-class FewBatches:
-    """The first batches of every pass; the others are only counted. Times, by both clocks, are of the last pass."""
-
-    def __init__(self, batches: Callable[[int], Iterable[Any]]):
-        self.batches, self.times, self.left, self.ended = batches, [], 0, now()
-
-    def __call__(self, epoch: int) -> Iterator[Any]:
-        """One pass."""
-        source, begun = iter(self.batches(epoch)), now()
-        self.times, before = [], begun
-        for batch in source:
-            yield batch
-            self.times.append(now() - before)
-            before = now()
-            if (before - begun)[0] > (ENOUGH if len(self.times) >= BATCHES else LONG):
-                break
-        self.left = sum(1 for _ in source)
-        self.ended = now()
-
-    @property
-    def seconds(self) -> np.ndarray:
-        """Of the whole pass and what has followed it. The first batch of all takes longer than the others."""
-        each = np.median(self.times[1:] or self.times, axis=0)
-        return (len(self.times) + self.left) * each + (now() - self.ended)
-
-
 def sample_fit(
-    parameters: dict[str, Tensor],
-    batches: Callable[[int], Iterable[Any]],
-    loss: Callable[[Any, int], Tensor],
-    *,
-    recipe: Recipe,
-    stop_after: int | None = None,
-    file: Callable[[int], Mapping[str, float]] | None = None,
+    parameters: dict[str, Tensor], batches: Callable[[int], Iterable[Any]], loss: Callable[[Any, int], Tensor], *,
+    recipe: Recipe, stop_after: int | None = None, file: Callable[[int], Mapping[str, float]] | None = None,
     **options: Any,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """What stands in for `fit`: two short epochs, of which the second is timed. The history has as many as asked for.
 
     The artefact that is being built counts with the seconds of all epochs. Early stopping is not foreseen.
     """
     epochs = recipe.epochs if stop_after is None else min(stop_after, recipe.epochs)
     are_logits = all(len(tensor.unique()) == 1 for tensor in parameters.values())  # they start at one value
-    few, begun, made = FewBatches(batches), now(), min(2, epochs)
+    marks, left, ended, begun, made = [], 0, now(), now(), min(2, epochs)
+
+    def few(epoch: int) -> Iterator[Any]:
+        nonlocal marks, left, ended
+        source, marks = iter(batches(epoch)), [now()]
+        for batch in source:
+            yield batch
+            marks.append(now())
+            if (marks[-1] - marks[0])[0] > (ENOUGH if len(marks) > BATCHES else LONG):
+                break
+        left, ended = sum(1 for _ in source), now()
+
     with standing_in(None):
         history = fit(parameters, few, loss, recipe=recipe, stop_after=made, file=file, **options)
     if (work := building()) is not None:
-        work.more(*map(float, epochs * few.seconds - (now() - begun)))
+        times = np.diff(marks, axis=0)
+        each = np.median(times[min(1, len(times) - 1) :], axis=0)  # the first batch of all takes longer
+        epoch = (len(times) + left) * each + (now() - ended)  # with what has followed its batches
+        work.more(*map(float, epochs * epoch - (now() - begun)))
     if are_logits:
         _as_if_trained(parameters)
     rows = history.to_dict("records")
     return pd.DataFrame([*rows, *(rows[-1] | {"epoch": i} | (file(i) if file else {}) for i in range(made, epochs))])
+
+
+@torch.no_grad()
+def _as_if_trained(parameters: Mapping[str, Tensor]) -> None:
+    """Give logits random signs."""
+    for name, tensor in parameters.items():
+        positive = torch.rand(tensor.shape, generator=generator_for("sample", name)) < POSITIVE
+        tensor.copy_(torch.where(positive.to(tensor.device), tensor.abs(), -tensor.abs()))
 
 
 def now() -> np.ndarray:
@@ -98,16 +89,15 @@ def standing_in(stand_in: Callable[..., pd.DataFrame] | None) -> Iterator[None]:
         SAMPLE.reset(token)
 
 
-class SampleStore(Store):
-    """A store for samples. What is in the study's own store is taken from there."""
-
-    def __init__(self, root: Path | str, real: Store):
-        super().__init__(root)
-        self.real = real
-
-    def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
-        """As `Store.find`, in both."""
-        return self.real.find(kind, spec) or super().find(kind, spec)
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch have so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -126,9 +116,13 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@torch.no_grad()
-def _as_if_trained(parameters: Mapping[str, Tensor]) -> None:
-    """Give logits random signs."""
-    for name, tensor in parameters.items():
-        positive = torch.rand(tensor.shape, generator=generator_for("sample", name)) < POSITIVE
-        tensor.copy_(torch.where(positive.to(tensor.device), tensor.abs(), -tensor.abs()))
+class SampleStore(Store):
+    """A store for samples. What is in the study's own store is taken from there."""
+
+    def __init__(self, root: Path | str, real: Store):
+        super().__init__(root)
+        self.real = real
+
+    def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
+        """As `Store.find`, in both."""
+        return self.real.find(kind, spec) or super().find(kind, spec)

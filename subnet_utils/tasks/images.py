@@ -8,7 +8,7 @@ without those whose two cues agree.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -56,17 +56,11 @@ def mean_pool(image: NDArray[np.uint8], segments: NDArray[np.bool_]) -> NDArray[
     that are in no segment get their common mean.
     """
     painted = np.empty_like(image)
-    rest = ~segments.any(axis=0)
-    if rest.any():
-        painted[rest] = _mean(image, rest)
-    for i in np.argsort(-segments.sum(axis=(1, 2)), kind="stable"):
-        if segments[i].any():
-            painted[segments[i]] = _mean(image, segments[i])
+    large_first = np.argsort(-segments.sum(axis=(1, 2)), kind="stable")
+    for where in (~segments.any(axis=0), *segments[large_first]):
+        if where.any():
+            painted[where] = image[where].mean(axis=0).round()
     return painted
-
-
-def _mean(image: NDArray[np.uint8], where: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return image[where].mean(axis=0).round().astype(np.uint8)
 
 
 def classical_segments(image: NDArray[np.uint8], *, scale: float) -> NDArray[np.bool_]:
@@ -127,65 +121,50 @@ def _mask_generation(source: str, device: str):
 def pooled(images: ImageSet, segments: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> ImageSet:
     """The set with every image mean-pooled."""
     painted = [mean_pool(image, segments(image)) for image in images.pixels.permute(0, 2, 3, 1).numpy()]
-    return ImageSet(
-        torch.from_numpy(np.stack(painted)).permute(0, 3, 1, 2).contiguous(), images.shapes, images.textures
-    )
+    return replace(images, pixels=torch.from_numpy(np.stack(painted)).permute(0, 3, 1, 2).contiguous())
 
 
-@dataclass(frozen=True)
-class Split:
-    """Files and the numbers of their classes. mask: the part of the training files that is mean-pooled."""
-
-    train: list[tuple[Path, int]]
-    mask: list[tuple[Path, int]]
-    validation: list[tuple[Path, int]]
+Files = list[tuple[Path, int, int]]
+"""Files with the numbers of their classes by shape and by texture."""
 
 
-def split_folder(folder: Path, classes: Sequence[str], *, mask: int, validation: int) -> Split:
-    """The files of a folder that has one folder for each class.
+def split_folder(folder: Path, classes: Sequence[str], *, mask: int = 0, validation: int = 0) -> dict[str, Files]:
+    """The files of a folder that has one folder for each class: train, of these mask (to be mean-pooled), validation.
 
     mask, validation: how many of each class, spread evenly over its files. Raises ImageError for a class without a
     folder, or with too few images.
     """
-    split = Split([], [], [])
+    split: dict[str, Files] = {"train": [], "mask": [], "validation": []}
     for label, name in enumerate(classes):
         files = files_of(folder, name, classes)
         if len(files) < mask + validation:
             what = f"{folder / name} holds {len(files)} images, fewer than {mask} to pool and {validation} to validate"
             raise ImageError(f"{what}; lower mask_per_class or validation_per_class")
-        held = set(_spread(files, validation))
-        rest = [path for path in files if path not in held]
-        for part, paths in ((split.train, rest), (split.mask, _spread(rest, mask)), (split.validation, sorted(held))):
-            part.extend((path, label) for path in paths)
+        held = _spread(files, validation)
+        rest = sorted(set(files) - set(held))
+        for title, paths in {"train": rest, "mask": _spread(rest, mask), "validation": held}.items():
+            split[title] += [(path, label, label) for path in paths]
     return split
 
 
-def read(files: Sequence[tuple[Path, int]], resolution: int) -> ImageSet:
-    """A set from files and the numbers of their classes. Raises ImageError for a file that is no image."""
-    labels = torch.tensor([label for _, label in files])
-    return ImageSet(_read([path for path, _ in files], resolution), labels, labels)
-
-
-def read_conflicts(folder: Path, classes: Sequence[str], *, resolution: int) -> ImageSet:
+def conflict_files(folder: Path, classes: Sequence[str]) -> Files:
     """Cue-conflict images: a folder for each class of shape, files such as `cat3-elephant1.png` (shape, then texture).
 
     Left out are images whose shape and texture are of one class (80 of 1,280), and those whose texture is not among the
     classes. Raises ImageError as `split_folder` does, for a file whose name does not say its folder's shape and a
     texture, and if no image is left.
     """
-    files, shapes, textures = [], [], []
+    found: Files = []
     for label, name in enumerate(classes):
         for path in files_of(folder, name, classes):
             named = re.fullmatch(r"([a-z]+)\d*-([a-z]+)\d*", path.stem)
             if not named or named[1] != name:
                 raise ImageError(f"{path} does not tell its shape and texture; name it as in '{name}3-elephant1.png'")
             if named[2] != name and named[2] in classes:
-                files.append(path)
-                shapes.append(label)
-                textures.append(classes.index(named[2]))
-    if not files:
+                found.append((path, label, classes.index(named[2])))
+    if not found:
         raise ImageError(f"no image in {folder} has the shape of one class and the texture of another; fetch it again")
-    return ImageSet(_read(files, resolution), torch.tensor(shapes), torch.tensor(textures))
+    return found
 
 
 def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
@@ -208,10 +187,13 @@ def _spread(files: Sequence[Path], count: int) -> list[Path]:
     return [files[i * len(files) // count] for i in range(count)]
 
 
-def _read(files: Sequence[Path], resolution: int) -> Tensor:
-    """Images resized to 256/224 of the resolution by their shorter side and cut to the middle: uint8 [n, 3, r, r]."""
+def read(files: Files, resolution: int) -> ImageSet:
+    """Images resized to 256/224 of the resolution by their shorter side and cut to the middle.
+
+    Raises ImageError for a file that is no image of eight bits a channel.
+    """
     pixels = torch.empty(len(files), 3, resolution, resolution, dtype=torch.uint8)
-    for i, path in enumerate(files):
+    for i, (path, *_) in enumerate(files):
         try:
             with Image.open(path) as opened:
                 if opened.mode[0] in "IF":  # which `convert` cuts to black and white
@@ -224,4 +206,4 @@ def _read(files: Sequence[Path], resolution: int) -> Tensor:
         left, top = ((side - resolution) // 2 for side in resized.size)
         cut = resized.crop((left, top, left + resolution, top + resolution))
         pixels[i] = torch.from_numpy(np.array(cut)).permute(2, 0, 1)
-    return pixels
+    return ImageSet(pixels, *(torch.tensor([labels[i] for labels in files]) for i in (1, 2)))

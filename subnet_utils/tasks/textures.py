@@ -9,7 +9,6 @@ uses. Colors, position, size and orientation say nothing.
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,14 +72,6 @@ TEXTURES: dict[str, Callable[[Field, Field], Field]] = {
 """Name -> function of coordinates in periods: lighter where it is above 0, darker where it is below."""
 
 
-@dataclass(frozen=True)
-class Textured:
-    """Rendered images. images: uint8 [n, 3, r, r]; objects: bool [n, r, r], where the object is."""
-
-    images: NDArray[np.uint8]
-    objects: NDArray[np.bool_]
-
-
 def require_known(shapes: Sequence[str], textures: Sequence[str]) -> None:
     """Raise ValueError, with the nearest valid name, for an unknown shape or texture."""
     for what, names, valid in (("shape", shapes, SHAPES), ("texture", textures, TEXTURES)):
@@ -91,23 +82,19 @@ def require_known(shapes: Sequence[str], textures: Sequence[str]) -> None:
 
 def render(
     shapes: Sequence[str], textures: Sequence[str], *, resolution: int, contrast: float, seed: int, about: str
-) -> Textured:
-    """One image for each pair of a shape and a texture.
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """One image for each pair of a shape and a texture, [n, 3, r, r], and where its object is, [n, r, r].
 
     resolution: pixels a side; contrast: distance of a texture's colors from their mean, each channel from 0 to 1;
-    about: name of the set; sets of one seed and different names differ. Raises ValueError for unknown names, and for
-    lists of different lengths.
+    about: name of the set; sets of one seed and different names differ.
     """
-    require_known(shapes, textures)
-    if len(shapes) != len(textures):
-        raise ValueError(f"{len(shapes)} shapes and {len(textures)} textures; give one of each for every image")
     images = np.empty((len(shapes), 3, resolution, resolution), dtype=np.uint8)
     objects = np.empty((len(shapes), resolution, resolution), dtype=bool)
     for first in range(0, len(shapes), CHUNK):
         draws = np.random.default_rng([seed, zlib.crc32(about.encode()), first])
         for i in range(first, min(first + CHUNK, len(shapes))):
             images[i], objects[i] = _image(SHAPES[shapes[i]], TEXTURES[textures[i]], resolution, contrast, draws)
-    return Textured(images, objects)
+    return images, objects
 
 
 def _image(shape, texture, resolution: int, contrast: float, draws: np.random.Generator):

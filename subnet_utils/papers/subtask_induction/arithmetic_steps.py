@@ -12,24 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.controls import NoControl, random_like
-from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.papers.subtask_induction import arithmetic_section as section
 from subnet_utils.papers.subtask_induction import arithmetic_task as task
 from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
-from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
+from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled, started
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
@@ -70,20 +69,20 @@ class Source(Step):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train it; the epoch with the smallest validation loss is kept."""
-        model, pairs = self.fresh().to(lab.device), self.pairs(self.training.rows)
-        train, *held = (self.rows(part) for part in (pairs.train, pairs.validation, pairs.test))
-        losses = partial(cross_entropy, reduction="none")
+        model = self.fresh().to(lab.device)
+        train, *held = map(self.rows, self.pairs(self.training.rows))
+        loss = partial(cross_entropy, reduction="none")
         weights, history = train_on(
             model,
             [untransferred(model)],
             lambda epoch: _batches(train, self.training.batch_size, (self.seed, epoch)),
             loss_of(self.problem),
-            lambda now: {"validation_loss": means(losses, model, held[0].tokens, held[0].answers, now)},
+            lambda now: {"validation_loss": _errors(model, held[0], now, loss)},
             recipe=self.training.recipe(self.seed),
             checkpoint=folder / CHECKPOINT,
             label=f"{self.layers} layers, {self.computation}, seed {self.seed}",
         )
-        _set(model, {name: weight[0] for name, weight in weights.items()})
+        model.load_state_dict({name: weight[0] for name, weight in weights.items()}, strict=False)
         # not the state dict: the output is tied to the embeddings, and a file holds no weight twice
         save_tensors(folder / "weights.safetensors", dict(model.named_parameters()))
         save_table(folder / "history.parquet", history_of(history))
@@ -92,7 +91,7 @@ class Source(Step):
     def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
         """See the class."""
         model = self.fresh().to(lab.device)
-        _set(model, artefact.tensors("weights"))
+        model.load_state_dict(artefact.tensors("weights"), strict=False)
         return model.eval().requires_grad_(False)
 
 
@@ -117,24 +116,12 @@ class SubtaskMask(Mask):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it, and measure the subnetwork alone on the subtask."""
-        source, search, model = self.source, self.search, self.source.load(lab)
-        pairs = source.pairs(search.rows)
-        train, *held = (source.rows(part, self.subtask) for part in (pairs.train, pairs.validation, pairs.test))
-        found = search.masking.find(
-            model,
-            train.tokens,
-            lambda generator: shuffled(train.targets, search.batch_size, generator),
-            loss_of(source.problem),
-            start=START,
-            recipe=search.recipe(source.seed),
-            before=source.fresh,
-            limit_gb=cache_limit(lab.study.compute),
-            checkpoint=folder / CHECKPOINT,
-            label=self.label,
-        )
-        found.save(folder)
-        kept = found.subnetwork
-        return _accuracies(kept.apply(model), *held) | {"active": kept.active, "total": kept.total}
+        source, model = self.source, self.source.load(lab)
+        train, *held = (source.rows(pairs, self.subtask) for pairs in source.pairs(self.search.rows))
+        options = {"start": START, "seed": source.seed, "before": source.fresh, "label": self.label}
+        wanted = train.tokens, train.targets, loss_of(source.problem)
+        kept, size = self.discovered(lab, folder, model, *wanted, **options)
+        return _accuracies(kept.apply(model), *held) | size
 
 
 @dataclass(frozen=True)
@@ -147,7 +134,7 @@ class OfSubtask(Step):
 
     @property
     def first(self) -> SubtaskMask:
-        """One of the masks of which one is taken."""
+        """One of the masks of which one is taken. All are in one `source`."""
         return self.mask.first
 
     @property
@@ -214,10 +201,10 @@ class Transfers(OfSubtask):
             faults=faults,
             label=f"{self.source.layers} layers, {self.target}, {self.samples} rows, seed {seed}",
         )
-        errors = {f"{name}_accuracy": _errors(fresh, of, weights) for name, of in sets.items()}
+        accuracies = {f"{name}_accuracy": 1 - np.array(_errors(fresh, of, weights)) for name, of in sets.items()}
         for i, name in enumerate(starts):
             own = history_of(history, i)["validation_error"]
-            found = {part: 1 - values[i] for part, values in errors.items()}
+            found = {part: float(values[i]) for part, values in accuracies.items()}
             found |= {"best_epoch": int(own.fillna(math.inf).idxmin()), "epochs": len(own)}
             rows.append({"condition": name} | ({"fault": faults[i]} if i in faults else found))
         return rows
@@ -227,13 +214,10 @@ class Transfers(OfSubtask):
         donor, found = self.source.load(lab), self.mask.load(lab)
         starts, faults = {}, []
         for name in self.conditions:
-            condition = CONDITIONS[name]
             try:
-                kept = inherited(found, condition.inherits, seed=self.source.seed)
+                starts[name] = started(name, donor, found, fresh, seed=self.source.seed)
             except NoControl as error:  # the others can be had all the same
                 faults.append({"condition": name, "fault": str(error)})
-                continue
-            starts[name] = transplant(donor, fresh, kept, carried=condition.carried, frozen=condition.frozen)
         return starts, faults
 
     def _sets(self) -> tuple[Rows, dict[str, Rows]]:
@@ -244,10 +228,8 @@ class Transfers(OfSubtask):
         more = task.disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
         sets = {"validation": task.off_diagonal(held.validation), "test": task.off_diagonal(held.test),
                 "diagonal": task.diagonal_pairs(maximum)}  # fmt: skip
-        train = torch.cat([sets["diagonal"], more])
-        return self.source.rows(train, self.target), {
-            name: self.source.rows(pairs, self.target) for name, pairs in sets.items()
-        }
+        rows = partial(self.source.rows, computation=self.target)
+        return rows(torch.cat([sets["diagonal"], more])), {name: rows(pairs) for name, pairs in sets.items()}
 
 
 def settings_of(lab: Lab) -> section.Arithmetic:
@@ -257,11 +239,7 @@ def settings_of(lab: Lab) -> section.Arithmetic:
 
 def sources(lab: Lab) -> list[Source]:
     """The source networks of a study."""
-    settings = settings_of(lab)
-    return list(dict.fromkeys(
-        Source(settings.problem, layers, induction.source, seed, settings.base)
-        for induction, layers, seed in settings.runs()
-    ))  # fmt: skip
+    return list(dict.fromkeys(mask.first.source for mask in chosen_masks(lab)))
 
 
 def chosen_masks(lab: Lab) -> list[ChosenMask]:
@@ -307,14 +285,8 @@ def _accuracies(model: StagedModel, validation: Rows, test: Rows) -> dict[str, f
     return {"validation_accuracy": accuracy(model, validation), "test_accuracy": accuracy(model, test)}
 
 
-def _errors(model: StagedModel, rows: Rows, weights: Weights | None = None) -> list[float]:
-    return means(wrong, model, rows.tokens, rows.answers, weights)
-
-
-@torch.no_grad()
-def _set(model: StagedModel, weights: Weights) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(weights[name])
+def _errors(model: StagedModel, rows: Rows, *options: Any) -> list[float]:
+    return errors(model, rows.tokens, rows.answers, *options)
 
 
 def _batches(rows: Rows, size: int, about: tuple, *, count: int = 1) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,17 +1,22 @@
 """Several masks of a network are found, one with each lambda, and one of them is taken."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import Tensor
+
+from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.step import Step
+from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact
 from subnet_utils.masks.select import sparsest
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import StagedModel
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
+from subnet_utils.papers.subtask_induction.stacks import shuffled
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,27 @@ class Mask(Step):
     def l0(self) -> float:
         """Its lambda, NaN for a method without one."""
         return getattr(self.search.masking, "l0", math.nan)
+
+    def discovered(
+        self, lab: Lab, folder: Path, model: StagedModel, inputs: Tensor, targets: Tensor, loss: Callable, *,
+        seed: int, **options: Any,
+    ) -> tuple[Subnetwork, dict[str, int]]:  # fmt: skip
+        """The subnetwork of a model that is found with a task's inputs and targets, and its size. It is filed.
+
+        options: as in `Masking.find`.
+        """
+        found = self.search.masking.find(
+            model,
+            inputs,
+            lambda generator: shuffled(targets, self.search.batch_size, generator),
+            loss,
+            recipe=self.search.recipe(seed),
+            limit_gb=cache_limit(lab.study.compute),
+            checkpoint=folder / CHECKPOINT,
+            **options,
+        )
+        found.save(folder)
+        return found.subnetwork, {"active": found.subnetwork.active, "total": found.subnetwork.total}
 
     def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
         """See the class."""
@@ -66,6 +92,14 @@ class ChosenMask(Step):
         """The mask that is taken, or None if none came to its end."""
         chosen = self.result(lab).get("chosen")
         return None if chosen is None else self.candidates[chosen]
+
+    def rows(self, lab: Lab) -> Iterator[tuple[Mask, dict[str, Any]]]:
+        """Each of the masks with its lambda, its density if it came to its end, and whether it is taken."""
+        taken = self.taken(lab)
+        for mask in self.candidates:
+            found = mask.result(lab)
+            size = {} if "fault" in found else {"density": found["active"] / found["total"]}
+            yield mask, {"l0": mask.l0, **size, "chosen": mask == taken}
 
 
 def most_accurate(found: Sequence[Mapping[str, Any]]) -> int:

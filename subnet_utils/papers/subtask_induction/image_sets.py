@@ -53,7 +53,7 @@ class SetOfImages(Step):
         else:
             if listing(self.folders) != self.files:
                 raise ImageError(f"the images of {self.folders.train} and its test sets have changed; start again")
-            made = _read(self.folders, self.title)
+            made = tasks.read(_files(self.folders)[self.title], self.folders.resolution)
         tensors = {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()}
         save_tensors(folder / "images.safetensors", tensors)
 
@@ -90,19 +90,16 @@ def image_sets(images: Images) -> ImageSets:
     """The sets of a study. The files of folders are looked at."""
     data, about = images.data, {"data": images.data}
     if isinstance(data, Folders):
+        try:
+            files = listing(data)
+        except ImageError:
+            files = MISSING  # steps have names then, but cannot be made
         without_paths = data.model_copy(update={"train": "", "test": "", "conflicts": ""})
-        about = {"data": without_paths, "files": _digest(data), "folders": data}
+        about = {"data": without_paths, "files": files, "folders": data}
     made: dict[str, SetOfImages] = {}
     for title in SETS:
         made[title] = SetOfImages(title, unpooled=made.get(POOLED.get(title)), **about)
     return ImageSets(tuple(data.classes), data.resolution, tuple(made.values()))
-
-
-def _digest(data: Folders) -> str:
-    try:
-        return listing(data)
-    except ImageError:
-        return MISSING  # steps have names then, but cannot be made
 
 
 def _rendered(data: Rendered, title: str) -> ImageSet:
@@ -112,48 +109,30 @@ def _rendered(data: Rendered, title: str) -> ImageSet:
     draws = generator_for("image classes", data.seed, about)
     # a row each, so that a smaller set is the beginning of a larger one
     numbers = torch.rand(count, 3, generator=draws)
-    shapes = (numbers[:, 0] * classes).long()
-    other = (numbers[:, 1] * classes).long()
+    chosen = shapes = (numbers[:, 0] * classes).long()
     if title == "conflicts":
         chosen = (shapes + 1 + (numbers[:, 1] * (classes - 1)).long()) % classes
-    else:
-        chosen = torch.where(numbers[:, 2] < data.texture_share, shapes, other)
-    if title in ("test", "validation"):
-        chosen = shapes
-    images = textures.render(
-        [data.shapes[i] for i in shapes],
-        [data.textures[i] for i in chosen],
-        resolution=data.resolution,
-        contrast=data.contrast,
-        seed=data.seed,
-        about=about,
-    )
-    return ImageSet(torch.from_numpy(images.images), shapes, chosen)
-
-
-def _read(data: Folders, title: str) -> ImageSet:
-    if title == "conflicts":
-        return tasks.read_conflicts(Path(data.conflicts), data.classes, resolution=data.resolution)
-    if title == "test":
-        files = [
-            (path, i)
-            for i, one in enumerate(data.classes)
-            for path in tasks.files_of(Path(data.test), one, data.classes)
-        ]
-        return tasks.read(files, data.resolution)
-    return tasks.read(getattr(_split(data), title), data.resolution)
+    elif about == "train":
+        chosen = torch.where(numbers[:, 2] < data.texture_share, shapes, (numbers[:, 1] * classes).long())
+    names = [data.shapes[i] for i in shapes], [data.textures[i] for i in chosen]
+    options = {"resolution": data.resolution, "contrast": data.contrast, "seed": data.seed}
+    images, _ = textures.render(*names, **options, about=about)
+    return ImageSet(torch.from_numpy(images), shapes, chosen)
 
 
 @lru_cache(maxsize=1)
-def _split(data: Folders) -> tasks.Split:
+def _files(data: Folders) -> dict[str, tasks.Files]:
+    """The files of each set. Raises ImageError for a folder that lacks classes or images."""
     sizes = {"mask": data.mask_per_class, "validation": data.validation_per_class}
-    return tasks.split_folder(Path(data.train), data.classes, **sizes)
+    split = tasks.split_folder(Path(data.train), data.classes, **sizes)
+    test = tasks.split_folder(Path(data.test), data.classes)["train"]
+    return split | {"test": test, "conflicts": tasks.conflict_files(Path(data.conflicts), data.classes)}
 
 
 @lru_cache(maxsize=1)
 def listing(data: Folders) -> str:
     """Digest of names and sizes of all files. Raises ImageError for a folder that lacks classes or images."""
-    _split(data)
+    _files(data)
     names = []
     for folder in (data.train, data.test, data.conflicts):
         for one in data.classes:

@@ -7,30 +7,28 @@ images alone. Images whose shape and texture are of different classes tell which
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils.data import ConcatDataset
 
-from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, Weights, inherited, train_on, transplant, untransferred
+from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.classifiers import CLASSIFIER
-from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.papers.subtask_induction import images_section as section
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
-from subnet_utils.papers.subtask_induction.stacks import history_of, means, shuffled, wrong
-from subnet_utils.tasks.images import ImageSet
+from subnet_utils.papers.subtask_induction.stacks import errors, history_of, measured, shuffled, started
 
 JUDGED = ("test", "pooled_test", "conflicts")
 """Sets on which every network votes."""
@@ -57,15 +55,13 @@ class Network:
         """The network before training. about: base, or target for the one that inherits; published: whether its
         weights are the published ones, if there are any."""
         seed = generator_for("image network", about, self.seed).initial_seed() % 2**31
-        model = self._build(self.place, seed)
+        sizes = self.architecture.model_dump() | {"classes": self.classes}
+        make = partial(build, seed=seed, resolution=self.resolution)
+        model = make(sizes | {"pretrained": self.place})
         if self.place is not None and not published:
             # new weights, but pixels and normalizations as in the network that weights may be inherited from
-            model.load_state_dict(self._build(None, seed).state_dict())
+            model.load_state_dict(make(sizes | {"pretrained": None}).state_dict())
         return model
-
-    def _build(self, place: str | None, seed: int) -> StagedModel:
-        architecture = self.architecture.model_dump() | {"classes": self.classes, "pretrained": place}
-        return build(architecture, seed=seed, resolution=self.resolution)
 
 
 @dataclass(frozen=True)
@@ -123,26 +119,14 @@ class ShapeMask(Mask):
         train, held = (self.data.load(lab, title) for title in ("pooled_mask", VALIDATION["pooled"]))
 
         def accuracy(kept: Subnetwork) -> dict[str, float]:
-            return {"validation_accuracy": 1 - _errors(kept.apply(model), held)[0]}
+            return {"validation_accuracy": 1 - errors(kept.apply(model), held.pixels, held.shapes)[0]}
 
-        found = self.search.masking.find(
-            model,
-            train.pixels,
-            lambda generator: shuffled(train.shapes, self.search.batch_size, generator),
-            cross_entropy,
-            start=self.search.start,
-            recipe=self.search.recipe(network.seed),
-            before=lambda: network.fresh(published=self.base.published),
-            autocast=lab.autocast,
-            watch=accuracy,
-            limit_gb=cache_limit(lab.study.compute),
-            checkpoint=folder / CHECKPOINT,
-            label=f"shape mask, seed {network.seed}",
-        )
-        found.save(folder)
-        kept = found.subnetwork
+        options = {"start": self.search.start, "seed": network.seed, "autocast": lab.autocast, "watch": accuracy,
+                   "before": lambda: network.fresh(published=self.base.published),
+                   "label": f"shape mask, seed {network.seed}"}  # fmt: skip
+        kept, size = self.discovered(lab, folder, model, train.pixels, train.shapes, cross_entropy, **options)
         votes(lab, self.data, kept.apply(model), folder)
-        return accuracy(kept) | {"active": kept.active, "total": kept.total}
+        return accuracy(kept) | size
 
 
 @dataclass(frozen=True)
@@ -165,8 +149,8 @@ class Induced(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
         """Train it. Raises Fault if there is no mask or no control, or if training diverges."""
         fresh = self.network.fresh("target").to(lab.device)
-        more = ("pooled_mask",) if self.condition == "mixture" else ()
-        options = {"more": more, "updating": self.condition != "linear", "label": self.condition}
+        titles = ("train", "pooled_mask") if self.condition == "mixture" else ("train",)
+        options = {"titles": titles, "updating": self.condition != "linear", "label": self.condition}
         _train(self, lab, folder, fresh, self._start(lab, fresh), **options)
         votes(lab, self.data, fresh.eval(), folder)
         return {"network": fingerprint(fresh)}
@@ -177,9 +161,7 @@ class Induced(Step):
         donor = self.base.load(lab)
         if self.mask is None:
             return _only_classifier(donor, fresh) if self.condition == "linear" else untransferred(donor)
-        about = CONDITIONS[self.condition]
-        kept = inherited(self.mask.load(lab), about.inherits, seed=self.network.seed)
-        return transplant(donor, fresh, kept, carried=about.carried, frozen=about.frozen)
+        return started(self.condition, donor, self.mask.load(lab), fresh, seed=self.network.seed)
 
 
 @dataclass(frozen=True)
@@ -228,7 +210,7 @@ def models(lab: Lab) -> list[ModelSteps]:
         first = _network(model, data)
         # what a local file holds counts, and not where it lies; the hub is not asked before something is made
         local = first.place is not None and Path(first.place).exists()
-        weights = published_weights(first) if local else first.place or ""
+        weights = published_weights(first, first.place) if local else first.place or ""
         for seed in model.seeds:
             base = TrainedBase(replace(first, seed=seed, weights=weights), data, model.base, precision)
             made.append(ModelSteps(model, base, data, precision))
@@ -241,18 +223,16 @@ def require_images(lab: Lab) -> None:
     if isinstance(images.data, section.Folders):  # first: weights may have to be fetched
         listing(images.data)
     for model in images.models:
-        if model.architecture.pretrained is not None:
-            published_weights(_network(model, image_sets(images)))
-
-
-def published_weights(network: Network) -> str:
-    """Digest of published weights: what a file holds counts, and not where it lies. Raises WeightsError."""
-    return _fingerprint(network, network.place)
+        if (place := model.architecture.pretrained) is not None:
+            published_weights(_network(model, image_sets(images)), place)
 
 
 @lru_cache(maxsize=4)
-def _fingerprint(network: Network, place: str | None) -> str:
-    """place: networks are equal that differ in nothing else."""
+def published_weights(network: Network, place: str) -> str:
+    """Digest of published weights: what a file holds counts, and not where it lies. Raises WeightsError.
+
+    place: that of the network, since networks are equal that differ in nothing else.
+    """
     return fingerprint(network.fresh(published=True))
 
 
@@ -264,13 +244,11 @@ def _network(model: section.ImageModel, data: ImageSets) -> Network:
     return Network(plain, len(data.classes), 0, resolution, place=architecture.pretrained)
 
 
-@torch.no_grad()
 def votes(lab: Lab, data: ImageSets, model: StagedModel, folder: Path) -> None:
-    """File the class that a network gives to every image of the test sets, in float32: int64 [n] each."""
-    with full_precision(lab.device):
-        found = {name: torch.cat([
-            model(chunk.to(lab.device)).argmax(dim=1).cpu() for chunk in data.load(lab, name).pixels.split(CHUNK)
-        ]) for name in JUDGED}  # fmt: skip
+    """File the class that a network gives to every image of the test sets: int64 [n] each."""
+    sets = {name: data.load(lab, name) for name in JUDGED}
+    found = {name: measured(model, one.pixels, one.shapes, measure=lambda logits, _: logits.argmax(dim=1))[0]
+             for name, one in sets.items()}  # fmt: skip
     save_tensors(folder / "votes.safetensors", found)
 
 
@@ -292,14 +270,14 @@ def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
 
 def _train(
     step: TrainedBase | Induced, lab: Lab, folder: Path, model: StagedModel, start: Transfer, *,
-    more: Sequence[str] = (), updating: bool, label: str,
+    titles: Sequence[str] = ("train",), updating: bool, label: str,
 ) -> None:  # fmt: skip
-    """Train a network on ordinary images and on further sets; the best epoch's weights are left in it.
+    """Train a network on some sets of images; the best epoch's weights are left in it.
 
     The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
     """
-    sets = [step.data.load(lab, title) for title in ("train", *more)]
-    labels = torch.cat([one.shapes for one in sets])
+    sets = [step.data.load(lab, title) for title in titles]
+    pixels, labels = ConcatDataset([one.pixels for one in sets]), torch.cat([one.shapes for one in sets])
     counts = labels.bincount(minlength=len(step.data.classes))
     # all classes count alike, as in the paper
     weights = (len(labels) / (len(counts) * counts.clamp(min=1))).float().to(lab.device)
@@ -307,9 +285,9 @@ def _train(
     found, history = train_on(
         model,
         [start],
-        lambda epoch: _batches(step, sets, labels, epoch),
+        lambda epoch: _batches(step, pixels, labels, epoch),
         lambda logits, targets: cross_entropy(logits, targets, weight=weights),
-        lambda now: {name: _errors(model, one, now) for name, one in held.items()},
+        lambda now: {name: errors(model, one.pixels, one.shapes, now) for name, one in held.items()},
         recipe=step.training.recipe(step.network.seed, judged_by="validation_error"),
         autocast=lab.autocast,
         updating=updating,
@@ -323,27 +301,12 @@ def _train(
 
 
 def _batches(
-    step: TrainedBase | Induced, sets: Sequence[ImageSet], labels: Tensor, epoch: int
+    step: TrainedBase | Induced, images: Sequence[Tensor], labels: Tensor, epoch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     generator = generator_for("image batches", step.network.seed, epoch)
     for rows, targets in shuffled(labels, step.training.batch_size, generator):
-        pixels = rows_of(sets, rows)
+        pixels = torch.stack([images[i] for i in rows.tolist()])
         if step.training.flips:
             mirrored = torch.rand(len(rows), generator=generator) < 0.5
             pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
         yield pixels[None], targets[None]
-
-
-def rows_of(sets: Sequence[ImageSet], rows: Tensor) -> Tensor:
-    """Images of one or two sets, numbered through; large sets are not copied into one."""
-    if len(sets) == 1:
-        return sets[0].pixels.index_select(0, rows)
-    first = len(sets[0])
-    found = torch.empty(len(rows), *sets[0].pixels.shape[1:], dtype=torch.uint8)
-    own = rows < first
-    found[own], found[~own] = sets[0].pixels[rows[own]], sets[1].pixels[rows[~own] - first]
-    return found
-
-
-def _errors(model: StagedModel, images: ImageSet, weights: Weights | None = None) -> list[float]:
-    return means(wrong, model, images.pixels, images.shapes, weights)

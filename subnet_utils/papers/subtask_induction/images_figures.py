@@ -18,6 +18,7 @@ from matplotlib.patheffects import withStroke
 
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FEWEST, LINES, Line, legend_below
 from subnet_utils.papers.subtask_induction.comparison import interval
+from subnet_utils.plots.layout import grid
 from subnet_utils.plots.style import CHANCE_LINE
 
 NETWORKS = {
@@ -35,19 +36,16 @@ NETWORKS = {
 UNTRAINED = "#9b72c4"
 CHANCE_IN = ("original", "pooled", "shape_accuracy")
 """Measures that are accuracies; what guessing would give for the others is no constant."""
-SHARES = {
-    "original": "accuracy",
-    "pooled": "accuracy",
-    "shape_accuracy": "accuracy by shape",
-    "robustness": "share of answers\nnot by texture",
-    "shape_bias": "share by shape, of\nanswers by either cue",
-}
-"""What each measure counts."""
+SHARES = {"robustness": "share of answers\nnot by texture", "shape_bias": "share by shape, of\nanswers by either cue",
+          "shape_accuracy": "accuracy by shape"}  # fmt: skip
+"""What a measure counts, if not just the accuracy."""
 LEGIBLE = 0.02
 """Bars below this are too low to be seen."""
 SEEDS_BELOW = 0.3
 """Of a row: the interval would hide its seeds."""
 CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
+DOTTED = CHANCE_LINE | {"zorder": 0}
+HALO = [withStroke(linewidth=2, foreground="white")]
 
 
 def pairs(shown: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
@@ -68,7 +66,7 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
 
     table: of one model, columns model, network, seed and the measures; measures: column -> title.
     """
-    rows = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
+    rows = _networks(table)
     size = (2.1 + 1.65 * len(measures), 1.3 + 0.24 * len(rows))
     figure, axes = plt.subplots(1, len(measures), figsize=size, sharey=True, squeeze=False)
     for ax, (measure, title) in zip(axes.flat, measures.items(), strict=True):
@@ -81,14 +79,14 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
         if measure in CHANCE_IN:
             ax.axvline(chance, **DOTTED)
-        ax.set(title=title, xlabel=SHARES[measure], xlim=(-0.02, 1.02), xticks=(0, 0.5, 1))
-        ax.set_xticklabels(["0", ".5", "1"])
+        ax.set(title=title, xlabel=SHARES.get(measure, "accuracy"), xlim=(-0.02, 1.02))
+        ax.set_xticks((0, 0.5, 1), ("0", ".5", "1"))
         ax.grid(axis="x", color="0.9", lw=0.6)
         ax.set_axisbelow(True)
     axes[0, 0].set_yticks(range(len(rows)), [line.label for line in rows.values()])
     axes[0, 0].invert_yaxis()
     figure.suptitle(table["model"].iloc[0], fontsize=8.5, fontweight="bold")
-    return legend_below(figure, axes)
+    return legend_below(figure)
 
 
 def dynamics(history: pd.DataFrame, *, chance: float) -> Figure:
@@ -97,19 +95,15 @@ def dynamics(history: pd.DataFrame, *, chance: float) -> Figure:
     Thin: seeds; thick: their mean. history: columns model, seed, network, epoch (from 0), validation_accuracy and
     pooled_accuracy.
     """
-    models = list(dict.fromkeys(history["model"]))
-    size = (5.6, 2.1 * len(models) + 0.4)
-    figure, axes = plt.subplots(len(models), 2, figsize=size, squeeze=False, sharey=True, sharex="row")
     columns = {"validation_accuracy": "original images", "pooled_accuracy": "mean-pooled images"}
-    for row, model in zip(axes, models, strict=True):
-        for ax, (column, title) in zip(row, columns.items(), strict=True):
-            own = history[history["model"] == model]
-            shown = {name: line for name, line in NETWORKS.items() if name in set(own["network"])}
-            _curves(ax, own, "network", column, shown)
-            ax.axhline(chance, **DOTTED)
-            ax.set(title=f"{model}: {title}", xlabel="epoch", ylim=(0, 1.03))
-        row[0].set_ylabel("validation accuracy")
-    return legend_below(figure, axes)
+    shown = [(*one, *column) for one in history.groupby("model", sort=False) for column in columns.items()]
+    options = {"across": 2, "margin": 0.4, "sharey": True, "sharex": "row"}
+    figure, axes = grid(len(shown), width=2.8, height=2.1, **options)
+    for ax, (model, own, column, title) in zip(axes, shown, strict=True):
+        _curves(ax, own, "network", column, _networks(own))
+        ax.axhline(chance, **DOTTED)
+        ax.set(title=f"{model}: {title}", ylabel="validation accuracy")
+    return legend_below(figure)
 
 
 def discovery(history: pd.DataFrame, *, chance: float) -> Figure:
@@ -118,19 +112,17 @@ def discovery(history: pd.DataFrame, *, chance: float) -> Figure:
     history: columns model, seed, condition ("trained" or "random"), epoch (from 0), validation_accuracy, and base, that
     of the whole network.
     """
-    models = list(dict.fromkeys(history["model"]))
+    models = list(history.groupby("model", sort=False))
     figure, axes = plt.subplots(1, len(models), figsize=(max(3.4, 2.9 * len(models)), 2.6), squeeze=False, sharey=True)
     looks = {"trained": NETWORKS["mask"]._replace(label="mask in the base network"),
              "random": Line(UNTRAINED, "-", "mask in an untrained network")}  # fmt: skip
-    for ax, model in zip(axes.flat, models, strict=True):
-        own = history[history["model"] == model]
+    for ax, (model, own) in zip(axes.flat, models, strict=True):
         _curves(ax, own, "condition", "validation_accuracy", looks)
         whole = own.groupby("seed")["base"].first().mean()
         ax.axhline(whole, color=NETWORKS["base"].color, ls="--", lw=1, label="whole base network")
         ax.axhline(chance, **DOTTED)
-        ax.set(title=model, xlabel="epoch", ylim=(0, 1.03))
-    axes[0, 0].set_ylabel("accuracy, pooled images")
-    return legend_below(figure, axes)
+        ax.set(title=model, ylabel="accuracy, pooled images")
+    return legend_below(figure)
 
 
 def by_class(table: pd.DataFrame) -> Figure:
@@ -138,15 +130,14 @@ def by_class(table: pd.DataFrame) -> Figure:
 
     table: columns model, seed, network, class and accuracy.
     """
-    models, classes = (list(dict.fromkeys(table[column])) for column in ("model", "class"))
-    networks = {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
-    size = (max(4.6, 0.62 * len(classes) + 1), 1.9 * len(models) + 0.5)
-    figure, axes = plt.subplots(len(models), 1, figsize=size, squeeze=False, sharex=True)
+    models, classes, networks = list(table.groupby("model", sort=False)), table["class"].unique(), _networks(table)
+    options = {"across": 1, "margin": 0.5, "sharex": True}
+    figure, axes = grid(len(models), width=0.62 * len(classes) + 1, height=1.9, **options)
     positions, width = np.arange(len(classes)), 0.8 / len(networks)
-    for ax, model in zip(axes.flat, models, strict=True):
+    for ax, (model, rows) in zip(axes, models, strict=True):
         for i, (network, line) in enumerate(networks.items()):
-            own = table[(table["model"] == model) & (table["network"] == network)]
-            found = own.groupby("class", sort=False)["accuracy"].agg(["mean", "min", "max"]).reindex(classes)
+            own = rows[rows["network"] == network].groupby("class", sort=False)["accuracy"]
+            found = own.agg(["mean", "min", "max"]).reindex(classes)
             x = positions + (i - (len(networks) - 1) / 2) * width
             ax.bar(x, found["mean"], width * 0.94, color=line.color, label=line.label)
             ax.vlines(x, found["min"], found["max"], color=BLACK, lw=0.8, path_effects=HALO)
@@ -154,7 +145,7 @@ def by_class(table: pd.DataFrame) -> Figure:
         ax.axhline(1 / len(classes), **DOTTED | {"zorder": 3})
         ax.set(title=model, ylabel="accuracy, pooled images", ylim=(0, 1.03))
         ax.set_xticks(positions, classes, rotation=45 if len(classes) > 10 else 0)
-    return legend_below(figure, axes)
+    return legend_below(figure)
 
 
 def answers(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: int) -> Figure:
@@ -164,14 +155,12 @@ def answers(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: in
     mean accuracy by shape over seeds, since one seed's answers to a few images may be unlike those of the others.
     """
     rows = [name for name in NETWORKS if name in shown[0]["cues"]]
-    size = (2.5 + 0.72 * len(shown), 1.6 + 0.17 * len(rows))
-    figure, axes = plt.subplots(
-        2, len(shown), figsize=size, squeeze=False, height_ratios=(1, 0.2 * len(rows)), layout="constrained"
-    )
-    for column, one in zip(axes.T, shown, strict=True):
-        _image(column[0], one["image"])
-        column[0].set_title(f"{one['shape']},\n{one['texture']}", fontsize=6.5, fontweight="normal")
-        _cues(column[1], [one["cues"][name] for name in rows])
+    options = {"height_ratios": (1, 0.2 * len(rows)), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(2, len(shown), figsize=(2.5 + 0.72 * len(shown), 1.6 + 0.17 * len(rows)), **options)
+    for (above, below), one in zip(axes.T, shown, strict=True):
+        _image(above, one["image"])
+        above.set_title(f"{one['shape']},\n{one['texture']}", fontsize=6.5, fontweight="normal")
+        _cues(below, [one["cues"][name] for name in rows])
     axes[1, 0].set_yticks(range(len(rows)), [NETWORKS[name].label for name in rows])
     axes[1, 0].tick_params(axis="y", length=0)
     means = table.groupby("network")["shape_accuracy"].mean()
@@ -181,11 +170,15 @@ def answers(shown: Sequence[Mapping[str, Any]], table: pd.DataFrame, *, seed: in
     right.spines[:].set_visible(False)
     right.set_ylabel("accuracy by shape,\nmean of all seeds", fontsize=7)
     figure.suptitle(f"{table['model'].iloc[0]}, seed {seed}", fontsize=8.5, fontweight="bold")
-    handles = [
-        Patch(color=color, label=f"answers by {cue}" if cue != "neither" else cue) for cue, color in CUES.items()
-    ]
+    labels = {cue: cue if cue == "neither" else f"answers by {cue}" for cue in CUES}
+    handles = [Patch(color=color, label=labels[cue]) for cue, color in CUES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
+
+
+def _networks(table: pd.DataFrame) -> dict[str, Line]:
+    """How the networks of a table look."""
+    return {name: line for name, line in NETWORKS.items() if name in set(table["network"])}
 
 
 def _cues(ax: Axes, cues: Sequence[str]) -> None:
@@ -197,26 +190,22 @@ def _cues(ax: Axes, cues: Sequence[str]) -> None:
     ax.spines[:].set_visible(False)
 
 
-DOTTED = CHANCE_LINE | {"zorder": 0}
-HALO = [withStroke(linewidth=2, foreground="white")]
-
-
 def _name_low(ax: Axes, x: np.ndarray, found: pd.DataFrame, color: str) -> None:
     """The mean in figures, above the range over seeds, where the bar would not be seen."""
-    low = (found["mean"] < LEGIBLE).to_numpy()
-    for place, mean, top in zip(x[low], found["mean"][low], found["max"][low], strict=True):
-        number = f"{mean:.2f}".lstrip("0") if mean >= 0.005 else "0"
-        ax.text(place, top + 0.015, number, color=color, ha="center", va="bottom", fontsize=6.5)
+    for place, row in zip(x, found.itertuples(), strict=True):
+        if row.mean < LEGIBLE:
+            number = f"{row.mean:.2f}".lstrip("0") if row.mean >= 0.005 else "0"
+            ax.text(place, row.max + 0.015, number, color=color, ha="center", va="bottom", fontsize=6.5)
 
 
 def _curves(ax: Axes, table: pd.DataFrame, by: str, column: str, looks: Mapping[str, Line]) -> None:
+    """Accuracies by epoch. Thin: seeds; thick: their mean."""
     for name, (color, _, label) in looks.items():
-        own = table[table[by] == name]
-        for _, run in own.groupby("seed"):
-            ax.plot(run["epoch"] + 1, run[column], color=color, lw=0.6, alpha=0.4)
-        mean = own.groupby("epoch")[column].mean()
-        ax.plot(mean.index + 1, mean, color=color, lw=1.7, label=label)
+        wide = table[table[by] == name].pivot(index="epoch", columns="seed", values=column)
+        ax.plot(wide.index + 1, wide, color=color, lw=0.6, alpha=0.4)
+        ax.plot(wide.index + 1, wide.mean(axis=1), color=color, lw=1.7, label=label)
     ax.xaxis.set_major_locator(plt.MaxNLocator("auto", integer=True))
+    ax.set(xlabel="epoch", ylim=(0, 1.03))
 
 
 def _image(ax: Axes, image: np.ndarray) -> None:

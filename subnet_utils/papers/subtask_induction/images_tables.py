@@ -6,6 +6,7 @@ al. (2019), is the share of shape among those answers to cue-conflict images tha
 
 import math
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from torch import Tensor
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step, fault_of, make_all
 from subnet_utils.core.store import Artefact
-from subnet_utils.papers.subtask_induction import reference
-from subnet_utils.papers.subtask_induction.comparison import compared, interval
+from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, printed, say
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
 from subnet_utils.papers.subtask_induction.images_section import Folders
@@ -27,12 +27,9 @@ from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
 """Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape (mean over classes), share
 of answers that are not the texture's, and shape bias."""
-CONDITIONS = ("trained", "random")
-"""Networks in which masks are found: base networks, and untrained ones."""
 BASE, MASK = "base", "mask"
 """Names of the base network and of its subnetwork, next to those of the conditions."""
 PHOTOGRAPH_SCALE = Folders.model_fields["segment_scale"].default
-ABOUT = ["model", "seed", "network"]
 
 
 def prepare(lab: Lab) -> ImageSets:
@@ -49,30 +46,24 @@ def bases(lab: Lab) -> pd.DataFrame:
 
 def masks(lab: Lab) -> pd.DataFrame:
     """Every mask that was tried, in base networks and in untrained ones: measures, density, and which is taken."""
-    chosen = {(condition, one): one.mask(one.bases[condition]) for condition in CONDITIONS for one in models(lab)}
-    make_all(lab, list(chosen.values()), "shape masks")
-    rows = []
-    for (condition, one), choice in chosen.items():
-        taken = choice.taken(lab)
-        for mask in choice.candidates:
-            found = mask.result(lab)
-            own = {} if "fault" in found else {"density": found["active"] / found["total"]}
-            about = {"condition": condition, "l0": mask.l0} | own | {"chosen": mask == taken}
-            rows.append(_row(lab, one, MASK, mask) | about)
-    return pd.DataFrame(rows)
+    chosen = [(name, one, one.mask(one.bases[name])) for name in ("trained", "random") for one in models(lab)]
+    make_all(lab, [mask for *_, mask in chosen], "shape masks")
+    return pd.DataFrame(
+        _row(lab, one, MASK, mask) | {"condition": name} | row
+        for name, one, choice in chosen
+        for mask, row in choice.rows(lab)
+    )
 
 
 def induced(lab: Lab) -> pd.DataFrame:
     """All networks: base, subnetwork alone, and those trained under each condition; a row each with the measures."""
-    found = masks(lab)
-    alone = found[found["chosen"] & (found["condition"] == "trained")]
-    wanted = [(one, condition, step) for one in models(lab) for condition, step in one.conditions.items()]
-    columns = ["paper_model", *ABOUT, *MEASURES, "key"]
-    made = _rows(lab, wanted, "induced networks")
-    table = pd.concat([bases(lab), alone.reindex(columns=columns), made], ignore_index=True)
-    for _, row in table[table.get("fault", pd.Series(index=table.index)).notna()].iterrows():
-        print(f"{row['model']}, seed {row['seed']}, {row['network']}: {row['fault']}")
-    return table.dropna(subset=["original"])
+    found, whole = masks(lab), bases(lab)
+    alone = found[found["chosen"] & (found["condition"] == "trained")].reindex(columns=whole.columns)
+    made = _rows(lab, [(one, *named) for one in models(lab) for named in one.conditions.items()], "induced networks")
+    table = pd.concat([whole, alone, made], ignore_index=True)
+    missing = table[table["original"].isna()]
+    say(f"{row.model}, seed {row.seed}, {row.network}: {row.fault}" for row in missing.itertuples())
+    return table.drop(missing.index)
 
 
 def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
@@ -80,17 +71,11 @@ def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
 
     comparable: whether data and networks are the paper's; else there are no verdicts.
     """
-    printed = reference.load("shape_bias")
-    rows = []
-    for (model, paper_model, network), group in table.groupby(["model", "paper_model", "network"], sort=False):
-        for measure in MEASURES:
-            at = printed[(printed["model"] == paper_model) & (printed["network"] == network)]
-            paper = at[at["measure"] == measure]["paper"]
-            rows.append({
-                "model": model, "network": network, "measure": measure,
-                **compared(group[measure], float(paper.iloc[0]) if len(paper) else math.nan, comparable=comparable),
-            })  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        _beside(about, measure, group[measure], comparable)
+        for about, group in groups(table, ["model", "paper_model", "network"])
+        for measure in MEASURES
+    )
 
 
 def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
@@ -98,18 +83,19 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
 
     found: from `masks`; base_rows: from `bases`.
     """
-    printed = reference.load("shape_bias")
-    chosen = found[found["chosen"] & (found["condition"] == "trained")]
     rows = []
-    for (model, paper_model), group in chosen.groupby(["model", "paper_model"], sort=False):
-        own = base_rows[base_rows["model"] == model]
-        for network, measure, values in ((MASK, "density", group["density"]), (BASE, "pooled", own["pooled"]),
-                                         (MASK, "pooled", group["pooled"])):  # fmt: skip
-            at = printed[(printed["model"] == paper_model) & (printed["network"] == network)]
-            paper = float(at[at["measure"] == measure]["paper"].iloc[0])
-            rows.append({"model": model, "network": network, "measure": measure}
-                        | compared(values, paper, comparable=comparable))  # fmt: skip
+    for about, group in groups(found[found["chosen"] & (found["condition"] == "trained")], ["model", "paper_model"]):
+        whole = base_rows[base_rows["model"] == about["model"]]
+        for network, measure, own in ((MASK, "density", group), (BASE, "pooled", whole), (MASK, "pooled", group)):
+            rows.append(_beside(about | {"network": network}, measure, own[measure], comparable))
     return pd.DataFrame(rows)
+
+
+def _beside(about: dict[str, str], measure: str, values: pd.Series, comparable: bool) -> dict[str, Any]:
+    """A network's measure next to the paper's. about: model, paper_model and network."""
+    own = {"network": about["network"], "measure": measure}
+    paper = printed("shape_bias", model=about["paper_model"], **own)
+    return {"model": about["model"]} | own | compared(values, paper, comparable=comparable)
 
 
 def advantages(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,24 +105,24 @@ def advantages(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for model, group in table.groupby("model", sort=False):
-        wide = group.pivot_table(index="seed", columns="network", values=list(MEASURES), dropna=False)
         for measure in MEASURES:
-            own = wide[measure]
+            wide = group.pivot(index="seed", columns="network", values=measure)
             for network in [name for name in group["network"].unique() if name not in ("subnetwork", MASK)]:
-                difference = (own["subnetwork"] - own[network]).dropna()
-                mean, low, high = interval(difference)
-                rows.append({"model": model, "measure": measure, "baseline": network, "ahead": mean,
-                             "low": low, "high": high, "n_runs": len(difference)})  # fmt: skip
+                about = {"model": model, "measure": measure, "baseline": network}
+                rows.append(about | ahead(wide["subnetwork"], wide[network], "ahead"))
     return pd.DataFrame(rows)
 
 
 def dynamics(lab: Lab, conditions: Sequence[str] = ("subnetwork", "random", "scratch")) -> pd.DataFrame:
     """Validation accuracy after every epoch of training (Figure 5), on ordinary and on mean-pooled images."""
-    frames = []
-    for one in models(lab):
-        for condition, artefact in _votes(lab, one, conditions).items():
-            frames.append(artefact.table("history").assign(**one.about, network=condition))
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(
+        [
+            artefact.table("history").assign(**one.about, network=condition)
+            for one in models(lab)
+            for condition, artefact in _made(lab, one, conditions).items()
+        ],
+        ignore_index=True,
+    )
 
 
 def discovery(lab: Lab) -> pd.DataFrame:
@@ -164,25 +150,20 @@ def by_class(lab: Lab, *, networks: Sequence[str] = (BASE, "subnetwork")) -> pd.
     rows = []
     for one in models(lab):
         shapes = one.data.load(lab, "pooled_test").shapes
-        for network, artefact in _votes(lab, one, networks).items():
-            right = artefact.tensors("votes")["pooled_test"] == shapes
-            for i, name in enumerate(one.data.classes):
-                own = right[shapes == i]
-                accuracy = float(own.double().mean()) if len(own) else math.nan
-                rows.append(one.about | {"network": network, "class": name, "accuracy": accuracy})
+        for network, artefact in _made(lab, one, networks).items():
+            right = (artefact.tensors("votes")["pooled_test"] == shapes).double()
+            rows += [one.about | {"network": network, "class": name, "accuracy": float(right[shapes == i].mean())}
+                     for i, name in enumerate(one.data.classes)]  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def examples(lab: Lab) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """The first test image of every class and the same mean-pooled (Figure 4): (class, original, pooled), [h, w, 3]."""
-    sets, shown = prepare(lab), []
+    sets = prepare(lab)
     original, flat = sets.load(lab, "test"), sets.load(lab, "pooled_test")
-    for i, name in enumerate(sets.classes):
-        own = (original.shapes == i).nonzero().flatten()
-        if len(own):
-            pair = (one.pixels[own[0]].permute(1, 2, 0).numpy() for one in (original, flat))
-            shown.append((name, *pair))
-    return shown
+    shapes = original.shapes.tolist()
+    first = {name: shapes.index(i) for i, name in enumerate(sets.classes) if i in shapes}
+    return [(name, _picture(original, i), _picture(flat, i)) for name, i in first.items()]
 
 
 def photographs() -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -208,20 +189,27 @@ def typical_seed(table: pd.DataFrame) -> int:
 
 
 def answers(lab: Lab, model: str, seed: int, *, count: int = 12) -> list[dict[str, Any]]:
-    """Conflict images with the answer of every network of a seed: image, shape, texture, cue by network."""
+    """Conflict images with the answer of every network of a seed: image, shape, texture, cue by network.
+
+    They are of as many classes as can be: the first of each shape, then the second, and so on.
+    """
     (one,) = [one for one in models(lab) if (one.model.model, one.base.network.seed) == (model, seed)]
     images, classes = one.data.load(lab, "conflicts"), one.data.classes
     names = getattr(settings_of(lab).data, "textures", classes)
-    votes = {name: artefact.tensors("votes")["conflicts"] for name, artefact in _votes(lab, one).items()}
-    return [
-        {
-            "image": images.pixels[i].permute(1, 2, 0).numpy(),
-            "shape": classes[images.shapes[i]],
-            "texture": names[images.textures[i]],
-            "cues": {name: _cue(vote[i], images, i) for name, vote in votes.items()},
-        }
-        for i in _varied(images, count)
-    ]
+    votes = {name: artefact.tensors("votes")["conflicts"] for name, artefact in _made(lab, one).items()}
+    by_shape = [(images.shapes == i).nonzero().flatten().tolist() for i in images.shapes.unique()]
+    turns = [i for i in chain.from_iterable(zip_longest(*by_shape)) if i is not None]
+    shown = []
+    for i in turns[:count]:
+        shape, texture = int(images.shapes[i]), int(images.textures[i])
+        cues = {name: {shape: "shape", texture: "texture"}.get(int(vote[i]), "neither") for name, vote in votes.items()}
+        shown.append({"image": _picture(images, i), "shape": classes[shape], "texture": names[texture], "cues": cues})
+    return shown
+
+
+def _picture(images: ImageSet, i: int) -> np.ndarray:
+    """One of the images, [h, w, 3]."""
+    return images.pixels[i].permute(1, 2, 0).numpy()
 
 
 def conflict_scores(votes: Tensor, images: ImageSet) -> dict[str, float]:
@@ -239,22 +227,9 @@ def conflict_scores(votes: Tensor, images: ImageSet) -> dict[str, float]:
     }
 
 
-def _cue(vote: Tensor, images: ImageSet, i: int) -> str:
-    """Which cue an answer goes by: shape, texture or neither."""
-    return {int(images.shapes[i]): "shape", int(images.textures[i]): "texture"}.get(int(vote), "neither")
-
-
-def _varied(images: ImageSet, count: int) -> list[int]:
-    """Numbers of images of as many classes as can be: the first of each shape, then the second, and so on."""
-    by_shape = [(images.shapes == i).nonzero().flatten().tolist() for i in images.shapes.unique()]
-    turns = [own[turn] for turn in range(len(images)) for own in by_shape if turn < len(own)]
-    return turns[:count]
-
-
 def is_comparable(lab: Lab) -> bool:
     """Whether images and networks can be the paper's: at the profile `paper`, on its photographs and its segments."""
-    data = settings_of(lab).data
-    return lab.study.name == "paper" and getattr(data, "segment_anything", None) is not None
+    return lab.study.name == "paper" and segmentation(lab) == "Segment Anything"
 
 
 def segmentation(lab: Lab) -> str:
@@ -281,7 +256,7 @@ def _row(lab: Lab, one: ModelSteps, network: str, step: Step) -> dict[str, Any]:
     return about | {"original": by["test"], "pooled": by["pooled_test"]} | scores
 
 
-def _votes(lab: Lab, one: ModelSteps, networks: Sequence[str] | None = None) -> dict[str, Artefact]:
+def _made(lab: Lab, one: ModelSteps, networks: Sequence[str] | None = None) -> dict[str, Artefact]:
     """Artefacts of a model's networks by name, all or some, without those that ended with a fault."""
     mask = one.mask(one.base).taken(lab)
     steps = {BASE: one.base} | ({} if mask is None else {MASK: mask}) | one.conditions

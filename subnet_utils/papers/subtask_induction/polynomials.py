@@ -4,20 +4,20 @@ import ast
 import operator
 import re
 from collections.abc import Callable
+from functools import reduce
 
 from torch import Tensor
 
 HIGHEST_POWER, LONGEST = 20, 200
 ALLOWED = "use a, b, whole numbers, + - * ^ and brackets"
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-Computation = Callable[[Tensor, Tensor, int], Tensor]
 
 
 class WrongExpression(ValueError):
     """A computation cannot be read; the message shows where."""
 
 
-def parse(expression: str) -> Computation:
+def parse(expression: str) -> Callable[[Tensor, Tensor, int], Tensor]:
     """Read a polynomial such as `a^2 + ab`; a product needs no sign.
 
     Returns f: f(a, b, p) is its value mod p, for integer tensors a and b of one shape. Raises WrongExpression.
@@ -41,13 +41,10 @@ def parse(expression: str) -> Computation:
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple):
             raise WrongExpression(f"'{expression}' has empty brackets; {ALLOWED}")
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_small(node.right):
+        power = node.right if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) else ast.Constant(1)
+        if not isinstance(power, ast.Constant) or power.value > HIGHEST_POWER:
             raise WrongExpression(f"'{expression}' has a power that is no whole number up to {HIGHEST_POWER}")
     return lambda a, b, p: _value(tree, {"a": a, "b": b}, p)
-
-
-def _is_small(power: ast.expr) -> bool:
-    return isinstance(power, ast.Constant) and power.value <= HIGHEST_POWER
 
 
 def _value(node: ast.expr, numbers: dict[str, Tensor], p: int) -> Tensor:
@@ -60,8 +57,6 @@ def _value(node: ast.expr, numbers: dict[str, Tensor], p: int) -> Tensor:
         value = _value(node.operand, numbers, p)
         return (-value if isinstance(node.op, ast.USub) else value) % p
     if isinstance(node.op, ast.Pow):
-        base, value = _value(node.left, numbers, p), numbers["a"] * 0 + 1 % p
-        for _ in range(node.right.value):
-            value = value * base % p
-        return value
+        factors = [_value(node.left, numbers, p)] * node.right.value
+        return reduce(lambda product, factor: product * factor % p, factors, numbers["a"] * 0 + 1 % p)
     return OPERATORS[type(node.op)](_value(node.left, numbers, p), _value(node.right, numbers, p)) % p

@@ -11,21 +11,11 @@ def every_step(lab: Lab) -> Iterator[Step]:
     """The steps of both notebooks, those that others are made of first."""
     section = lab.section("subtask_induction")
     if section.arithmetic is not None:
-        yield from _arithmetic(lab)
-    if section.images is not None:
-        yield from _images(lab)
-
-
-def _arithmetic(lab: Lab) -> Iterator[Step]:
-    yield from arithmetic_steps.sources(lab)
-    for mask in arithmetic_steps.chosen_masks(lab):
-        yield from (*mask.candidates, mask)
-    yield from arithmetic_steps.ablations(lab)
-    yield from arithmetic_steps.transfers(lab)
-
-
-def _images(lab: Lab) -> Iterator[Step]:
-    for one in image_steps.models(lab):
+        yield from arithmetic_steps.sources(lab)
+        for mask in arithmetic_steps.chosen_masks(lab):
+            yield from (*mask.candidates, mask)
+        yield from (*arithmetic_steps.ablations(lab), *arithmetic_steps.transfers(lab))
+    for one in image_steps.models(lab) if section.images is not None else ():
         yield from one.data.sets
         for base in one.bases.values():
             mask = one.mask(base)

@@ -8,6 +8,7 @@ results as pictures only:
                         written to tell the text's conditions from those of the released code
 
     shape_bias          Tables 1 and 2
+    panels              which inductions Figures 8 to 10 show
 """
 
 from functools import partial
