@@ -318,7 +318,7 @@ def test_one_seed_leaves_the_correlation_without_an_interval():
     assert np.isnan(found["low"]) and np.isfinite(found["rho"]) and found["p"] > 0.025
     without = shared_core.correlation(pair(masks(2, 24, 24), masks(2, 10, 3)), draws=99)
     assert np.isnan(without["rho"]) and np.isnan(without["p"])
-    row = unit_findings._alike(pair(masks(2, 24, 24), masks(2, 10, 3)))
+    *_, row = unit_findings._shared(pair(masks(2, 24, 24), masks(2, 10, 3)))
     assert row["verdict"] == "cannot be told" and np.isnan(row["p"])
 
 

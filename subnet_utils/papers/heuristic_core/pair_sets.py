@@ -1,6 +1,7 @@
 """The pairs of a study: as text, and as a network takes them."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +81,12 @@ def pair_sets(data: PairData, transformer: Transformer) -> PairSets:
 def is_friendly(name: str) -> bool:
     """Whether a set is entailed, so that the heuristic is right: a subcase of HANS, or PAWS's equivalent questions."""
     return name not in (IN_DOMAIN, OUT_OF_DOMAIN) and is_entailed(name) == ENTAILED
+
+
+def domains_of(sets: Iterable[str], out_of_domain: Iterable[str]) -> dict[str, list[str]]:
+    """Domain -> names of its sets; `entailed` are all of `sets` that are."""
+    return {"in domain": [IN_DOMAIN], OUT_OF_DOMAIN: [*out_of_domain],
+            "entailed": [name for name in dict.fromkeys(sets) if is_friendly(name)]}  # fmt: skip
 
 
 def require_pairs(lab: Lab) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -16,17 +17,15 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.heuristic_core import published_cores, steps
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
+from subnet_utils.papers.heuristic_core import published, published_cores, steps
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
-from subnet_utils.papers.heuristic_core.steps import PrunedUnits
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
 from subnet_utils.training import TrainingDiverged
 
 ENTAILED_SETS = "entailed"
 """The mean of the sets that agree with the heuristic."""
 SHORT = SUBCASES | {
-    IN_DOMAIN: "in domain",
     "subsequence_sn_PP_on_subject": "PP-Subj",
     "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
     "constituent_cn_after_if_clause": "After-If",
@@ -52,7 +51,7 @@ def fine_tuning(lab: Lab) -> pd.DataFrame:
     history, key = _history(lab)
     history[OUT_OF_DOMAIN] = history[list(_section(lab).data.out_of_domain)].mean(axis=1)
     long = history.reset_index().melt("step", list(history), "set", "accuracy")
-    return long.assign(name=long["set"].map(_short), key=key)
+    return long.assign(name=long["set"].replace(SHORT), key=key)
 
 
 def pruned(lab: Lab) -> pd.DataFrame:
@@ -92,14 +91,13 @@ def set_sizes(lab: Lab) -> dict[str, int]:
 
 def examples(lab: Lab) -> pd.DataFrame:
     """The first pair of every set: set, premise, hypothesis, whether it follows, whether the set is out of domain."""
-    data, rows = steps.network(lab).data, []
-    for name, pairs in data.texts()[1].items():
-        yes = data.section.entailed_class if name == IN_DOMAIN else ENTAILED
-        first = pairs.iloc[0]
-        rows.append({"set": _short(name), "premise": first["premise"], "hypothesis": first["hypothesis"],
-                     "follows": "yes" if first["label"] == yes else "no",
-                     "out_of_domain": name in data.section.out_of_domain})  # fmt: skip
-    return pd.DataFrame(rows)
+    data = steps.network(lab).data
+    table = pd.concat([pairs.head(1).assign(set=name) for name, pairs in data.texts()[1].items()], ignore_index=True)
+    sets = table["set"]
+    yes = sets.map(lambda name: data.section.entailed_class if name == IN_DOMAIN else ENTAILED)
+    found = {"set": sets.replace(SHORT), "follows": (table["label"] == yes).map({True: "yes", False: "no"}),
+             "out_of_domain": sets.isin(data.section.out_of_domain)}  # fmt: skip
+    return table.assign(**found)[["set", "premise", "hypothesis", "follows", "out_of_domain"]]
 
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
@@ -130,10 +128,8 @@ def frequencies(lab: Lab) -> pd.DataFrame:
     table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
     table["head_name"] = [name_of(*head) for head in steps.every_head(lab)]
     kept = dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
-    for name, networks in kept.items():
-        table[name] = sum(networks.values()).flatten().tolist()
-    for name, networks in kept.items():
-        table[f"n_{name}"] = len(networks)
+    counts = {name: sum(networks.values()).flatten().tolist() for name, networks in kept.items()}
+    table = table.assign(**counts, **{f"n_{name}": len(networks) for name, networks in kept.items()})
     return table.assign(in_core=table["lower"] + table["higher"] == table["n_lower"] + table["n_higher"])
 
 
@@ -142,12 +138,12 @@ def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
 
     Raises TrainingDiverged if none is left at a sparsity.
     """
-    found = {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
-             for sparsity, networks in _left(lab).items()}  # fmt: skip
-    for sparsity, masks in found.items():
-        if not masks:
+    found = _left(lab)
+    for sparsity, networks in found.items():
+        if not networks:
             raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
-    return found
+    return {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
+            for sparsity, networks in found.items()}  # fmt: skip
 
 
 def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
@@ -157,13 +153,11 @@ def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
 
 def kept_mlps(lab: Lab) -> pd.DataFrame:
     """How many MLPs are pruned: the paper's claim is none. A row for each sparsity."""
-    rows = []
-    for sparsity, networks in _left(lab).items():
-        masks = [left.masks["mlps"] for left in networks.values()]
-        gone = [int((~mask).sum()) for mask in masks]
-        rows.append({"target_sparsity": sparsity, "networks": len(gone), "mlps": sum(mask.numel() for mask in masks),
-                     "mlps_pruned": sum(gone), "networks_with_all": sum(number == 0 for number in gone)})  # fmt: skip
-    return pd.DataFrame(rows)
+    gone = {sparsity: np.array([(~left.masks["mlps"]).numpy() for left in networks.values()])
+            for sparsity, networks in _left(lab).items()}  # fmt: skip
+    return pd.DataFrame({"target_sparsity": sparsity, "networks": len(one), "mlps": one.size, "mlps_pruned": one.sum(),
+                         "networks_with_all": len(one) - one.any(axis=1).sum() if one.size else 0}
+                        for sparsity, one in gone.items())  # fmt: skip
 
 
 def random_units(lab: Lab) -> pd.DataFrame:
@@ -193,11 +187,9 @@ def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
 
 def attention(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
-    artefact = steps.attention(lab).make(lab)
-    table = artefact.table("patterns")
-    heads = list(zip(table["layer"], table["head"], strict=True))
-    return table.assign(in_core=[head in core for head in heads], head_name=[name_of(*head) for head in heads],
-                        key=artefact.key)  # fmt: skip
+    artefact, heads = steps.attention(lab).make(lab), steps.every_head(lab)
+    named = {"in_core": [head in core for head in heads], "head_name": [name_of(*head) for head in heads]}
+    return artefact.table("patterns").assign(**named, key=artefact.key)
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
@@ -211,42 +203,25 @@ def checkpoint_heads(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
 
     Of the sparsest networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads).
     """
-    every, rows = steps.grid_prunings(lab), []
+    every = steps.grid_prunings(lab)
     make_all(lab, every, "pruned checkpoints")
-    sparsest = max(one.sparsity for one in every)
+    sparsest, inside = max(one.sparsity for one in every), [head in core for head in steps.every_head(lab)]
+    rows = []
     for one in every:
-        if one.sparsity != sparsest or one.fault(lab):
-            continue
-        kept = one.load(lab).masks["heads"].double()
-        inside = torch.zeros_like(kept, dtype=torch.bool)
-        for head in core:
-            inside[head] = True
-        found = float(kept[inside].mean()) if core else math.nan
-        rows.append({"step": one.checkpoint.step, "sparsity": sparsest, "seed": one.seed, "core": found,
-                     "others": float(kept[~inside].mean())})  # fmt: skip
+        if one.sparsity == sparsest and not one.fault(lab):
+            kept = pd.Series(one.load(lab).masks["heads"].flatten().tolist(), dtype=float).groupby(inside).mean()
+            rows.append({"step": one.checkpoint.step, "sparsity": sparsest, "seed": one.seed,
+                         "core": kept.get(True, math.nan), "others": kept.get(False, math.nan)})  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def by_domain(lab: Lab, table: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
-    """Accuracy in domain, out of domain (mean of its sets), mixed (mean of these two), and balanced: the mean of out of
-    domain and of the sets that are entailed. For each of `about`; table: with all sets."""
-
-    def mean(rows: pd.Series) -> pd.Series:
-        return table[rows].groupby(list(about))["accuracy"].mean()
-
-    wide = pd.DataFrame({"in domain": mean(table["set"] == IN_DOMAIN),
-                         OUT_OF_DOMAIN: mean(table["set"].isin(_section(lab).data.out_of_domain))})  # fmt: skip
-    wide["mixed"] = wide.mean(axis=1)
-    wide["balanced"] = (wide[OUT_OF_DOMAIN] + mean(table["set"].map(is_friendly))) / 2
-    return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
+    """Accuracy by domain (`published.by_domain`) for each of `about`. table: with all sets."""
+    return published.by_domain(table, about, domains_of(table["set"], _section(lab).data.out_of_domain))
 
 
 def _section(lab: Lab) -> Any:
     return lab.section("heuristic_core")
-
-
-def _short(name: str) -> str:
-    return SHORT.get(name, name)
 
 
 def _history(lab: Lab) -> tuple[pd.DataFrame, str]:
@@ -265,7 +240,7 @@ def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
     return found
 
 
-def _of_prunings(lab: Lab, prunings: Sequence[PrunedUnits], label: str) -> pd.DataFrame:
+def _of_prunings(lab: Lab, prunings: Sequence[steps.PrunedUnits], label: str) -> pd.DataFrame:
     about = [{"step": one.checkpoint.step, "target_sparsity": one.sparsity, "seed": one.seed} for one in prunings]
     table = _accuracies(lab, prunings, about, label)
     if table.empty:
@@ -281,6 +256,6 @@ def _accuracies(lab: Lab, judged: Sequence[Step], about: Iterable[Mapping[str, A
     for own, artefact in zip(about, artefacts, strict=True):
         result, full = artefact.json("result"), history.loc[own.get("step", last)]
         sizes = {name: value for name, value in result.items() if name.endswith("_sparsity")}
-        rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": _short(name), "accuracy": accuracy,
+        rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": SHORT.get(name, name), "accuracy": accuracy,
                   "full": float(full[name])} for name, accuracy in result.get("accuracies", {}).items()]  # fmt: skip
     return pd.DataFrame(rows)
