@@ -64,8 +64,8 @@ def test_networks_are_functions_of_their_seed_and_padding_changes_nothing(family
 @FAMILIES
 def test_a_language_models_body_fits_into_a_classifier(family):
     language, classifier = transformer(family).language_model(seed=0), transformer(family).classifier(classes=2, seed=1)
-    body = pair_networks.body_of(language).state_dict()
-    report = pair_networks.body_of(classifier).load_state_dict(body, strict=False)
+    body = language.base_model.state_dict()
+    report = classifier.base_model.load_state_dict(body, strict=False)
     assert not report.unexpected_keys and all("pooler" in key for key in report.missing_keys)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.papers.heuristic_core.pair_networks import NO_WORD, Encoded
+from subnet_utils.papers.heuristic_core.step_training import on_device
 
 PATTERNS = ("repeated", "previous", "next", "separator")
 OTHER = "other"
@@ -56,8 +57,7 @@ def example_maps(network: nn.Module, data: Encoded, row: int) -> Tensor:
 
 def _attention(network: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     """[layers, m, heads, T, T]."""
-    device = next(network.parameters()).device
-    found = network(**{name: tensor.to(device) for name, tensor in inputs.items()}, output_attentions=True)
+    found = network(**on_device(inputs, network.device), output_attentions=True)
     return torch.stack(found.attentions).float().cpu()
 
 

@@ -16,12 +16,7 @@ from subnet_utils.papers.heuristic_core.pair_networks import Encoded, Transforme
 from subnet_utils.papers.heuristic_core.section import GeneratedPairs, PairFiles
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import (
-    ENTAILED,
-    Pair,
-    is_entailed,
-    texts_of,
-)
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, Pair, is_entailed, texts_of
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
@@ -118,11 +113,10 @@ def _generated(data: GeneratedPairs) -> tuple[pd.DataFrame, dict[str, pd.DataFra
 def _read(data: PairData) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     files = data.files
     train, test = _in_domain(files)
-    read, where = (pair_files.read_hans, files.hans) if files.hans else (pair_files.read_paws, files.paws)
-    outside = read(_path(where))
+    outside = pair_files.read_hans(_path(files.hans)) if files.hans else pair_files.read_paws(_path(files.paws))
     for kind in files.out_of_domain:
         if kind not in set(outside["kind"]):
-            raise DataError(f"{where} has no pair of '{kind}'; take it out of out_of_domain")
+            raise DataError(f"{files.hans or files.paws} has no pair of '{kind}'; take it out of out_of_domain")
     if files.each is not None:
         outside = outside.groupby("kind").head(files.each)
     if PairData.of(files) != data:
@@ -135,11 +129,12 @@ def _in_domain(files: PairFiles) -> tuple[pd.DataFrame, pd.DataFrame]:
     train = pair_files.read_pairs(_path(files.train), labels=files.classes)
     if files.test is not None:
         return train, pair_files.read_pairs(_path(files.test), labels=files.classes)
-    if files.held_out >= len(train):
+    kept = len(train) - files.held_out
+    if kept <= 0:
         held = f"{files.held_out:,} of {len(train):,} pairs cannot be held out"
         raise DataError(f"{files.train}: {held}; lower held_out")
     order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
-    return train.iloc[order[: -files.held_out]], train.iloc[order[-files.held_out :]]
+    return train.iloc[order[:kept]], train.iloc[order[kept:]]
 
 
 def _path(place: str) -> str | Path:

@@ -15,15 +15,6 @@ from subnet_utils.papers.heuristic_core import published as heuristic_core
 from subnet_utils.papers.heuristic_core import reference
 from subnet_utils.papers.heuristic_core.section import Network
 
-PLACES = {
-    "bert_qqp": {"Figure 5": "Figure 11", "Figure 7": "Figure 8", "Figure 13": "Figure 14", "Table 3": "Table 4"},
-    "roberta_mnli": {"Figure 2": "Table 5", "Figure 6": "Figure 15", "Table 3": "Table 6"},
-    "gpt2_mnli": {"Figure 2": "Table 7", "Figure 6": "Figure 16", "Table 3": "Table 8"},
-}
-"""What is shown of BERT on MNLI in one place is shown of the others in another."""
-OF_MNLI_ALONE = ("Figure 3", "Figure 9", "Figure 10", "Figure 12")
-ONLY = {"roberta_mnli": ("Table 5", "Table 6", "Figure 15"), "gpt2_mnli": ("Table 7", "Table 8", "Figure 16")}
-"""All that there is of these two."""
 PRINTED_HEADS = {"gpt2_mnli": 12}
 """Of 144, in all 24 networks. RoBERTa's 11 are of twelve networks of one sparsity, so they stand beside nothing."""
 OTHERS = "one other head, mean"
@@ -34,10 +25,11 @@ FRIENDLY = ("Rel-Clause", "Embed-Since")
 def place(label: str, network: Network) -> str | None:
     """Where the paper shows of a network what it shows of BERT on MNLI in `label`, such as `Heuristic Core, Table 3`;
     None if it does not."""
+    if network == "bert_mnli":
+        return label
     paper, own = label.split(", ")
-    there = PLACES.get(network, {}).get(own, own)
-    shown = there in ONLY.get(network, (there,)) and (network == "bert_mnli" or own not in OF_MNLI_ALONE)
-    return f"{paper}, {there}" if shown else None
+    there = reference.load("places").query("network == @network and bert_mnli == @own")["place"]
+    return f"{paper}, {there.item()}" if len(there) else None
 
 
 def spread(network: Network) -> pd.DataFrame:
@@ -52,11 +44,6 @@ def spread(network: Network) -> pd.DataFrame:
     named = table["name"].replace(dict.fromkeys(heuristic_core.IN_DOMAIN.values(), "in domain"))
     new = {"target_sparsity": "paper_sparsity", "full": "paper_full", "mean": "paper_mean", "std": "paper_std"}
     return table.assign(rank=rank, name=named).rename(columns=new)[["rank", "name", *new.values()]]
-
-
-def entailed_sets(network: Network) -> tuple[str, ...]:
-    """The entailed subcases that the paper shows one by one: of GPT-2 on MNLI two, of the others none."""
-    return FRIENDLY if network == "gpt2_mnli" else ()
 
 
 def ablations(network: Network) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Training that is counted in steps, over an endless supply of batches of pairs."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,64 +20,48 @@ BUCKET = 16
 
 
 def train(
-    network: nn.Module,
-    rows: int,
-    batch: Callable[[Tensor, torch.Generator], Any],
-    loss: Callable[[Any], Tensor],
-    training: FineTuning | PairPretraining,
-    *,
-    weight_decay: float,
-    about: str,
-    order: str,
-    observe: Callable[[], Mapping[str, float]],
-    file: Callable[[int], None] = lambda step: None,
-    folder: Path,
-    label: str,
-) -> pd.DataFrame:
+    network: nn.Module, rows: int, batch: Callable[[Tensor, torch.Generator], Any], loss: Callable[[Any], Tensor],
+    training: FineTuning | PairPretraining, *, weight_decay: float, about: str, order: str, folder: Path, label: str,
+    observe: Callable[[], Mapping[str, float]], file: Callable[[int], None] = lambda step: None,
+) -> pd.DataFrame:  # fmt: skip
     """Train a network in place; the history, a row for each interval with the number of `step`s.
 
     rows: of the data; batch(rows, generator): some of them; loss(batch): of it; observe(): what the history notes after
     an interval; file(step): files what is kept then; about, order: names of the random draws. Every interval has seeds
-    of its own, so that one that goes on from a checkpoint sees what it would have seen.
+    of its own, so that one that goes on from a checkpoint sees what it would have seen. It counts as an epoch: the
+    learning rate changes from one to the next. The last one may be shorter.
     """
+    intervals, warmup = (math.ceil(steps / training.interval) for steps in (training.steps, training.warmup))
+    recipe = Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
+                    warmup=min(warmup, intervals - 1))  # fmt: skip
+
+    def steps_of(interval: int) -> range:
+        first = interval * training.interval
+        return range(training.steps)[first : first + training.interval]
 
     def one_interval(interval: int) -> Iterator[Any]:
         generator = generator_for(about, training.seed, interval)
         torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
-        for chosen in stream(rows, training.batch_size, (order, training.seed), steps_of(training, interval)):
+        for chosen in stream(rows, training.batch_size, (order, training.seed), steps_of(interval)):
             yield batch(chosen, generator)
 
     @torch.no_grad()
-    def after(interval: int) -> dict[str, float]:
+    def after(interval: int) -> Mapping[str, float]:
         network.eval()
         found = observe()
         network.train()
-        return {**found}
+        return found
 
     def filed(interval: int) -> dict[str, float]:
-        step = steps_of(training, interval).stop
+        step = steps_of(interval).stop
         file(step)
         return {"step": step}
 
-    recipe = recipe_of(training, weight_decay=weight_decay)
     with separate_randomness():
         return fit(
             dict(network.train().named_parameters()), one_interval, lambda one, interval: loss(one), recipe=recipe,
             observe=after, file=filed, checkpoint=folder / CHECKPOINT, label=label,
         )  # fmt: skip
-
-
-def recipe_of(training: FineTuning | PairPretraining, *, weight_decay: float) -> Recipe:
-    """An interval of steps counts as an epoch: the learning rate changes from one to the next."""
-    intervals, warmup = (-(-steps // training.interval) for steps in (training.steps, training.warmup))
-    return Recipe(training.learning_rate, intervals, training.seed, weight_decay=weight_decay, linear=True,
-                  warmup=min(warmup, intervals - 1))  # fmt: skip
-
-
-def steps_of(training: FineTuning | PairPretraining, interval: int) -> range:
-    """Numbers of an interval's steps; the last one may be shorter."""
-    first = interval * training.interval
-    return range(first, min(first + training.interval, training.steps))
 
 
 def stream(count: int, size: int, about: tuple, steps: range) -> Iterator[Tensor]:

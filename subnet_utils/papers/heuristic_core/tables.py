@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -17,9 +16,10 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.heuristic_core import published, published_cores, steps
+from subnet_utils.papers.heuristic_core import published, steps
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
+from subnet_utils.papers.heuristic_core.published_cores import FRIENDLY
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
 from subnet_utils.training import TrainingDiverged
 
@@ -60,12 +60,12 @@ def pruned(lab: Lab) -> pd.DataFrame:
     Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full, and key, the
     artefact's. A pruning that diverged has no rows. Raises TrainingDiverged if all did.
     """
-    return _of_prunings(lab, steps.prunings(lab), "pruned networks")
+    return _accuracies(lab, steps.prunings(lab), "pruned networks")
 
 
 def grid(lab: Lab) -> pd.DataFrame:
     """Every checkpoint pruned to every sparsity of the grid: as `pruned`, with the step."""
-    return _of_prunings(lab, steps.grid_prunings(lab), "pruned checkpoints")
+    return _accuracies(lab, steps.grid_prunings(lab), "pruned checkpoints")
 
 
 def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
     that always says no fails."""
     section, friendly = _section(lab), table[table["set"].map(is_friendly)]
-    of_paper = published_cores.entailed_sets(section.paper_network)
+    of_paper = FRIENDLY if section.paper_network == "gpt2_mnli" else ()
     shown = [name for name in friendly["set"].unique() if SHORT.get(name) in of_paper]
     order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
@@ -102,8 +102,7 @@ def examples(lab: Lab) -> pd.DataFrame:
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
     """Number of heads and of MLPs."""
-    heads = steps.every_head(lab)
-    return len(heads), len({layer for layer, _ in heads})
+    return len(_heads(lab)), _heads(lab)["layer"].nunique()
 
 
 def by_sparsity(lab: Lab) -> pd.DataFrame:
@@ -125,9 +124,7 @@ def sizes(lab: Lab) -> pd.DataFrame:
 def frequencies(lab: Lab) -> pd.DataFrame:
     """In how many pruned networks of each sparsity every head is: layer, head, head_name, lower, higher, n_lower,
     n_higher, and in_core, whether in all of them."""
-    table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
-    table["head_name"] = [name_of(*head) for head in steps.every_head(lab)]
-    kept = dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
+    table, kept = _heads(lab), dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
     counts = {name: sum(networks.values()).flatten().tolist() for name, networks in kept.items()}
     table = table.assign(**counts, **{f"n_{name}": len(networks) for name, networks in kept.items()})
     return table.assign(in_core=table["lower"] + table["higher"] == table["n_lower"] + table["n_higher"])
@@ -138,12 +135,8 @@ def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
 
     Raises TrainingDiverged if none is left at a sparsity.
     """
-    found = _left(lab)
-    for sparsity, networks in found.items():
-        if not networks:
-            raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
     return {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
-            for sparsity, networks in found.items()}  # fmt: skip
+            for sparsity, networks in _left(lab).items()}  # fmt: skip
 
 
 def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
@@ -153,18 +146,17 @@ def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
 
 def kept_mlps(lab: Lab) -> pd.DataFrame:
     """How many MLPs are pruned: the paper's claim is none. A row for each sparsity."""
-    gone = {sparsity: np.array([(~left.masks["mlps"]).numpy() for left in networks.values()])
-            for sparsity, networks in _left(lab).items()}  # fmt: skip
-    return pd.DataFrame({"target_sparsity": sparsity, "networks": len(one), "mlps": one.size, "mlps_pruned": one.sum(),
-                         "networks_with_all": len(one) - one.any(axis=1).sum() if one.size else 0}
-                        for sparsity, one in gone.items())  # fmt: skip
+    rows = []
+    for sparsity, networks in _left(lab).items():
+        gone = torch.stack([~left.masks["mlps"] for left in networks.values()])
+        rows.append({"target_sparsity": sparsity, "networks": len(gone), "mlps": gone.numel(),
+                     "mlps_pruned": int(gone.sum()), "networks_with_all": int((~gone.any(dim=1)).sum())})  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def random_units(lab: Lab) -> pd.DataFrame:
     """Random unit subnetworks with as many heads and MLPs as the pruned ones have: as `pruned`, with `draw` as seed."""
-    draws = steps.random_units(lab)
-    about = [{"target_sparsity": one.like[0].sparsity, "seed": one.draw} for one in draws]
-    return _accuracies(lab, draws, about, "random units")
+    return _accuracies(lab, steps.random_units(lab), "random units")
 
 
 def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
@@ -172,24 +164,25 @@ def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
 
     Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key.
     """
+    heads = steps.every_head(lab)
     groups = [((head,), {"ablated": name_of(*head), "draw": 0, "in_core": head in core, "layer": head[0],
-                         "head": head[1]}) for head in steps.every_head(lab)]  # fmt: skip
+                         "head": head[1]}) for head in heads]  # fmt: skip
     if core:
         groups.append((tuple(core), {"ablated": "core", "draw": 0, "in_core": True}))
-    others = [head for head in steps.every_head(lab) if head not in core]
+    others = [head for head in heads if head not in core]
     for draw in range(_section(lab).pruning.draws if 0 < len(core) <= len(others) else 0):
         order = torch.randperm(len(others), generator=generator_for("other heads", draw))[: len(core)]
         gone = tuple(others[i] for i in order.tolist())
         groups.append((gone, {"ablated": "others", "draw": draw, "in_core": False}))
-    ablated = [steps.without_heads(lab, gone) for gone, _ in groups]
-    return _accuracies(lab, ablated, [about for _, about in groups], "ablated heads")
+    gone, about = zip(*groups, strict=True)
+    return _accuracies(lab, [steps.without_heads(lab, one) for one in gone], "ablated heads", about)
 
 
 def attention(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
-    artefact, heads = steps.attention(lab).make(lab), steps.every_head(lab)
-    named = {"in_core": [head in core for head in heads], "head_name": [name_of(*head) for head in heads]}
-    return artefact.table("patterns").assign(**named, key=artefact.key)
+    artefact = steps.attention(lab).make(lab)
+    inside = [head in core for head in steps.every_head(lab)]
+    return artefact.table("patterns").assign(in_core=inside, head_name=_heads(lab)["head_name"], key=artefact.key)
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
@@ -230,6 +223,12 @@ def _history(lab: Lab) -> tuple[pd.DataFrame, str]:
     return artefact.table("history").set_index("step").drop(columns=["epoch", "train_loss"]), artefact.key
 
 
+def _heads(lab: Lab) -> pd.DataFrame:
+    """layer, head and head_name of every head."""
+    table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
+    return table.assign(head_name=[name_of(*head) for head in steps.every_head(lab)])
+
+
 def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
     """Sparsity -> seed -> units of the pruned network, without prunings that diverged."""
     found: dict[float, dict[int, Subnetwork]] = {sparsity: {} for sparsity in _section(lab).pruning.sparsities}
@@ -237,20 +236,17 @@ def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
     for one in steps.prunings(lab):
         if not one.fault(lab):
             found[one.sparsity][one.seed] = one.load(lab)
+    for sparsity, networks in found.items():
+        if not networks:
+            raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
     return found
 
 
-def _of_prunings(lab: Lab, prunings: Sequence[steps.PrunedUnits], label: str) -> pd.DataFrame:
-    about = [{"step": one.checkpoint.step, "target_sparsity": one.sparsity, "seed": one.seed} for one in prunings]
-    table = _accuracies(lab, prunings, about, label)
-    if table.empty:
-        raise TrainingDiverged(f"all {len(prunings)} prunings diverged; lower pruning.learning_rate")
-    return table
-
-
-def _accuracies(lab: Lab, judged: Sequence[Step], about: Iterable[Mapping[str, Any]], label: str) -> pd.DataFrame:
+def _accuracies(
+    lab: Lab, judged: Sequence[Step], label: str, about: Iterable[Mapping[str, Any]] = ()
+) -> pd.DataFrame:  # fmt: skip
     """Accuracy of networks on every set, beside that of the whole network. about: what is known of each."""
-    artefacts = make_all(lab, judged, label)
+    artefacts, about = make_all(lab, judged, label), about or [one.about for one in judged]
     history, last = _history(lab)[0], steps.network(lab).training.steps
     rows = []
     for own, artefact in zip(about, artefacts, strict=True):
@@ -258,4 +254,6 @@ def _accuracies(lab: Lab, judged: Sequence[Step], about: Iterable[Mapping[str, A
         sizes = {name: value for name, value in result.items() if name.endswith("_sparsity")}
         rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": SHORT.get(name, name), "accuracy": accuracy,
                   "full": float(full[name])} for name, accuracy in result.get("accuracies", {}).items()]  # fmt: skip
+    if not rows:
+        raise TrainingDiverged(f"all {len(judged)} {label} diverged; lower pruning.learning_rate")
     return pd.DataFrame(rows)
