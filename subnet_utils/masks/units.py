@@ -80,11 +80,8 @@ def without(model: nn.Module, heads: Iterable[tuple[int, int]] = ()) -> Subnetwo
 
 @contextmanager
 def gated(model: nn.Module, gates: Gates | Subnetwork, means: Means | None = None) -> Iterator[nn.Module]:
-    """The network with gates on its units, inside the block; means: None for zero ablation.
-
-    A gate of 1 leaves every bit as it is. Raises WrongNetwork for a subnetwork of another network, ValueError for gates
-    of the wrong shape.
-    """
+    """The network with gates on its units, inside the block; means: None for zero ablation. A gate of 1 leaves every
+    bit as it is. Raises WrongNetwork for a subnetwork of another network, ValueError for gates of the wrong shape."""
     if isinstance(gates, Subnetwork):
         found = fingerprint(model)
         if found != gates.network:
@@ -92,54 +89,50 @@ def gated(model: nn.Module, gates: Gates | Subnetwork, means: Means | None = Non
         gates = gates.masks
     shape, own = shape_of(model), {name: tuple(gates[name].shape) for name in ("heads", "mlps")}
     if own != {"heads": shape, "mlps": shape[:1]}:
-        sizes = (
-            f"gates for {own['heads']} heads and {own['mlps']} MLPs do not fit {shape[0]} layers of {shape[1]} heads"
-        )
-        raise ValueError(f"{sizes}; make them for this model")
-    means = means or dict.fromkeys(("heads", "mlps"), torch.zeros(shape[0]))
-    with ExitStack() as hooks:
-        for i, layer in enumerate(layers_of(model)):
-            heads, mlp = (partial(act, gates[kind][i], means[kind][i])
-                          for act, kind in ((_gate_heads, "heads"), (_gate_mlp, "mlps")))  # fmt: skip
-            hooks.enter_context(layer.attention.register_forward_pre_hook(heads))
-            hooks.enter_context(layer.mlp.register_forward_hook(mlp))
+        needed = f"do not fit {shape[0]} layers of {shape[1]} heads; make them for this model"
+        raise ValueError(f"gates for {own['heads']} heads and {own['mlps']} MLPs {needed}")
+
+    def through(kind: str, i: int, x: Tensor) -> Tensor:
+        """z x + (1 - z) mu, which is (x - mu) z + mu but leaves every bit of x where z is 1."""
+        gate, center = gates[kind][i].to(x), 0.0 if means is None else means[kind][i].to(x)
+        if kind == "heads":
+            gate = gate.repeat_interleave(x.shape[-1] // len(gate))
+        return x * gate + (1 - gate) * center
+
+    with _hooked(model, through):
         yield model
 
 
-def _gate_heads(gate: Tensor, center: Tensor, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    context, *rest = inputs
-    return (_through(context, gate.repeat_interleave(context.shape[-1] // len(gate)), center), *rest)
+@contextmanager
+def _hooked(model: nn.Module, through: Callable[[str, int, Tensor], Tensor]) -> Iterator[None]:
+    """Inside the block the context of layer i is through("heads", i, context), its MLP's output likewise ("mlps")."""
 
+    def before(i: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (through("heads", i, inputs[0]), *inputs[1:])
 
-def _gate_mlp(gate: Tensor, center: Tensor, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return _through(output, gate, center)
+    def after(i: int, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return through("mlps", i, output)
 
-
-def _through(x: Tensor, gate: Tensor, center: Tensor) -> Tensor:
-    """z x + (1 - z) mu, which is (x - mu) z + mu but leaves every bit of x where z is 1."""
-    gate = gate.to(x)
-    return x * gate + (1 - gate) * center.to(x)
+    with ExitStack() as hooks:
+        for i, layer in enumerate(layers_of(model)):
+            hooks.enter_context(layer.attention.register_forward_pre_hook(partial(before, i)))
+            hooks.enter_context(layer.mlp.register_forward_hook(partial(after, i)))
+        yield
 
 
 @torch.no_grad()
 def mean_activations(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, Tensor]:
     """Mean of every layer's context vectors and MLP outputs over all tokens that are not padding: [layers, width] each.
-
-    Raises ValueError if there is no batch.
-    """
-    layers, device = layers_of(model), next(model.parameters()).device
-    sums = {kind: [torch.zeros(1, device=device)] * len(layers) for kind in ("heads", "mlps")}
+    Raises ValueError if there is no batch."""
+    device, layers = next(model.parameters()).device, len(layers_of(model))
+    sums = {kind: [torch.zeros(1, device=device)] * layers for kind in ("heads", "mlps")}
     real, count = torch.empty(0), 0
 
-    def note(kind: str, i: int, x: Tensor) -> None:
+    def note(kind: str, i: int, x: Tensor) -> Tensor:
         sums[kind][i] = sums[kind][i] + (x.double() * real[..., None]).sum(dim=(0, 1))
+        return x
 
-    with ExitStack() as hooks, full_precision(device):
-        for i, layer in enumerate(layers):
-            hooks.enter_context(
-                layer.attention.register_forward_pre_hook(lambda _, given, i=i: note("heads", i, given[0]))
-            )
-            hooks.enter_context(layer.mlp.register_forward_hook(lambda _, __, output, i=i: note("mlps", i, output)))
+    with _hooked(model, note), full_precision(device):
         for batch in batches:
             real = batch["attention_mask"].to(device)
             count += int(real.sum())

@@ -34,22 +34,14 @@ SUBCASE = re.compile("(lexical_overlap|subsequence|constituent)_[lsc][en]_(.+)")
 """HANS's name of a subcase, such as `lexical_overlap_ln_preposition`."""
 HEURISTICS = {"lexical overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
 """In the order of HANS's paper, and a subcase whose color stands for all."""
-ANSWERS = {
-    "": "",
-    "entailed": "entailed: the heuristic is right",
-    "not entailed": "not entailed: the heuristic is wrong",
-}
+ANSWERS = {"": "", "entailed": "right", "not entailed": "wrong"}
+"""What follows in a set, and what the heuristic is there."""
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
 FEW = 5
 """As many sparsities or steps stand on the axis, each by itself."""
-DODGE = 0.15
-"""All lines of one place stand within this share of the smallest gap between neighboring places."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
            "balanced": ("#2f7d32", "D")}  # fmt: skip
-
-
-# -- what the figures share --------------------------------------------------------------------------------------------
 
 
 def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
@@ -107,14 +99,12 @@ def _panel(name: str) -> str:
 
 
 def dodge(places: Iterable[float], count: int) -> np.ndarray:
-    """A shift along the axis for each of `count` lines, over `DODGE` of the smallest gap between neighboring places.
-
-    To both sides, but to the right alone where a point would stand below 0: no sparsity or step is there.
-    """
+    """A shift along the axis for each of `count` lines, over .15 of the smallest gap between neighboring places. To
+    both sides, but to the right alone where a point would stand below 0: no sparsity or step is there."""
     if count == 1:
         return np.zeros(1)
     values = np.unique(list(places))
-    width = DODGE * (np.diff(values).min() if len(values) > 1 else 1.0)
+    width = 0.15 * (np.diff(values).min() if len(values) > 1 else 1.0)
     return np.linspace(0, width, count) - (width / 2 if values[0] >= width / 2 else 0)
 
 
@@ -137,10 +127,8 @@ def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
 
 
 def with_range(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
-    """Means, joined by a thin line for each name, with bars from the smallest to the largest, side by side.
-
-    table: columns name, x, mean, min, max; looks: color and marker of each name.
-    """
+    """Means, joined by a thin line for each name, with bars from the smallest to the largest, side by side. table:
+    columns name, x, mean, min, max; looks: color and marker of each name."""
     for (name, (color, marker)), shift in zip(looks.items(), dodge(table["x"], len(looks)), strict=True):
         rows = table[table["name"] == name].sort_values("x")
         ax.vlines(rows["x"] + shift, rows["min"], rows["max"], color=color, lw=0.9, alpha=0.7)
@@ -148,19 +136,14 @@ def with_range(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str
 
 
 def grouped_bars(ax: Axes, table: pd.DataFrame, colors: Mapping[str, str]) -> None:
-    """A group of bars for each row of a table, in the order and the colors of `colors`, whose keys are columns.
-
-    A 0 stands in the place of a bar that is too low to be seen.
-    """
+    """A group of bars for each row of a table, in the order and the colors of `colors`, whose keys are columns. A 0
+    stands in the place of a bar that is too low to be seen."""
     width = 0.8 / len(colors)
     for i, (name, color) in enumerate(colors.items()):
         x = np.arange(len(table)) + (i - (len(colors) - 1) / 2) * width
         ax.bar(x, table[name], width * 0.92, color=color, lw=0, label=name)
         for place in x[table[name].round(2).to_numpy() == 0]:
             ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
-
-
-# -- networks and sets -------------------------------------------------------------------------------------------------
 
 
 def dots(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -194,7 +177,8 @@ def every_subcase(table: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.9 + 0.16 * len(rows)), sharey=True, squeeze=False)
     for ax, sparsity in zip(axes.flat, sparsities, strict=True):
         own = table[table["target_sparsity"] == sparsity]
-        place, colors = own["set"].map(places), [_shade(name) for name in own["set"]]
+        place, parts = own["set"].map(places), own["set"].map(_parts)
+        colors = [_look(HEURISTICS.get(heuristic, "in domain"))[0] for heuristic, _ in parts]
         ax.hlines(place, 0, 1, color="0.92", lw=0.6, zorder=0, transform=ax.get_yaxis_transform())
         ax.scatter(own["accuracy"], place, s=9, lw=0, alpha=0.6, c=colors, label="pruned networks")
         ax.plot(own["full"], place, "|", ms=8.5, mew=1.2, color="#111111", label="full network")
@@ -210,10 +194,10 @@ def every_subcase(table: pd.DataFrame) -> Figure:
 def _subcase_rows(names: Sequence[str]) -> list[tuple[str, str]]:
     """(set, label) of each row of `every_subcase` from above; a heading has the label alone."""
     order, rows = ["", *HEURISTICS], []
-    for answer, heading in ANSWERS.items():
+    for answer, right in ANSWERS.items():
         own = [(name, _subcase_label(name)) for name in names if _answer(name) == answer]
         own.sort(key=lambda row: (order.index(_parts(row[0])[0]), row[1]))
-        rows += [("", heading)] * bool(own and heading) + own
+        rows += [("", f"{answer}: the heuristic is {right}")] * bool(own and answer) + own
     return rows
 
 
@@ -225,11 +209,6 @@ def _subcase_label(name: str) -> str:
     return f"{heuristic}: {kind}" + (f" ({SHORT[name]})" if name in SHORT else "")
 
 
-def _shade(name: str) -> str:
-    """The color of a heuristic."""
-    return _look(HEURISTICS.get(_parts(name)[0], "in domain"))[0]
-
-
 def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracies of a few pruned networks, a group of bars each (Figure 3)."""
     names, wide = _in_order(table), table.pivot_table(index="seed", columns="name", values="accuracy", sort=False)
@@ -239,9 +218,6 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     legend(ax, columns=len(names) if len(names) < 6 else -(-len(names) // 2), columnspacing=1,
            handlelength=1.2)  # fmt: skip
     return ax
-
-
-# -- sparsity and training ---------------------------------------------------------------------------------------------
 
 
 def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:

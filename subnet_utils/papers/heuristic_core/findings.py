@@ -8,7 +8,7 @@ tests. Ours take pruning seeds, or heads, as the units of observation; all conce
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -42,37 +42,29 @@ def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
     for (sparsity, name, of), group in pruned.groupby(["target_sparsity", "name", "set"], sort=False):
         accuracy, mean = group["accuracy"], group["accuracy"].mean()
         sampling = math.sqrt(mean * (1 - mean) / pairs[of])
-        p = math.nan
-        if sampling > 0 and len(group) > 1:
-            statistic = ((accuracy - mean) ** 2).sum() / sampling**2
-            p = float(stats.chi2.sf(statistic, len(group) - 1))
+        tested = sampling > 0 and len(group) > 1
+        p = stats.chi2.sf(((accuracy - mean) ** 2).sum() / sampling**2, len(group) - 1) if tested else math.nan
         rows.append({"target_sparsity": sparsity, "name": name, "full": group["full"].iloc[0], "min": accuracy.min(),
                      "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
                      "n_runs": len(group)})  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
-    """The networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
-    accuracies out of domain, then whichever is farthest from all chosen.
-
-    The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
-    """
+def differing(pruned: pd.DataFrame) -> pd.DataFrame:
+    """Three networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
+    accuracies out of domain, then the one farthest from both. The paper does not say how it chose its three."""
     lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
     lower = lower[[name not in (IN_DOMAIN, "entailed") and not is_friendly(name) for name in lower["set"]]]
     places = lower.pivot_table(index="seed", columns="name", values="accuracy")
     far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))
-    while len(chosen) < min(count, len(far)):
+    while len(chosen) < min(3, len(far)):
         chosen.append(far.drop(index=chosen)[chosen].min(axis=1).idxmax())
     return lower[lower["seed"].isin(chosen)].sort_values("seed", kind="stable")
 
 
 def with_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """Our `spread` with the paper's columns, the lower sparsity beside the lower one, by name of the set.
-
-    paper: of `paper_cores.spread`. A set that the paper lacks has none.
-    """
+    """Our `spread` with the columns of `published_cores.spread`, the lower sparsity beside the lower one."""
     rank = ours["target_sparsity"].rank(method="dense").astype(int) - 1
     return ours.assign(rank=rank).merge(paper, on=["rank", "name"], how="left").drop(columns="rank")
 
@@ -132,28 +124,22 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings(
-    domains: pd.DataFrame,
-    kept: Kept,
-    sizes: pd.DataFrame,
-    lost: pd.DataFrame,
-    early: pd.DataFrame,
-    *,
+    domains: pd.DataFrame, kept: Kept, sizes: pd.DataFrame, lost: pd.DataFrame, early: pd.DataFrame, *,
     paper: Mapping[str, float],
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, whether the
     finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
 
-    domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
-    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; early: of
-    `unit_pruning.checkpoint_heads`; paper: of `paper_cores.findings`.
+    domains: of `tables.by_domain`, the pruned networks; kept: of `tables.kept_heads`; sizes: of `tables.sizes`; lost:
+    of `drops`; early: of `tables.checkpoint_heads`; paper: of `published_cores.findings`.
     """
-    shared = [*_shared(kept), *_there_early(early)]
-    rows = pd.DataFrame([*_differently(domains), *shared, *_grows(sizes), *_harms(lost)])
+    parts = _differently(domains), _shared(kept), _there_early(early), _grows(sizes), _harms(lost)
+    rows = pd.DataFrame(chain(*parts))
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
     return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
 
 
-def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
+def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
 
     Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
@@ -161,7 +147,6 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
     of the seeds, whichever makes it smallest and largest. Out of domain is looked at alone, as the paper does, and
     balanced.
     """
-    rows = []
     by_sparsity = enumerate(domains.groupby("target_sparsity"))
     for where, (rank, (sparsity, group)) in product((OUT_OF_DOMAIN, BALANCED), by_sparsity):
         wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
@@ -170,8 +155,7 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
             ratio, p = _paired_spread(outside, inside)
             about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
             row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=_tested(ratio - 1, p), n=len(inside))
-            rows.append(row | _without_one(outside, inside))
-    return rows
+            yield row | _without_one(outside, inside)
 
 
 def _without_one(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
@@ -215,42 +199,38 @@ def _against_chance(about: str, found: Mapping[str, float], *, key: str) -> dict
                 **_two_sided(found["p"], found["p_less"]))  # fmt: skip
 
 
-def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
+def _there_early(early: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
     shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
     first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
-    if first.empty:  # no head is in all networks, or every head
-        return []
-    difference = first["core"] - first["others"]
-    interval = _interval(difference)
-    about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
-    state = verdict(*interval, POSITIVE, FINDING)
-    return [_row(2, about, difference.mean(), key="early", interval=interval, state=state, n=len(first))]
+    if len(first):  # else no head is in all networks, or every head
+        difference = first["core"] - first["others"]
+        about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
+        interval = _interval(difference)
+        state = verdict(*interval, POSITIVE, FINDING)
+        yield _row(2, about, difference.mean(), key="early", interval=interval, state=state, n=len(first))
 
 
-def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
+def _grows(sizes: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
 
     Earlier: in domain the first one, out of domain the one that generalizes least; in the paper they are the same. One
     that does not generalize has nothing to lose out of domain, so there its size is small by definition. Therefore also
     the first one that does generalize (`onset`).
     """
-    outside = sizes[sizes["domain"] == OUT_OF_DOMAIN]
-    if outside.empty:
-        return []
-    accuracies = outside.groupby("step")["accuracy"].first()
+    accuracies = sizes[sizes["domain"] == OUT_OF_DOMAIN].groupby("step")["accuracy"].first()
+    if accuracies.empty:
+        return
     least, earliest, last = accuracies.idxmin(), accuracies.index[0], accuracies.index[-1]
-    rows = []
     if least == last:
         about = f"{OUT_OF_DOMAIN}: change of effective size (no checkpoint is worse there than the last one)"
-        rows.append(_row(3, about, math.nan, key="size out of domain", state=OPEN, n=0))
+        yield _row(3, about, math.nan, key="size out of domain", state=OPEN, n=0)
     changes = [(OUT_OF_DOMAIN, least, "size out of domain"), (OUT_OF_DOMAIN, onset(accuracies), "size from onset"),
                (BALANCED, least, "size balanced"), ("in domain", earliest, "size in domain")]  # fmt: skip
     for domain, start, key in changes:
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
         if not own.empty and start not in (None, last):
-            rows.append(_change(own[[start, last]], domain, key))
-    return rows
+            yield _change(own[[start, last]], domain, key)
 
 
 def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
@@ -281,10 +261,8 @@ def _flipped_signs(changes: np.ndarray, side: str) -> float:
 
 
 def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """4. Accuracy lost without a head of the core, less without another; and without all of them at once.
-
-    Out of domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random.
-    """
+    """4. Accuracy lost without a head of the core, less without another; and without all of them at once. Out of
+    domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random."""
     single, core, others = _single(lost)
     for column, where in (("out_of_domain", OUT_OF_DOMAIN), ("balanced", BALANCED)):
         row = partial(_row, 4, key=f"lost {where}", n=len(single))

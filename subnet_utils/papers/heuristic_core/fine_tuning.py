@@ -55,9 +55,7 @@ def accuracies_of(network: nn.Module, pairs: PairSets) -> dict[str, float]:
 @dataclass(frozen=True)
 class PairNetwork(Step):
     """The fine-tuned network: weights of its checkpoints, accuracies on every set after every interval (`history`).
-
-    precision: of the training of published weights. Small networks gain nothing from bfloat16 and stay in float32.
-    """
+    precision: of the training of published weights. Small networks gain nothing from bfloat16 and stay in float32."""
 
     transformer: Transformer
     data: PairData
@@ -133,9 +131,7 @@ def _loaded(checkpoint: Checkpoint, lab: Lab, digest: str) -> nn.Module:
 @dataclass(frozen=True)
 class Teacher(Step):
     """What pruning wants of a checkpoint: its log-probabilities of the training pairs, its units' mean activations.
-
-    mean_examples: training pairs over which means are taken, at most. `load` gives these tensors.
-    """
+    mean_examples: training pairs over which means are taken, at most. `load` gives these tensors."""
 
     keeps = 2
 

@@ -26,10 +26,8 @@ PATTERN_COLORS = {"repeated": "#0069a8", "previous": "#85bb65", "next": "#2f7d32
 
 
 def shared_heads(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> Axes:
-    """How many heads are in i networks of the lower and j of the higher sparsity (Figure 5).
-
-    table: `tables.frequencies`; sparsities: the lower and the higher one.
-    """
+    """How many heads are in i networks of the lower and j of the higher sparsity (Figure 5). table:
+    `tables.frequencies`; sparsities: the lower and the higher one."""
     every = (range(int(table[name].iloc[0]) + 1) for name in ("n_lower", "n_higher"))
     counts = table.value_counts(["lower", "higher"]).unstack(fill_value=0)
     counts = counts.reindex(index=next(every), columns=next(every), fill_value=0).to_numpy()
@@ -45,10 +43,8 @@ def shared_heads(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> 
 
 
 def head_frequencies(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> Axes:
-    """In how many networks every head is, the most frequent first (Figure 13). Red names: the core.
-
-    table: `tables.frequencies`; sparsities: the lower and the higher one.
-    """
+    """In how many networks every head is, the most frequent first (Figure 13). Red names: the core. table:
+    `tables.frequencies`; sparsities: the lower and the higher one."""
     rows = table.assign(total=table["lower"] + table["higher"]).sort_values("total", ascending=False, kind="stable")
     colors = dict(zip((f"{sparsity:.0%} sparsity" for sparsity in sparsities), ("#7ebcf0", "#0b3c5d"), strict=True))
     grouped_bars(ax, rows[["lower", "higher"]].set_axis(list(colors), axis=1), colors)
@@ -111,10 +107,8 @@ def _name_beside(ax: Axes, heads: pd.DataFrame) -> None:
 
 
 def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Where heads look: shares of attention on a repeated word, neighbors and separators (Figure 9).
-
-    table: `tables.attention`. Dotted: the half from which on a head counts as of that category.
-    """
+    """Where heads look: shares of attention on a repeated word, neighbors and separators (Figure 9). table:
+    `tables.attention`. Dotted: the half from which on a head counts as of that category."""
     grouped_bars(ax, table, PATTERN_COLORS)
     ax.axhline(0.5, color="0.4", ls=":", lw=0.8)
     ax.text(1.01, 0.5, "half:\nits category", transform=ax.get_yaxis_transform(), va="center", fontsize=6.5)
@@ -134,10 +128,8 @@ def attention_map(ax: Axes, attention: Tensor, tokens: Sequence[str]) -> Axes:
 
 
 def whose_maps(core: int) -> str:
-    """Whose attention is shown in `MAPS` maps, for a caption. core: how many heads the core has.
-
-    A core of no more heads than maps is shown as a whole, wherever its heads look.
-    """
+    """Whose attention is shown in `MAPS` maps, for a caption. core: how many heads the core has. A core of no more
+    heads than maps is shown as a whole, wherever its heads look."""
     if 0 < core <= MAPS:
         return "Attention of the heads of the core (all are shown)" if core > 1 else "Attention of the head of the core"
     among = "heads of the core" if core else "heads"

@@ -121,10 +121,8 @@ class Transformer:
         return Encoded(inputs, torch.tensor(segments), torch.tensor(pairs["label"].tolist()))
 
     def word_numbers(self) -> Tensor:
-        """int64 [vocabulary]: equal for tokens that write one word.
-
-        The byte pairs of GPT-2 and RoBERTa differ after a space, and at a sentence's start by their capital.
-        """
+        """int64 [vocabulary]: equal for tokens that write one word. The byte pairs of GPT-2 and RoBERTa differ after a
+        space, and at a sentence's start by their capital."""
         tokens = pd.Series(self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer))))
         return torch.from_numpy(pd.factorize(tokens.str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
@@ -179,10 +177,8 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
 
 @lru_cache(maxsize=4)
 def published_facts(weights: str, max_length: int) -> tuple[str, tuple[int, int]]:
-    """Digest of published weights and of their tokenizer; their layers, and heads in each.
-
-    Raises PretrainedError if they cannot be had, or have fewer positions than `max_length`.
-    """
+    """Digest of published weights and of their tokenizer; their layers, and heads in each. Raises PretrainedError if
+    they cannot be had, or have fewer positions than `max_length`."""
     words = published_tokenizer(weights).backend_tokenizer.to_str()
     network = published_network(weights, classes=2, seed=0)
     taken = network.config.pad_token_id + 1 if network.base_model_prefix == "roberta" else 0  # padding's

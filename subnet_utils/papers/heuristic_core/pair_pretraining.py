@@ -34,9 +34,7 @@ COUNTER_IN_PRETRAINING = 0.25
 @dataclass(frozen=True)
 class PairLanguageModel(Step):
     """A language model on the generated pairs: weights of its body, history; `accuracy` on words that it did not see.
-
-    judged: the pairs that networks are judged on, which it must not read. `load` gives the body's weights.
-    """
+    judged: the pairs that networks are judged on, which it must not read. `load` gives the body's weights."""
 
     transformer: Transformer
     training: PairPretraining

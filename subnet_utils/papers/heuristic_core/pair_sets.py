@@ -27,10 +27,8 @@ FILES = ("train", "test", "hans", "paws")
 
 @dataclass(frozen=True)
 class PairData:
-    """The pairs of a study. Files count by what is in them, wherever they lie.
-
-    section: as in the study, but with a digest in place of every file; files: where they lie.
-    """
+    """The pairs of a study. Files count by what is in them, wherever they lie. section: as in the study, but with a
+    digest in place of every file; files: where they lie."""
 
     section: GeneratedPairs | PairFiles
     files: PairFiles | None = field(default=None, compare=False)
@@ -44,11 +42,8 @@ class PairData:
         return cls(section.model_copy(update={name: _digest(place) for name, place in places.items()}), section)
 
     def texts(self) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
-        """The training pairs, and every set that networks are judged on.
-
-        Raises ValueError if there are not as many pairs as are to be generated, DataError for files that cannot be read
-        or do not fit.
-        """
+        """The training pairs, and every set that networks are judged on. Raises ValueError if there are not as many
+        pairs as are to be generated, DataError for files that cannot be read or do not fit."""
         return _generated(self.section) if self.files is None else _read(self)
 
     def judged(self) -> frozenset[Pair]:
@@ -85,18 +80,16 @@ def domains_of(sets: Iterable[str], out_of_domain: Iterable[str]) -> dict[str, l
 
 
 def require_pairs(lab: Lab) -> None:
-    """Raise ValueError for what notebook 08 needs and what is not there: files, published weights, enough pairs.
-
-    All files are read, names on the hub are fetched.
-    """
+    """Raise ValueError for what notebook 08 needs and what is not there: files, published weights, enough pairs. All
+    files are read, names on the hub are fetched."""
     section = lab.section("heuristic_core")
     if section.architecture.family == "published":
         published_facts(section.architecture.weights, section.architecture.max_length)
     try:
         PairData.of(section.data).texts()
-    except DataError:
-        raise
     except ValueError as error:
+        if section.generated is None:
+            raise
         raise ValueError(f"heuristic_core.generated: {error}") from None
 
 

@@ -9,13 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from subnet_utils.papers.heuristic_core import reference
+from subnet_utils.papers.heuristic_core.tasks.pair_files import MAIN_SUBCASES
 
-SUBCASES = {
-    "lexical_overlap_ln_subject-object_swap": "SO-Swap",
-    "lexical_overlap_ln_preposition": "Prep",
-    "constituent_cn_embedded_under_if": "Embed-If",
-    "constituent_cn_embedded_under_verb": "Embed-Verb",
-}
+SUBCASES = dict(zip(MAIN_SUBCASES, ("SO-Swap", "Prep", "Embed-If", "Embed-Verb"), strict=True))
 """HANS subcases of Table 1 -> the paper's short names."""
 IN_DOMAIN = {"mnli-matched": "MNLI", "validation_matched": "MNLI", "qqp": "QQP"}
 OUT_OF_DOMAIN = SUBCASES | {"paws-qqp_0": "PAWS (adv.)"}
@@ -26,7 +22,7 @@ FAITHFUL = 0.03
 """A subnetwork is faithful if its accuracy is less than this below the full network's (section 4)."""
 ONSET = 0.1
 """A network that is this much better out of domain than at its worst has begun to generalize."""
-HEADS, SEEDS = 144, 12
+HEADS = 144
 FINAL = -1
 """In place of the step of fine-tuning: the network at its end."""
 
@@ -79,10 +75,8 @@ def effective_sizes(task: str) -> pd.DataFrame:
 
 
 def faithful_sizes(full: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
-    """Effective size of every checkpoint, domain and seed, a row each, with the full network's accuracy.
-
-    full: columns step, domain, accuracy; pruned: these and seed, sparsity.
-    """
+    """Effective size of every checkpoint, domain and seed, a row each, with the full network's accuracy. full: columns
+    step, domain, accuracy; pruned: these and seed, sparsity."""
     own = full.groupby(["step", "domain"])["accuracy"].mean().rename("whole")
     table = pruned.join(own, on=["step", "domain"], how="inner")
     table["faithful"] = table["sparsity"].where(table["accuracy"] > table["whole"] - FAITHFUL, 0.0)
@@ -166,7 +160,7 @@ def _of_sizes() -> Iterator[float]:
         means = _grid_by_domain(task, "pruned final").groupby(["domain", "sparsity"])["accuracy"].mean()
         own = means["out of domain"]
         yield own[own > own[0.0] - FAITHFUL].index.max()
-    yield HEADS * 0.3**SEEDS
+    yield HEADS * 0.3**12
     for task in ("mnli", "qqp"):
         sizes = effective_sizes(task).set_index(["domain", "step"])["effective_size"]
         for domain in ("in domain", "out of domain"):

@@ -114,7 +114,7 @@ class PrunedUnits(Step):
 
 @dataclass(frozen=True)
 class Judged(Step):
-    """Accuracies of a checkpoint with some of its units; the others are ablated."""
+    """Accuracies of a checkpoint with some of its units, which `units(lab)` of a subclass gives; others are ablated."""
 
     records_faults = True
 
@@ -125,10 +125,6 @@ class Judged(Step):
     def shares(self) -> Checkpoint:
         """The network, which a worker keeps."""
         return self.teacher.checkpoint
-
-    def units(self, lab: Lab) -> Subnetwork:
-        """The units that are left, of each subclass its own."""
-        raise NotImplementedError
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Judge it."""
@@ -185,11 +181,9 @@ class Attention(Step):
             maps = {kind: example_maps(network, pairs.sets[kind], 0) for kind in kinds}
         save_table(folder / "patterns.parquet", table)
         save_tensors(folder / "maps.safetensors", maps)
-        ids = {kind: pairs.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist() for kind in kinds}
-        save_json(
-            folder / "tokens.json",
-            {kind: transformer.tokenizer.convert_ids_to_tokens(own) for kind, own in ids.items()},
-        )
+        first = {kind: pairs.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist() for kind in kinds}
+        tokens = {kind: transformer.tokenizer.convert_ids_to_tokens(ids) for kind, ids in first.items()}
+        save_json(folder / "tokens.json", tokens)
 
 
 @lru_cache(maxsize=4)
@@ -224,10 +218,9 @@ def grid_prunings(lab: Lab) -> list[PrunedUnits]:
 
 def random_units(lab: Lab) -> list[RandomUnits]:
     """Random units of the sizes of the pruned ones, for each sparsity."""
-    pruning, pruned = lab.section("heuristic_core").pruning, prunings(lab)
-    alike = [tuple(one for one in pruned if one.sparsity == sparsity) for sparsity in pruning.sparsities]
-    own = teacher(lab), pruning.ablation
-    return [RandomUnits(*own, like, draw) for like, draw in product(alike, range(pruning.draws))]
+    pruning, own = lab.section("heuristic_core").pruning, teacher(lab)
+    alike = [tuple(one for one in prunings(lab) if one.sparsity == sparsity) for sparsity in pruning.sparsities]
+    return [RandomUnits(own, pruning.ablation, like, draw) for like, draw in product(alike, range(pruning.draws))]
 
 
 def every_head(lab: Lab) -> list[tuple[int, int]]:

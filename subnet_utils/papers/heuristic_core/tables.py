@@ -26,15 +26,11 @@ from subnet_utils.training import TrainingDiverged
 ENTAILED_SETS = "entailed"
 """The mean of the sets that agree with the heuristic."""
 SHORT = SUBCASES | {
-    "subsequence_sn_PP_on_subject": "PP-Subj",
-    "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
-    "constituent_cn_after_if_clause": "After-If",
-    "constituent_cn_adverb": "Adverb",
-    "subsequence_se_relative_clause_on_obj": "Rel-Clause",
-    "constituent_ce_embedded_under_since": "Embed-Since",
-    "paws_non_equivalent": "PAWS (adv.)",
-    "paws_equivalent": "PAWS (equivalent)",
-}
+    "subsequence_sn_PP_on_subject": "PP-Subj", "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
+    "constituent_cn_after_if_clause": "After-If", "constituent_cn_adverb": "Adverb",
+    "subsequence_se_relative_clause_on_obj": "Rel-Clause", "constituent_ce_embedded_under_since": "Embed-Since",
+    "paws_non_equivalent": "PAWS (adv.)", "paws_equivalent": "PAWS (equivalent)",
+}  # fmt: skip
 """Sets -> the paper's short names, and ours after their pattern."""
 Head = tuple[int, int]
 """Layer and head."""
@@ -131,10 +127,8 @@ def frequencies(lab: Lab) -> pd.DataFrame:
 
 
 def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
-    """Sparsity -> seed -> heads [layers, heads] of the pruned network.
-
-    Raises TrainingDiverged if none is left at a sparsity.
-    """
+    """Sparsity -> seed -> heads [layers, heads] of the pruned network. Raises TrainingDiverged if none is left at a
+    sparsity."""
     return {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
             for sparsity, networks in _left(lab).items()}  # fmt: skip
 
@@ -160,10 +154,8 @@ def random_units(lab: Lab) -> pd.DataFrame:
 
 
 def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
-    """The whole network without one head, without all heads of the core, and without as many others.
-
-    Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key.
-    """
+    """The whole network without one head, without all heads of the core, and without as many others. Columns ablated (a
+    head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key."""
     heads = steps.every_head(lab)
     groups = [((head,), {"ablated": name_of(*head), "draw": 0, "in_core": head in core, "layer": head[0],
                          "head": head[1]}) for head in heads]  # fmt: skip
@@ -192,14 +184,11 @@ def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[s
 
 
 def checkpoint_heads(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
-    """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads.
-
-    Of the sparsest networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads).
-    """
-    every = steps.grid_prunings(lab)
+    """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads: of the sparsest
+    networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads)."""
+    every, rows = steps.grid_prunings(lab), []
     make_all(lab, every, "pruned checkpoints")
     sparsest, inside = max(one.sparsity for one in every), [head in core for head in steps.every_head(lab)]
-    rows = []
     for one in every:
         if one.sparsity == sparsest and not one.fault(lab):
             kept = pd.Series(one.load(lab).masks["heads"].flatten().tolist(), dtype=float).groupby(inside).mean()

@@ -71,10 +71,8 @@ UNRELATED = "unrelated"
 
 
 def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> pd.DataFrame:
-    """Distinct pairs of one kind, none of which is among `besides`.
-
-    Raises ValueError for an unknown kind, or if there are not as many.
-    """
+    """Distinct pairs of one kind, none of which is among `besides`. Raises ValueError for an unknown kind, or if there
+    are not as many."""
     return _collect({kind: count}, seed=seed, split=split, taken=set(besides))
 
 

@@ -22,12 +22,8 @@ HUB = "hub:"
 """Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
 BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 """How Python 3 writes what should have been text."""
-MAIN_SUBCASES = (
-    "lexical_overlap_ln_subject-object_swap",
-    "lexical_overlap_ln_preposition",
-    "constituent_cn_embedded_under_if",
-    "constituent_cn_embedded_under_verb",
-)
+MAIN_SUBCASES = ("lexical_overlap_ln_subject-object_swap", "lexical_overlap_ln_preposition",
+                 "constituent_cn_embedded_under_if", "constituent_cn_embedded_under_verb")  # fmt: skip
 """Those on which the paper's BERT generalizes best (Table 1)."""
 
 
@@ -62,10 +58,8 @@ def read_pairs(path: Path | str, *, labels: Sequence[str] = NUMBERS, kind: str =
 
 
 def read_hans(path: Path | str) -> pd.DataFrame:
-    """HANS, all subcases, with the labels 0 and 1 or their names.
-
-    Raises DataError for a subcase whose name is unknown or disagrees with the label, or without a subcase.
-    """
+    """HANS, all subcases, with the labels 0 and 1 or their names. Raises DataError for a subcase whose name is unknown
+    or disagrees with the label, or without a subcase."""
     pairs = read_pairs(path, labels=HANS_LABELS)
     if not pairs["kind"].all():
         raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
@@ -80,11 +74,8 @@ def read_hans(path: Path | str) -> pd.DataFrame:
 
 
 def read_paws(path: Path | str) -> pd.DataFrame:
-    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT.
-
-    Raises DataError as `read_pairs` does, and for texts such as b'Is it?': the authors' script is for Python 2, and
-    writes them so in Python 3.
-    """
+    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT. Raises DataError as `read_pairs` does,
+    and for texts such as b'Is it?': the authors' script is for Python 2, and writes them so in Python 3."""
     pairs = read_pairs(path)
     written = pairs[["premise", "hypothesis"]].stack().str.fullmatch(BYTES)
     if len(pairs) and written.all():
@@ -103,10 +94,8 @@ def _subcases(table: pd.DataFrame) -> pd.Series:
 
 
 def _fetched(place: str, labels: Sequence[str]) -> pd.DataFrame:
-    """A split of a data set on the hub, which `datasets` keeps in its own folder.
-
-    Labels that are numbers of named classes become these names, where ours have some: sets number them differently.
-    """
+    """A split of a data set on the hub, which `datasets` keeps in its own folder. Labels that are numbers of named
+    classes become these names, where ours have some: sets number them differently."""
     name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
     if not name or not split or len(configuration) > 1:
         raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
@@ -129,7 +118,7 @@ def _fetched(place: str, labels: Sequence[str]) -> pd.DataFrame:
     for column, feature in getattr(data, "features", {}).items():
         names = getattr(feature, "names", None)
         if names and ALIASES.get(column, column) == "label" and labels is not NUMBERS:
-            table[column] = table[column].map(dict(enumerate(names))).fillna(table[column])
+            table[column] = table[column].astype(object).replace(dict(enumerate(names)))
     return table
 
 
