@@ -76,11 +76,6 @@ def test_every_step_is_named_before_anything_is_made(tmp_path):
     assert not {step.name for step in steps.every_step(own)} & {step.name for step in steps.every_step(other)}
 
 
-def test_another_method_has_artefacts_of_its_own(lab, tmp_path):
-    other = lab_of(tmp_path, pruning=PRUNING | {"masking": "gumbel_sigmoid"})
-    assert steps.teacher(other) == steps.teacher(lab) and not set(steps.prunings(other)) & set(steps.prunings(lab))
-
-
 def test_pruned_networks_have_as_many_units_as_the_target_says(lab):
     table = tables.pruned(lab)
     assert table.groupby(["target_sparsity", "seed"]).size().tolist() == [18] * 4

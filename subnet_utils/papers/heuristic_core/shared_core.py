@@ -1,6 +1,6 @@
 """The core of *The Heuristic Core*: heads that all pruned networks share, and how alike two sparsities' heads are.
 
-kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`unit_pruning.kept_heads`).
+kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`tables.kept_heads`).
 The sample are seeds, not networks: a seed has the same first gates and batches at both sparsities, so its two networks
 may keep much the same heads, whichever these are. Chance therefore shuffles the heads once a seed, in both of its
 networks alike. All networks are pruned from one.
