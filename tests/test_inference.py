@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
-from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE, FRIENDLY, KINDS
+from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE, KINDS
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
 
@@ -23,9 +23,6 @@ def knows_all_words(pairs: pd.DataFrame) -> np.ndarray:
 
 def test_three_classes_become_two():
     assert sentence_pairs.two_classes(torch.tensor([0, 1, 2])).tolist() == [0, 1, 1]
-
-
-def test_the_class_of_entailment_can_be_another():
     assert sentence_pairs.two_classes(torch.tensor([0, 1, 2]), entailment=2).tolist() == [1, 1, 0]
 
 
@@ -39,13 +36,6 @@ def test_every_kind_has_the_overlap_that_its_scheme_asks_for(kind):
         if not kind.startswith("lexical_overlap"):
             assert row.hypothesis in row.premise
         assert set(f"{row.premise} {row.hypothesis}".split()) <= set(inference.words())
-
-
-def test_the_heuristic_is_right_on_friendly_kinds_and_wrong_on_adverse_ones():
-    for kinds, right in ((FRIENDLY, True), (ADVERSE, False)):
-        for kind in kinds:
-            pairs = inference.generate(kind, 20, seed=0, split="test")
-            assert (knows_all_words(pairs) == (pairs["label"] == ENTAILED)).all() == right
 
 
 @pytest.mark.parametrize("counter", [0.0, 0.05, 0.25])
@@ -69,8 +59,8 @@ def test_no_pair_is_in_two_splits_and_sets_depend_on_their_seed():
 def test_impossible_sets_are_refused():
     with pytest.raises(ValueError, match=r"counter 0\.6 is not possible"):
         inference.mixture({"train": 10}, counter=0.6, seed=0)
-    with pytest.raises(ValueError, match="there are not 100,000 distinct pairs of 'constituent_ce_adverb'"):
-        inference.generate("constituent_ce_adverb", 100000, seed=0, split="train")
+    with pytest.raises(ValueError, match="there are not 8,000 distinct pairs of 'constituent_ce_adverb'"):
+        inference.generate("constituent_ce_adverb", 8000, seed=0, split="train")
     with pytest.raises(ValueError, match="unknown kind 'constituent_ce_adverbs'; did you mean 'constituent_ce_adverb'"):
         inference.generate("constituent_ce_adverbs", 1, seed=0, split="train")
     with pytest.raises(ValueError, match="no subcase of HANS"):
@@ -117,10 +107,11 @@ def test_hans_is_read_in_the_layout_of_its_own_files(tmp_path):
         pair_files.read_hans(write(frame.assign(subcase=["ln_x", "adverb"]), tmp_path / "odd.tsv"))
 
 
-def test_labels_may_be_names(tmp_path):
-    frame = FRAME.assign(label=["neutral", "entailment"]).drop(columns="subcase")
-    pairs = pair_files.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=pair_files.CLASSES, kind="mnli")
-    assert pairs["label"].tolist() == [1, 0] and set(pairs["kind"]) == {"mnli"}
+def test_labels_may_be_names_or_their_numbers(tmp_path):
+    for label in (["neutral", "entailment"], [1, 0]):
+        path = write(FRAME.assign(label=label).drop(columns="subcase"), tmp_path / "mnli.parquet")
+        pairs = pair_files.read_pairs(path, labels=pair_files.CLASSES, kind="mnli")
+        assert pairs["label"].tolist() == [1, 0] and set(pairs["kind"]) == {"mnli"}
 
 
 def test_faults_of_a_table_are_named(tmp_path):
@@ -140,51 +131,45 @@ def test_faults_of_a_table_are_named(tmp_path):
         pair_files.read_hans(tmp_path / "damaged.parquet")
 
 
-def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
-    """The package is not installed here: one of its name stands in, and says what it was asked for."""
+def hub(monkeypatch, table: pd.DataFrame, names: list[str] | None = None, *, script: bool = False) -> list:
+    """In place of the package `datasets`, which is not installed here; what it was asked for."""
+    features = {} if names is None else {"premise": None, "label": SimpleNamespace(names=names)}
     asked = []
 
-    class Split:
-        def to_pandas(self):
-            return pd.DataFrame({"question1": ["a b"], "question2": ["a"], "label": [1]})
-
-    def load_dataset(*names, split):
-        asked.append((*names, split))
-        return Split()
+    def load_dataset(*about, split, revision=None):
+        asked.append((*about, split, revision))
+        if script and revision is None:
+            raise RuntimeError("Dataset scripts are no longer supported, but found hans.py")
+        return SimpleNamespace(to_pandas=table.copy, features=features)
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return asked
+
+
+def test_a_name_on_the_hub_is_fetched_through_datasets(monkeypatch):
+    asked = hub(monkeypatch, pd.DataFrame({"question1": ["a b"], "question2": ["a"], "label": [1]}))
     pairs = pair_files.read_pairs("hub:nyu-mll/glue:qqp:validation", labels=["different", "same"])
-    assert asked == [("nyu-mll/glue", "qqp", "validation")]
+    assert asked == [("nyu-mll/glue", "qqp", "validation", None)]
     assert sentence_pairs.texts_of(pairs) == {("a b", "a")} and pairs["label"].tolist() == [1]
+    asked = hub(monkeypatch, FRAME, script=True)  # a set that a script makes, as the hub has converted it
+    assert pair_files.read_hans("hub:jhu-cogsci/hans:validation")["kind"].tolist() == FRAME["subcase"].tolist()
+    assert [revision for *_, revision in asked] == [None, "refs/convert/parquet"]
 
 
 def test_names_of_classes_on_the_hub_come_before_their_numbers(monkeypatch):
     """Sets number their classes differently; -1 stands for no label."""
-    table = pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3, "label": [0, 1, 2]})
-    names = SimpleNamespace(names=["contradiction", "entailment", "neutral"])
-    data = SimpleNamespace(to_pandas=lambda: table.copy(), features={"premise": None, "label": names})
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, split: data))
+    table, names = (
+        pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3}),
+        ["contradiction", "entailment", "neutral"],
+    )
+    hub(monkeypatch, table.assign(label=[0, 1, 2]), names)
     pairs = pair_files.read_pairs("hub:a:b", labels=pair_files.CLASSES)
-    assert [pair_files.CLASSES[label] for label in pairs["label"]] == names.names
-    table["label"] = [0, 1, -1]
+    assert [pair_files.CLASSES[label] for label in pairs["label"]] == names
+    hub(monkeypatch, table.assign(label=[0, 1, -1]), names)
     with pytest.raises(DataError, match="row 3: unknown label '-1'; valid: entailment, neutral, contradiction"):
         pair_files.read_pairs("hub:a:b", labels=pair_files.CLASSES)
-    table["label"], names.names = [1, 0, 1], ["different", "same"]
+    hub(monkeypatch, table.assign(label=[1, 0, 1]), ["different", "same"])
     assert pair_files.read_paws("hub:a:b")["label"].tolist() == [ENTAILED, NOT_ENTAILED, ENTAILED]
-
-
-def test_sets_whose_script_is_no_longer_run_are_taken_as_the_hub_converted_them(monkeypatch):
-    asked = []
-
-    def load_dataset(*names, split, revision=None):
-        asked.append(revision)
-        if revision is None:
-            raise RuntimeError("Dataset scripts are no longer supported, but found hans.py")
-        return SimpleNamespace(to_pandas=lambda: FRAME.copy())
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert pair_files.read_hans("hub:jhu-cogsci/hans:validation")["kind"].tolist() == FRAME["subcase"].tolist()
-    assert asked == [None, "refs/convert/parquet"]
 
 
 def test_arrow_may_be_the_stream_that_datasets_writes(tmp_path):
@@ -219,21 +204,10 @@ def test_paws_says_one_for_questions_that_mean_the_same(tmp_path):
         pair_files.read_paws(write(frame.drop(columns="label"), tmp_path / "less.tsv"))
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("hub:name", "write hub:name:split"),
-        ("hub:a:b:c:d", "write hub:name:split"),
-        ("hub:a:b", "pip install datasets"),
-    ],
-)
-def test_a_name_on_the_hub_that_cannot_be_had_is_told(place, message, monkeypatch):
+def test_a_name_on_the_hub_that_cannot_be_had_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
-    with pytest.raises(DataError, match=message):
-        pair_files.read_pairs(place)
-
-
-def test_numbers_stand_for_the_classes_in_their_order(tmp_path):
-    table = pd.DataFrame({"premise": ["a"] * 3, "hypothesis": ["b"] * 3, "label": [2, 0, 1]})
-    table.to_parquet(tmp_path / "p.parquet")
-    assert pair_files.read_pairs(tmp_path / "p.parquet", labels=pair_files.CLASSES)["label"].tolist() == [2, 0, 1]
+    for place in ("hub:name", "hub:a:b:c:d"):
+        with pytest.raises(DataError, match="write hub:name:split"):
+            pair_files.read_pairs(place)
+    with pytest.raises(DataError, match="pip install datasets"):
+        pair_files.read_pairs("hub:a:b")

@@ -68,12 +68,11 @@ def test_spreads_begin_with_the_lower_sparsity(network):
 
 
 def test_places_of_other_networks_and_an_unknown_one():
-    assert published_cores.place("Heuristic Core, Figure 6", "roberta_mnli") == "Heuristic Core, Figure 15"
-    assert published_cores.place("Heuristic Core, Figure 6", "bert_qqp") == "Heuristic Core, Figure 6"
-    for number in (3, 9, 10, 12):  # their captions speak of MNLI and HANS
-        assert published_cores.place(f"Heuristic Core, Figure {number}", "bert_qqp") is None
-        assert published_cores.place(f"Heuristic Core, Figure {number}", "bert_mnli") is not None
-    assert published_cores.place("Heuristic Core, Figure 5", "gpt2_mnli") is None
-    assert published_cores.place("Heuristic Core, Table 3", "bert_mnli") == "Heuristic Core, Table 3"
+    places = {("Figure 6", "roberta_mnli"): "Figure 15", ("Figure 6", "bert_qqp"): "Figure 6",
+              ("Table 3", "bert_mnli"): "Table 3", ("Figure 5", "gpt2_mnli"): None,
+              **{(f"Figure {number}", "bert_qqp"): None for number in (3, 9, 10, 12)}}  # fmt: skip
+    for (label, network), there in places.items():  # captions of those without a place speak of MNLI and HANS
+        found = published_cores.place(f"Heuristic Core, {label}", network)
+        assert found == (f"Heuristic Core, {there}" if there else None)
     with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):
         published_cores.findings("bert")

@@ -138,29 +138,21 @@ def test_a_seed_is_left_out_at_both_sparsities_at_once():
 
 
 def test_a_ratio_that_hangs_on_one_seed_says_so():
-    rows = [
-        {"target_sparsity": 0.5, "seed": seed, "domain": domain, "accuracy": accuracy}
-        for domain, values in (("in domain", [0.9, 0.91, 0.92, 0.93]), ("out of domain", [0.9, 0.91, 0.92, 0.1]))
-        for seed, accuracy in enumerate(values)
-    ]
+    inside, outside = [0.9, 0.91, 0.92, 0.93], [0.9, 0.91, 0.92, 0.1]
+    rows = [{"target_sparsity": 0.5, "seed": seed, "domain": domain, "accuracy": accuracy}
+            for domain, values in (("in domain", inside), ("out of domain", outside))
+            for seed, accuracy in enumerate(values)]  # fmt: skip
     (row,) = unit_findings._differently(pd.DataFrame(rows))
-    assert row["least"] == pytest.approx(1) and row["least"] < row["our_value"] < row["most"]
-    with_chance = np.std([0.9, 0.91, 0.1]) / np.std([0.9, 0.91, 0.93])
-    assert row["most"] == pytest.approx(max(with_chance, np.std([0.91, 0.92, 0.1]) / np.std([0.91, 0.92, 0.93]),
-                                            np.std([0.9, 0.92, 0.1]) / np.std([0.9, 0.92, 0.93])))  # fmt: skip
-
-
-def accuracies(values: dict[str, list[float]], sparsity: float = 0.5) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"target_sparsity": sparsity, "seed": seed, "set": name, "name": name, "accuracy": value, "full": 0.9}
-        for name, own in values.items()
-        for seed, value in enumerate(own)
-    )
+    without = [np.std(np.delete(outside, i)) / np.std(np.delete(inside, i)) for i in range(4)]
+    assert (row["least"], row["most"]) == pytest.approx((1, max(without)))
+    assert row["least"] < row["our_value"] < row["most"]
 
 
 def test_spread_is_held_against_what_sampling_explains():
-    table = unit_findings.spread(accuracies({"close": [0.5, 0.51, 0.49], "far": [0.1, 0.5, 0.9]}),
-                                 {"close": 100, "far": 100}).set_index("name")  # fmt: skip
+    values = {"close": [0.5, 0.51, 0.49], "far": [0.1, 0.5, 0.9]}
+    rows = [{"target_sparsity": 0.5, "seed": seed, "set": name, "name": name, "accuracy": value, "full": 0.9}
+            for name, own in values.items() for seed, value in enumerate(own)]  # fmt: skip
+    table = unit_findings.spread(pd.DataFrame(rows), {"close": 100, "far": 100}).set_index("name")
     assert table.loc["close", "p"] > 0.9 and table.loc["far", "p"] < 1e-6
     assert table.loc["far", "std"] == pytest.approx(0.4) and table.loc["far", "sampling"] == pytest.approx(0.05)
 
@@ -196,7 +188,17 @@ def early(core: list[float], others: list[float]) -> pd.DataFrame:
     )
 
 
-def verdicts(**change) -> dict[str, str]:
+def sizes(changes: dict[str, tuple[float, ...]], seeds: int, noise: float = 0.0) -> pd.DataFrame:
+    """Effective sizes by domain at steps 1, 3 and 5, or 1 and 5; the last ones differ from seed to seed by noise."""
+    return pd.DataFrame(
+        {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10,
+         "effective_size": size + noise * seed * (step == 5)}
+        for domain, own in changes.items() for seed in range(seeds)
+        for step, size in zip((1, 3, 5) if len(own) == 3 else (1, 5), own, strict=True)
+    )  # fmt: skip
+
+
+def verdicts(finding: str = "", **change) -> dict[str, str]:
     rng = np.random.default_rng(0)
     parts = {
         "domains": pd.DataFrame(
@@ -204,11 +206,8 @@ def verdicts(**change) -> dict[str, str]:
             for domain, wide in (("in domain", 0.01), ("out of domain", 0.2), ("balanced", 0.1)) for i in range(12)
         ),
         "kept": graded(),
-        "sizes": pd.DataFrame(
-            {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size}
-            for domain, grown in (("in domain", 0.0), ("out of domain", 0.4), ("balanced", 0.3)) for seed in range(6)
-            for step, size in ((1, 0.4), (3, 0.4 + grown / 2), (5, 0.4 + grown + 0.01 * seed))
-        ),
+        "sizes": sizes({"in domain": (0.4, 0.4, 0.4), "out of domain": (0.4, 0.6, 0.8), "balanced": (0.4, 0.55, 0.7)},
+                       6, noise=0.01),
         "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 40), (X, Y)),
         "early": early([0.9, 1.0, 0.8], [0.3, 0.4, 0.3]),
     }  # fmt: skip
@@ -216,7 +215,8 @@ def verdicts(**change) -> dict[str, str]:
     beside = table.dropna(subset="paper_value")
     assert set(beside["paper_value"]) == {9.0, 0.06}
     assert beside["statistic"].iloc[0].startswith("heads in all")
-    return {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
+    found = {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
+    return {name: verdict for name, verdict in found.items() if name.startswith(finding)}
 
 
 def test_every_finding_holds_where_it_was_planted():
@@ -238,14 +238,9 @@ def test_a_core_that_comes_late_is_seen_at_the_first_checkpoint():
 
 def test_findings_do_not_hold_where_the_opposite_was_planted():
     reverse = unit_findings.drops(ablated([0.0] * 5, [0.1] * 15, 0.0, [0.4] * 40), (X, Y))
-    found = [value for name, value in verdicts(lost=reverse).items() if name.startswith("4")]
-    assert found == ["does not hold"] * 6
-    shrinking = pd.DataFrame(
-        {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": size + 0.01 * seed}
-        for domain in ("in domain", "out of domain") for seed in range(6)
-        for step, size in ((1, 0.9 + 0.01 * seed), (5, 0.4))
-    )  # fmt: skip
-    found = {name: value for name, value in verdicts(sizes=shrinking).items() if name.startswith("3")}
+    assert [*verdicts("4", lost=reverse).values()] == ["does not hold"] * 6
+    shrinking = sizes({"in domain": (0.9, 0.4), "out of domain": (0.9, 0.4)}, 6, noise=0.01)
+    found = verdicts("3", sizes=shrinking)
     assert set(found.values()) == {"does not hold"}, found  # it shrinks in domain, where it should be flat, too
 
 
@@ -259,29 +254,17 @@ def test_losses_that_only_follow_layers_are_told_apart_from_the_cores():
     assert within == {"cannot be told"} and plain == {"holds"}
 
 
-def test_a_size_that_never_leaves_its_ceiling_tells_nothing():
-    full = pd.DataFrame(
-        {"step": step, "domain": domain, "seed": seed, "accuracy": step / 10, "effective_size": 1.0}
-        for domain in ("in domain", "out of domain") for seed in range(3) for step in (1, 5)
-    )  # fmt: skip
-    found = verdicts(sizes=full)
-    assert {value for name, value in found.items() if name.startswith("3")} == {"cannot be told"}
-
-
 def test_few_draws_no_core_and_equal_seeds_tell_nothing():
     few = unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 5), (X, Y))
     found = verdicts(lost=few)
     assert {value for name, value in found.items() if "without all" in name} == {"cannot be told"}
     none = unit_findings.drops(ablated([], [0.0] * 20, 0.4, [0.02] * 40), (X, Y))
-    found = {name: value for name, value in verdicts(lost=none).items() if name.startswith("4")}
+    found = verdicts("4", lost=none)
     assert set(found.values()) == {"cannot be told"} and all("no head is in all networks" in name for name in found)
+    ceiling = sizes({"in domain": (1.0, 1.0), "out of domain": (1.0, 1.0)}, 3)
+    assert set(verdicts("3", sizes=ceiling).values()) == {"cannot be told"}
     for seeds, says in ((1, "cannot be told"), (5, "cannot be told"), (6, "holds")):  # 2 * 2 ** -5 is above .05
-        equal = pd.DataFrame(
-            {"step": step, "domain": "out of domain", "seed": seed, "accuracy": step / 10, "effective_size": size}
-            for seed in range(seeds) for step, size in ((1, 0.4), (5, 0.8))
-        )  # fmt: skip
-        found = {name: value for name, value in verdicts(sizes=equal).items() if name.startswith("3")}
-        assert set(found.values()) == {says}
+        assert set(verdicts("3", sizes=sizes({"out of domain": (0.4, 0.8)}, seeds)).values()) == {says}
     empty = pair(masks(6, 12, 0), masks(6, 12, 0, seed=9))
     found = {name: value for name, value in verdicts(kept=empty).items() if "heads in all" in name}
     assert set(found.values()) == {"cannot be told"}
@@ -292,22 +275,21 @@ def test_seeds_that_agree_in_domain_to_the_last_pair_do_not_hide_a_spread_outsid
     flat = pd.DataFrame({"target_sparsity": 0.5, "seed": i, "domain": domain, "accuracy": value}
                         for i in range(12)
                         for domain, value in (("in domain", 1.0), ("out of domain", rng.random())))  # fmt: skip
-    found = {name: value for name, value in verdicts(domains=flat).items() if name.startswith("1")}
-    assert set(found.values()) == {"holds"}
+    assert set(verdicts("1", domains=flat).values()) == {"holds"}
 
 
 def test_the_cores_interval_covers_the_core_of_another_sample():
     """Networks drawn twice from the same shares of heads: the first sample's interval has the second one's core."""
     rng = np.random.default_rng(0)
     inside = 0
-    for i in range(60):
+    for _ in range(60):
         share = rng.beta(0.6, 0.6, size=32)
 
         def draw(share=share) -> list:
             return [torch.tensor(rng.random(32) < share).view(4, 8) for _ in range(12)]
 
         first, second = (pair(draw(), draw()) for _ in range(2))
-        found = shared_core.core_size(first, draws=400, seed=i)
+        found = shared_core.core_size(first, draws=400)
         other = int(torch.stack([one for group in second.values() for one in group.values()]).all(dim=0).sum())
         inside += found["low"] <= other <= found["high"]
     assert inside >= 52  # of 60; 95% would be 57
@@ -318,7 +300,7 @@ def test_one_seed_leaves_the_correlation_without_an_interval():
     assert np.isnan(found["low"]) and np.isfinite(found["rho"]) and found["p"] > 0.025
     without = shared_core.correlation(pair(masks(2, 24, 24), masks(2, 10, 3)), draws=99)
     assert np.isnan(without["rho"]) and np.isnan(without["p"])
-    row = unit_findings._alike(pair(masks(2, 24, 24), masks(2, 10, 3)))
+    *_, row = unit_findings._shared(pair(masks(2, 24, 24), masks(2, 10, 3)))
     assert row["verdict"] == "cannot be told" and np.isnan(row["p"])
 
 
@@ -359,10 +341,9 @@ def test_two_cores_count_the_heads_that_both_ways_find():
 
 def test_effective_size_is_that_of_the_sparsest_faithful_network_of_each_seed():
     full = pd.DataFrame({"step": [1], "domain": ["d"], "accuracy": [0.8]})
-    accuracy = {(0, 0.1): 0.79, (0, 0.3): 0.5, (0, 0.5): 0.78, (1, 0.1): 0.1, (1, 0.3): 0.2, (1, 0.5): 0.3}
-    pruned = pd.DataFrame({"step": 1, "domain": "d", "seed": seed, "sparsity": sparsity, "accuracy": value}
-                          for (seed, sparsity), value in accuracy.items())  # fmt: skip
-    sizes = faithful_sizes(full, pruned).set_index("seed")["effective_size"]
-    assert sizes.to_dict() == {0: 0.5, 1: 1.0}
-    mean = mean_sizes(faithful_sizes(full, pruned)).iloc[0]
+    pruned = pd.DataFrame({"step": 1, "domain": "d", "seed": [0, 0, 0, 1, 1, 1], "sparsity": [0.1, 0.3, 0.5] * 2,
+                           "accuracy": [0.79, 0.5, 0.78, 0.1, 0.2, 0.3]})  # fmt: skip
+    found = faithful_sizes(full, pruned)
+    assert found.set_index("seed")["effective_size"].to_dict() == {0: 0.5, 1: 1.0}
+    mean = mean_sizes(found).iloc[0]
     assert mean["effective_size"] == 0.75 and mean["smallest_possible"] == 0.5 and mean["n_runs"] == 2

@@ -7,29 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (
-    BertConfig,
-    BertModel,
-    BertTokenizerFast,
-    GPT2Config,
-    GPT2Model,
-    GPT2TokenizerFast,
-    RobertaConfig,
-    RobertaModel,
-    RobertaTokenizerFast,
-)
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
-from subnet_utils.papers.heuristic_core import findings, pair_sets, steps, tables
+from subnet_utils.papers.heuristic_core import findings, pair_networks, pair_sets, steps, tables
 from subnet_utils.papers.heuristic_core.fine_tuning import Checkpoint
-from subnet_utils.papers.heuristic_core.pair_networks import (
-    SPECIAL,
-    PretrainedError,
-    published_network,
-    published_tokenizer,
-)
+from subnet_utils.papers.heuristic_core.pair_networks import SPECIAL, PretrainedError, published_tokenizer
 from subnet_utils.papers.heuristic_core.step_training import shuffled_batches
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
@@ -64,23 +49,16 @@ def test_fine_tuning_ends_at_its_last_step_and_keeps_checkpoints(lab):
     last = table[table["step"] == 10].set_index("set")["accuracy"]
     assert last["out of domain"] == pytest.approx(last[list(inference.ADVERSE)].mean())
     assert steps.without_heads(lab, ()).result(lab)["accuracies"] == last.drop("out of domain").to_dict()
-    network, ours = steps.network(lab), steps.teacher(lab, 4).checkpoint.load(lab)
-    assert not ours.training and not torch.equal(
-        ours.classifier.weight, Checkpoint(network, 10).load(lab).classifier.weight
-    )
+    early, late = (steps.teacher(lab, step).checkpoint.load(lab) for step in (4, 10))
+    assert not early.training and not torch.equal(early.classifier.weight, late.classifier.weight)
     with pytest.raises(ValueError, match=r"no checkpoint at step 5; add it to heuristic_core\.finetuning\.checkpoints"):
-        Checkpoint(network, 5)
+        Checkpoint(steps.network(lab), 5)
 
 
-def test_no_pair_that_networks_are_judged_on_is_among_those_they_are_trained_on(lab):
-    train, sets = steps.network(lab).data.texts()
-    known = sentence_pairs.texts_of(train)
-    assert not any(known & sentence_pairs.texts_of(own) for own in sets.values())
-
-
-def test_no_pair_that_networks_are_judged_on_is_read_in_pretraining(tmp_path):
+def test_no_pair_that_networks_are_judged_on_is_read_in_training_or_pretraining(tmp_path):
     own = steps.network(lab_of(tmp_path, pretraining=SECTION["pretraining"] | {"pairs": 3000}))
     judged = own.data.judged()
+    assert not judged & sentence_pairs.texts_of(own.data.texts()[0])
     assert len(judged) == 40 + 10 * len(inference.KINDS)
     for pairs in own.pretraining.pairs().values():
         assert not judged & sentence_pairs.texts_of(pairs)
@@ -96,12 +74,6 @@ def test_every_step_is_named_before_anything_is_made(tmp_path):
         "Attention": 1}  # fmt: skip
     other = lab_of(tmp_path, generated=SECTION["generated"] | {"seed": 1})
     assert not {step.name for step in steps.every_step(own)} & {step.name for step in steps.every_step(other)}
-
-
-def test_another_method_has_artefacts_of_its_own(lab, tmp_path):
-    other = lab_of(tmp_path, pruning=PRUNING | {"masking": "gumbel_sigmoid"})
-    assert steps.teacher(other) == steps.teacher(lab) and not set(steps.prunings(other)) & set(steps.prunings(lab))
-    assert len(tables.pruned(other)) == 4 * 18
 
 
 def test_pruned_networks_have_as_many_units_as_the_target_says(lab):
@@ -124,13 +96,11 @@ def test_frequencies_and_the_core_count_heads(lab):
 
 
 def test_random_networks_have_as_many_heads_and_mlps(lab):
-    pruned = {(one.sparsity, one.seed): one.load(lab).masks for one in steps.prunings(lab)}
+    pruned = {(one.sparsity, one.seed): one.load(lab) for one in steps.prunings(lab)}
     assert len(steps.random_units(lab)) == 4
     for one in steps.random_units(lab):
-        like = pruned[one.like[0].sparsity, one.draw % 2]
-        assert {name: int(mask.sum()) for name, mask in one.units(lab).masks.items()} == {
-            name: int(mask.sum()) for name, mask in like.items()
-        }
+        found, like = one.units(lab).masks, pruned[one.like[0].sparsity, one.draw % 2].masks
+        assert all(found[name].sum() == mask.sum() for name, mask in like.items())
     assert len(tables.random_units(lab)) == 4 * 18
 
 
@@ -158,16 +128,13 @@ def test_tables_of_the_grid_fit_together(lab):
 
 
 def test_entailed_sets_stand_beside_those_out_of_domain(lab):
-    every = tables.pruned(lab)
-    main = tables.main_sets(lab, every)
-    one = (main["seed"] == 0) & (main["target_sparsity"] == 0.5)
-    of = (every["seed"] == 0) & (every["target_sparsity"] == 0.5)
-    mean = every[of & every["set"].isin(inference.FRIENDLY)]["accuracy"].mean()
-    assert main[one & (main["set"] == "entailed")]["accuracy"].item() == pytest.approx(mean)
-    assert len(main[one]) == 1 + len(inference.ADVERSE) + 1
-    domains = tables.by_domain(lab, every, ["target_sparsity", "seed"]).set_index(["target_sparsity", "seed"])
-    own = domains.loc[(0.5, 0)].set_index("domain")["accuracy"]
-    assert own["balanced"] == pytest.approx((own["out of domain"] + mean) / 2)
+    every = tables.pruned(lab).query("seed == 0 and target_sparsity == 0.5")
+    main = tables.main_sets(lab, tables.pruned(lab)).query("seed == 0 and target_sparsity == 0.5")
+    mean = every[every["set"].isin(inference.FRIENDLY)]["accuracy"].mean()
+    assert main.set_index("set")["accuracy"]["entailed"] == pytest.approx(mean)
+    assert len(main) == 1 + len(inference.ADVERSE) + 1
+    domains = tables.by_domain(lab, every, ["target_sparsity", "seed"]).set_index("domain")["accuracy"]
+    assert domains["balanced"] == pytest.approx((domains["out of domain"] + mean) / 2)
 
 
 def test_what_is_made_twice_has_the_same_bits(lab, tmp_path):
@@ -234,10 +201,11 @@ def files(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL, *inference.words()]))
     weights = tmp_path / "bert"
-    BertTokenizerFast(vocab=str(vocabulary)).save_pretrained(weights)
-    config = BertConfig(vocab_size=len(SPECIAL) + len(inference.words()), hidden_size=16, num_hidden_layers=2,
-                        num_attention_heads=2, intermediate_size=24, max_position_embeddings=64)  # fmt: skip
-    BertModel(config).save_pretrained(weights)
+    transformers.BertTokenizerFast(vocab=str(vocabulary)).save_pretrained(weights)
+    config = transformers.BertConfig(
+        vocab_size=len(SPECIAL) + len(inference.words()), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=64)  # fmt: skip
+    transformers.BertModel(config).save_pretrained(weights)
     return tmp_path
 
 
@@ -262,13 +230,13 @@ def test_published_networks_that_lack_weights_or_words_are_refused(files):
     path = files / "bert" / "model.safetensors"
     weights = load_file(path)
     save_file({name: tensor for name, tensor in weights.items() if "layer.1." not in name}, path, {"format": "pt"})
-    with pytest.raises(
-        PretrainedError, match=r"bert' lacks 16 weights, such as 'bert.encoder.layer.1.*fetch its model"
-    ):
-        published_network(str(files / "bert"), classes=2, seed=0)
+    with pytest.raises(PretrainedError, match=r"lacks 16 weights, such as 'bert.encoder.layer.1.*fetch its model"):
+        pair_networks.published_network(str(files / "bert"), classes=2, seed=0)
     without_pooler = {name: tensor for name, tensor in weights.items() if "pooler" not in name}
     save_file(without_pooler, path, {"format": "pt"})
-    published_network(str(files / "bert"), classes=2, seed=0)  # the pooler is as new as the classifier then
+    pair_networks.published_network(
+        str(files / "bert"), classes=2, seed=0
+    )  # the pooler is as new as the classifier then
     for name in ("tokenizer.json", "vocab.txt"):
         (files / "bert" / name).unlink(missing_ok=True)
     with pytest.raises(PretrainedError, match="the tokenizer of '.*bert' has no words; put its tokenizer.json beside"):
@@ -309,22 +277,19 @@ def test_questions_are_judged_on_those_that_mean_the_same_and_on_those_that_do_n
 
 
 def test_names_of_artefacts_follow_the_files_content_and_not_their_place(files):
-    def name(**changes) -> str:
-        return steps.network(lab_of(files / "store", **from_files(files, **changes))).name
+    """And files that change while a study runs are refused."""
 
-    moved, other = files / "moved.tsv", files / "other.tsv"
+    def network(**changes) -> steps.PairNetwork:
+        return steps.network(lab_of(files / "store", **from_files(files, **changes)))
+
+    own, moved = network(), files / "moved.tsv"
     moved.write_bytes((files / "mnli.tsv").read_bytes())
-    assert name(train=str(moved)) == name()
-    pd.read_csv(moved, sep="\t").iloc[1:].to_csv(other, sep="\t", index=False)
-    assert name(train=str(other)) != name()
-
-
-def test_files_that_change_while_a_study_runs_are_refused(files):
-    data = steps.network(lab_of(files / "store", **from_files(files))).data
     with (files / "mnli.tsv").open("a") as file:
         file.write("a\tb\tneutral\n")
+    steps.network.cache_clear()
+    assert network(train=str(moved)).name == own.name != network().name
     with pytest.raises(DataError, match="has changed while this ran; run again"):
-        data.texts()
+        own.data.texts()
 
 
 def test_without_data_steps_have_names_but_the_notebook_is_refused(files):
@@ -342,74 +307,56 @@ def test_without_data_steps_have_names_but_the_notebook_is_refused(files):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"train": "nowhere.tsv"}, DataError, "no file"),
-        ({"held_out": 60}, DataError, "cannot be held out; lower held_out"),
-        ({"classes": ["entailment", "neutral"]}, DataError, "unknown label 'contradiction'"),
-        ({"out_of_domain": ["constituent_cn_disjunction"]}, DataError, "has no pair of 'constituent_cn_disjunction'"),
+        ({"held_out": 60}, "cannot be held out; lower held_out"),
+        ({"classes": ["entailment", "neutral"]}, "unknown label 'contradiction'"),
+        ({"out_of_domain": ["constituent_cn_disjunction"]}, "has no pair of 'constituent_cn_disjunction'"),
     ],
 )
-def test_files_that_do_not_fit_are_refused_before_any_training(files, change, error, message):
-    with pytest.raises(error, match=message):
+def test_files_that_do_not_fit_are_refused_before_any_training(files, change, message):
+    with pytest.raises(DataError, match=message):
         tables.fine_tuning(lab_of(files / "store", **from_files(files, **change)))
 
 
-def test_weights_that_are_not_there_are_refused(files):
-    section = from_files(files) | {"architecture": {"family": "published", "weights": str(files / "none")}}
-    with pytest.raises(PretrainedError, match="cannot be loaded"):
-        tables.fine_tuning(lab_of(files / "store", **section))
+HANS, PAWS = {"train": "a", "hans": "b"}, {"train": "a", "paws": "b"}
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("pruning.sparsities", [0.5, 1.0], "less than 1"),
-        ("pruning.sparsities", [0.5, 0.2], "give the lower one first"),
-        ("pruning.sparsities", [0.5], "2"),
-        ("pruning.rate_warmup", 12, "fewer than steps 12"),
-        ("finetuning.checkpoints", [5], "is not a multiple of interval 4"),
-        ("finetuning.checkpoints", [12], "below steps 10"),
-        ("pretraining.warmup", 6, "fewer than steps 6"),
-        ("architecture.heads", 3, "16 is not a multiple of heads 3"),
-        ("generated", None, "give either 'generated' or 'files'"),
-        ("generated.counter", 0.6, "0.5"),
-        ("architecture.family", "bart", "bert"),
-        ("files", {"train": "a", "hans": "b"}, "give either 'generated' or 'files'"),
-        ("files", {"train": "a", "hans": "b", "paws": "c"}, "give either 'hans' or 'paws'"),
-        ("files", {"train": "a"}, "give either 'hans' or 'paws'"),
-        ("files", {"train": "a", "hans": "b", "entailed": "entailmnt"}, "did you mean 'entailment'"),
-        (
-            "files",
-            {"train": "a", "paws": "b", "entailed": "entailment"},
-            "PAWS has no 'lexical_overlap_ln_subject-object",
-        ),
-        ("files", {"train": "a", "paws": "b"}, "name the class that means the same"),
-        (
-            "files",
-            {"train": "a", "hans": "b", "out_of_domain": ["constituent_ce_adverb"]},
-            "is entailed, as the heuristic",
-        ),
-        ("files", {"train": "a", "hans": "b", "out_of_domain": ["adverbs"]}, "'adverbs' is no subcase of HANS"),
-        ("paper_network", "bert_mnl", "bert_mnli"),
-        ("pruning.masking", "magnitude", "'magnitude' ranks weights and cannot prune heads; take one that trains"),
-    ],
-)
-def test_sections_that_make_no_sense_are_refused(tmp_path, path, value, message):
+@pytest.mark.parametrize(("path", "value", "message"), [
+    ("pruning.sparsities", [0.5, 1.0], "less than 1"),
+    ("pruning.sparsities", [0.5, 0.2], "give the lower one first"),
+    ("pruning.sparsities", [0.5], "2"),
+    ("pruning.rate_warmup", 12, "fewer than steps 12"),
+    ("finetuning.checkpoints", [5], "is not a multiple of interval 4"),
+    ("finetuning.checkpoints", [12], "below steps 10"),
+    ("pretraining.warmup", 6, "fewer than steps 6"),
+    ("architecture.heads", 3, "16 is not a multiple of heads 3"),
+    ("generated", None, "give either 'generated' or 'files'"),
+    ("generated.counter", 0.6, "0.5"),
+    ("architecture.family", "bart", "bert"),
+    ("files", HANS, "give either 'generated' or 'files'"),
+    ("files", HANS | PAWS, "give either 'hans' or 'paws'"),
+    ("files", {"train": "a"}, "give either 'hans' or 'paws'"),
+    ("files", HANS | {"entailed": "entailmnt"}, "did you mean 'entailment'"),
+    ("files", PAWS | {"entailed": "entailment"}, "PAWS has no 'lexical_overlap_ln_subject-object"),
+    ("files", PAWS, "name the class that means the same"),
+    ("files", HANS | {"out_of_domain": ["constituent_ce_adverb"]}, "is entailed, as the heuristic"),
+    ("files", HANS | {"out_of_domain": ["adverbs"]}, "'adverbs' is no subcase of HANS"),
+    ("paper_network", "bert_mnl", "bert_mnli"),
+    ("pruning.masking", "magnitude", "'magnitude' ranks weights and cannot prune heads; take one that trains"),
+])  # fmt: skip
+def test_sections_that_make_no_sense_are_refused(path, value, message):
     section = json.loads(json.dumps(SECTION))
     *parents, last = path.split(".")
-    place = section
-    for name in parents:
-        place = place[name]
+    place = section[parents[0]] if parents else section
     place[last] = value
     with pytest.raises(StudyError, match=message):
         Study.load({"name": "small", "heuristic_core": section})
 
 
 def test_files_want_published_weights_and_those_no_pretraining():
-    files = {"train": "a", "hans": "b"}
     with pytest.raises(StudyError, match="take 'published'"):
-        Study.load({"name": "small", "heuristic_core": SECTION | {"generated": None, "files": files}})
+        Study.load({"name": "small", "heuristic_core": SECTION | {"generated": None, "files": HANS}})
     both = SECTION | {"architecture": {"family": "published", "weights": "x"}}
     with pytest.raises(StudyError, match="pretrained already"):
         Study.load({"name": "small", "heuristic_core": both})
@@ -420,19 +367,17 @@ def test_published_networks_of_other_families_are_pruned_too(files, family):
     """With byte pairs as theirs; GPT-2 has no padding token and numbers no sentences."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if family == "roberta" else ["<|endoftext|>"]
     pairs = pd.read_csv(files / "mnli.tsv", sep="\t")
-    kind, weights = {"roberta": RobertaTokenizerFast, "gpt2": GPT2TokenizerFast}[family], files / family
-    empty = kind(vocab={token: i for i, token in enumerate(special)}, merges=[])
+    weights, name = files / family, {"roberta": "Roberta", "gpt2": "GPT2"}[family]
+    words = getattr(transformers, f"{name}TokenizerFast")(vocab={one: i for i, one in enumerate(special)}, merges=[])
     texts = pd.concat([pairs["premise"], pairs["premise"].str.capitalize()])
-    tokenizer = empty.train_new_from_iterator(texts, vocab_size=600)
+    tokenizer = words.train_new_from_iterator(texts, vocab_size=600)
     tokenizer.save_pretrained(weights)
-    size = len(tokenizer)
-    if family == "roberta":
-        config = RobertaConfig(vocab_size=size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                               intermediate_size=24, max_position_embeddings=60, pad_token_id=1)  # fmt: skip
-        RobertaModel(config).save_pretrained(weights)
-    else:
-        GPT2Model(GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=48,
-                             bos_token_id=0, eos_token_id=0)).save_pretrained(weights)  # fmt: skip
+    roberta = {"pad_token_id": 1, "intermediate_size": 24}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=60, **roberta if family == "roberta" else {"bos_token_id": 0, "eos_token_id": 0},
+    )  # fmt: skip
+    getattr(transformers, f"{name}Model")(config).save_pretrained(weights)
     section = from_files(files)
     section["architecture"] = {"family": "published", "weights": str(weights), "max_length": 48}
     own = lab_of(files / "store", **section)

@@ -3,22 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-)
 
 from subnet_utils.masks import units
-from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.methods import GumbelSigmoid, HardConcrete
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.training import TrainingDiverged
 
@@ -29,9 +21,9 @@ DECODER = {"vocab_size": 30, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS
            "n_positions": 40}  # fmt: skip
 GATES = HardConcrete(start_value=2.5)
 MAKERS = {
-    "bert": lambda: BertForSequenceClassification(BertConfig(**ENCODER)),
-    "roberta": lambda: RobertaForSequenceClassification(RobertaConfig(**ENCODER)),
-    "gpt2": lambda: GPT2ForSequenceClassification(GPT2Config(**DECODER)),
+    "bert": lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**ENCODER)),
+    "roberta": lambda: transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**ENCODER)),
+    "gpt2": lambda: transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**DECODER)),
 }
 
 
@@ -81,7 +73,7 @@ def test_gates_of_one_change_no_bit(model, inputs):
     plain = logits(model, inputs)
     for centers in (None, means):
         assert torch.equal(plain, logits(model, inputs, gates_of(), centers))
-        assert torch.equal(plain, logits(model, inputs, units.whole(model), centers))
+        assert torch.equal(plain, logits(model, inputs, units.without(model), centers))
     assert torch.equal(plain, logits(model, inputs)), "the hooks are gone"
 
 
@@ -114,18 +106,13 @@ def test_mean_ablation_is_that_of_plain_numpy(model, inputs):
     """Contexts and MLP outputs noted by hand, averaged in numpy over real tokens, and put back as constants."""
     layer = units.layers_of(model)[0]
     noted = {}
-    handles = [
-        layer.attention.register_forward_pre_hook(lambda _, given: noted.update(heads=given[0].detach().numpy())),
-        layer.mlp.register_forward_hook(lambda _, __, output: noted.update(mlps=output.detach().numpy())),
-    ]
-    logits(model, inputs)
-    for handle in handles:
-        handle.remove()
+    heads = layer.attention.register_forward_pre_hook(lambda _, given: noted.update(heads=given[0].numpy()))
+    with heads, layer.mlp.register_forward_hook(lambda _, __, output: noted.update(mlps=output.numpy())):
+        logits(model, inputs)
     real = inputs["attention_mask"].numpy().astype(bool)
     expected = {kind: values[real].astype(np.float64).mean(axis=0) for kind, values in noted.items()}
-    means = units.mean_activations(
-        model, [{k: v[:2] for k, v in inputs.items()}, {k: v[2:] for k, v in inputs.items()}]
-    )
+    parts = [{name: tensor[rows] for name, tensor in inputs.items()} for rows in (slice(2), slice(2, None))]
+    means = units.mean_activations(model, parts)
     for kind, mean in expected.items():
         np.testing.assert_allclose(means[kind][0].numpy(), mean, rtol=1e-5, atol=1e-6)
 
@@ -137,29 +124,22 @@ def test_mean_ablation_is_that_of_plain_numpy(model, inputs):
         context[..., head * width : (head + 1) * width] = constant
         return (context, *given[1:])
 
-    handle = layer.attention.register_forward_pre_hook(replace)
-    by_hand = logits(model, inputs)
-    handle.remove()
+    with layer.attention.register_forward_pre_hook(replace):
+        by_hand = logits(model, inputs)
     ablated = logits(model, inputs, gates_of(heads=[(0, head)]), means)
     torch.testing.assert_close(ablated, by_hand, atol=1e-6, rtol=1e-6)
 
 
-def test_unit_subnetworks_have_the_algebra_of_weights(inputs, tmp_path):
+def test_unit_subnetworks_are_subnetworks(inputs):
     model = make("bert")
-    every = units.whole(model)
-    less = units.without(model, [(0, 1), (1, 2)])
+    every, less = units.without(model), units.without(model, [(0, 1), (1, 2)])
     assert every.total == LAYERS * HEADS + LAYERS == every.active and less.active == every.active - 2
-    assert (less & ~less).active == 0 and (less | ~less) == every
-    less.save(tmp_path / "units.safetensors")
-    assert Subnetwork.load(tmp_path / "units.safetensors") == less
-    control = random_like(less, seed=3)
-    assert {name: int(mask.sum()) for name, mask in control.masks.items()} == {"heads": 6, "mlps": 2}
     assert torch.equal(logits(model, inputs, less), logits(model, inputs, gates_of(heads=[(0, 1), (1, 2)])))
 
 
 def test_units_of_another_network_and_of_another_shape_are_refused(inputs):
     model, other = make("bert"), make("roberta")
-    with pytest.raises(WrongNetwork, match="belong to network"), units.gated(other, units.whole(model)):
+    with pytest.raises(WrongNetwork, match="belong to network"), units.gated(other, units.without(model)):
         pass
     with pytest.raises(ValueError, match=r"gates for \(2, 3\) heads and \(2,\) MLPs do not fit 2 layers of 4 heads"):
         logits(model, inputs, {"heads": torch.ones(2, 3), "mlps": torch.ones(2)})
@@ -167,7 +147,7 @@ def test_units_of_another_network_and_of_another_shape_are_refused(inputs):
 
 def test_a_model_without_heads_is_refused():
     with pytest.raises(ValueError, match="Sequential has no attention heads"):
-        units.whole(nn.Sequential(nn.Linear(2, 2)))
+        units.without(nn.Sequential(nn.Linear(2, 2)))
 
 
 @given(alpha=st.floats(-8, 8), u=st.floats(0, 1))
@@ -195,12 +175,8 @@ def test_discretization_gives_the_number_asked_for_or_the_nearest_threshold():
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])
 def test_impossible_sparsities_are_refused(sparsity, inputs):
-    scores = {"heads": torch.ones(2, 2), "mlps": torch.ones(2)}
-    for act in (lambda: units.sparsest_of(scores, sparsity=sparsity, network="n"),
-                lambda: units.nearest_by_threshold(scores, sparsity=sparsity, network="n"),
-                lambda: prune(make("bert"), inputs, sparsity=sparsity)):  # fmt: skip
-        with pytest.raises(ValueError, match="give at least 0 and less than 1"):
-            act()
+    with pytest.raises(ValueError, match="give at least 0 and less than 1"):
+        prune(make("bert"), inputs, sparsity=sparsity)
 
 
 def test_warm_ups_must_fit_into_the_steps():
@@ -209,7 +185,7 @@ def test_warm_ups_must_fit_into_the_steps():
             units.Schedule(**sizes)
 
 
-def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, method=GATES, **more):
+def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, method=GATES, means=None, **more):
     with torch.no_grad():
         full = model.eval()(**inputs).logits.log_softmax(dim=-1)
 
@@ -219,47 +195,44 @@ def prune(model, inputs, *, sparsity=0.4, seed=0, schedule=None, method=GATES, *
             yield {name: tensor[rows] for name, tensor in inputs.items()}, full[rows]
 
     schedule = schedule or units.Schedule(steps=400, warmup=250, rate_warmup=10, interval=20)
-    means = units.mean_activations(model, [inputs])
+    means = means or units.mean_activations(model, [inputs])
     return units.prune(model, batches, means, sparsity=sparsity, schedule=schedule, method=method, seed=seed, **more)
 
 
 def test_batches_must_not_end_before_pruning_does(inputs):
-    few = [(inputs, torch.zeros(4, 2))] * 3
+    means, schedule = units.mean_activations(make("bert"), [inputs]), units.Schedule(steps=8, warmup=4, rate_warmup=0)
+    few = [(inputs, torch.zeros(5, 3).log_softmax(dim=-1))] * 3
     with pytest.raises(ValueError, match="the batches ended at step 3 of 8; give them without end"):
-        list(units._one_interval(lambda generator: iter(few), units.Schedule(steps=8, warmup=4, rate_warmup=0), 0, 0))
+        units.prune(make("bert"), lambda _: iter(few), means, sparsity=0.3, schedule=schedule, method=GATES, seed=0)
 
 
 def test_pruning_reaches_its_target_and_leaves_the_network_alone(inputs):
     model = make("bert")
     before, state = fingerprint(model), torch.random.get_rng_state()
-    found = prune(model, inputs)
+    _, history = prune(model, inputs)
     assert fingerprint(model) == before and not model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
     assert torch.equal(state, torch.random.get_rng_state())
-    assert found.history["sparsity"].iloc[-1] == pytest.approx(0.4, abs=0.12)
-    assert found.history["step"].iloc[-1] == 400 and len(found.history) == 20
+    assert history["sparsity"].iloc[-1] == pytest.approx(0.4, abs=0.12)
+    assert history["step"].iloc[-1] == 400 and len(history) == 20
 
 
 def test_another_method_reaches_the_target_too(inputs):
-    found = prune(make("bert"), inputs, method=GumbelSigmoid()).scores
+    found, _ = prune(make("bert"), inputs, method=GumbelSigmoid())
     scores = torch.cat([own.flatten() for own in found.values()])
     assert 0 <= scores.min() <= scores.max() <= 1
     assert float((scores > 0.5).double().mean()) == pytest.approx(0.6, abs=0.2)
 
 
-def test_the_last_row_is_of_the_last_step(inputs):
-    """Of an interval that is cut short."""
-    schedule = units.Schedule(steps=25, warmup=10, rate_warmup=0, interval=10)
-    assert prune(make("bert"), inputs, schedule=schedule).history["step"].to_list() == [10, 20, 25]
-
-
 def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs, tmp_path, monkeypatch):
-    schedule = units.Schedule(steps=60, warmup=40, rate_warmup=10, interval=10)
-    whole, again, other = (prune(make("bert"), inputs, seed=seed, schedule=schedule) for seed in (0, 0, 1))
-    assert all(torch.equal(whole.scores[name], again.scores[name]) for name in whole.scores)
-    assert not torch.equal(whole.scores["heads"], other.scores["heads"])
+    """The last interval is cut short."""
+    schedule = units.Schedule(steps=55, warmup=40, rate_warmup=10, interval=10)
+    (whole, history), (again, _), (other, _) = (prune(make("bert"), inputs, seed=seed, schedule=schedule)
+                                                for seed in (0, 0, 1))  # fmt: skip
+    assert history["step"].to_list() == [10, 20, 30, 40, 50, 55]
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert not torch.equal(whole["heads"], other["heads"])
     monkeypatch.setattr("subnet_utils.checkpoints.SECONDS", 0.0)
-    taken = []
+    taken, original = [], HardConcrete.sampled
 
     def die(*args):
         taken.append(args)
@@ -267,24 +240,19 @@ def test_pruning_depends_on_its_seed_alone_and_resumes_with_the_same_bits(inputs
             raise KeyboardInterrupt
         return original(*args)
 
-    original = HardConcrete.sampled
-    monkeypatch.setattr(HardConcrete, "sampled", die)
-    with pytest.raises(KeyboardInterrupt):
-        prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
-    monkeypatch.setattr(HardConcrete, "sampled", original)
-    resumed = prune(make("bert"), inputs, schedule=schedule, checkpoint=tmp_path / "checkpoint.safetensors")
-    assert all(torch.equal(whole.scores[name], resumed.scores[name]) for name in whole.scores)
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(HardConcrete, "sampled", die)
+        prune(make("bert"), inputs, schedule=schedule, checkpoint=checkpoint)
+    resumed, _ = prune(make("bert"), inputs, schedule=schedule, checkpoint=checkpoint)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_a_diverging_run_is_named(inputs):
     model = make("bert")
     means = {kind: torch.full((LAYERS, WIDTH), torch.nan) for kind in ("heads", "mlps")}
-    with torch.no_grad():
-        full = model(**inputs).logits.log_softmax(dim=-1)
-    schedule = units.Schedule(steps=20, warmup=10, rate_warmup=0, interval=10)
     with pytest.raises(TrainingDiverged, match="not finite"):
-        units.prune(model, lambda _: iter([(inputs, full)] * 20), means, sparsity=0.3, schedule=schedule, method=GATES,
-                    seed=0)  # fmt: skip
+        prune(model, inputs, means=means)
     assert not model.training
 
 

@@ -14,14 +14,9 @@ TOO_MANY: dict[tuple[str, ...], int] = {}
 
 
 def in_parts(
-    train: Callable[[Sequence[Any], tuple[int, ...]], list[Any]],
-    masks: Sequence[Any],
-    places: tuple[int, ...] = (),
-    *,
-    of: tuple[str, ...],
-    split: bool = True,
-    label: str,
-) -> list[Any]:
+    train: Callable[[Sequence[Any], tuple[int, ...]], list[Any]], masks: Sequence[Any], places: tuple[int, ...] = (), *,
+    of: tuple[str, ...], split: bool = True, label: str,
+) -> list[Any]:  # fmt: skip
     """Train masks at once; if memory runs out, one half after the other, and one by one what cannot be vectorized.
 
     train(masks, places): what is found of each; places: those of the masks among all, if these are not all. of: network
@@ -36,7 +31,9 @@ def in_parts(
         try:
             return train(masks, places)
         except (RuntimeError, MemoryError) as error:
-            if count > 1 and _without_vmap(error):
+            # an operation, such as an LSTM's, that torch.vmap has no rule for
+            without_vmap = "vmap" in str(error) or "batching rule" in str(error).lower()
+            if count > 1 and without_vmap:
                 too_many = 2
                 said = f"{count} masks cannot be trained at once ({str(error).splitlines()[0]}); one by one"
             elif not out_of_memory(error):
@@ -53,11 +50,6 @@ def in_parts(
             raise MemoryError(f"{count} masks at once do not fit into memory")
         TOO_MANY[of] = too_many
         print(f"{label}: {said}", file=sys.stderr, flush=True)
-    own, options = places or tuple(range(count)), {"of": of, "label": label}
-    parts = slice(half), slice(half, None)
-    return [found for part in parts for found in in_parts(train, masks[part], own[part], **options)]
-
-
-def _without_vmap(error: Exception) -> bool:
-    """Whether an error says that there is an operation, such as an LSTM's, that torch.vmap has no rule for."""
-    return "vmap" in str(error) or "batching rule" in str(error).lower()
+    own = places or tuple(range(count))
+    return [found for part in (slice(half), slice(half, None))
+            for found in in_parts(train, masks[part], own[part], of=of, label=label)]  # fmt: skip

@@ -7,18 +7,16 @@ there are asked: in a causal network none sees the token after it, nor the secon
 """
 
 import math
-from itertools import product
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from subnet_utils.papers.heuristic_core.pair_networks import NO_WORD, Encoded
+from subnet_utils.papers.heuristic_core.step_training import on_device
 
 PATTERNS = ("repeated", "previous", "next", "separator")
-OTHER = "other"
-ENOUGH = 0.5
-"""Share of attention from which on a head has a category."""
 CHUNK = 128
 
 
@@ -42,10 +40,10 @@ def patterns(network: nn.Module, data: Encoded, words: Tensor) -> pd.DataFrame:
             sums[name] = sums[name] + (share * queries[None, :, None]).double().sum(dim=(1, 3))
             counts[name] += int(queries.sum())
     shares = {name: (total / (counts[name] or math.nan)).flatten().tolist() for name, total in sums.items()}
-    layers, heads = sums["repeated"].shape
-    table = pd.DataFrame(list(product(range(layers), range(heads))), columns=["layer", "head"]).assign(**shares)
+    heads = list(np.ndindex(*sums["repeated"].shape))
+    table = pd.DataFrame(heads, columns=["layer", "head"]).assign(**shares)
     known = table[list(PATTERNS)].fillna(0.0)
-    return table.assign(category=known.idxmax(axis=1).where(known.max(axis=1) >= ENOUGH, OTHER))
+    return table.assign(category=known.idxmax(axis=1).where(known.max(axis=1) >= 0.5, "other"))
 
 
 @torch.no_grad()
@@ -56,24 +54,21 @@ def example_maps(network: nn.Module, data: Encoded, row: int) -> Tensor:
 
 def _attention(network: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     """[layers, m, heads, T, T]."""
-    device = next(network.parameters()).device
-    found = network(**{name: tensor.to(device) for name, tensor in inputs.items()}, output_attentions=True)
+    found = network(**on_device(inputs, network.device), output_attentions=True)
     return torch.stack(found.attentions).float().cpu()
 
 
 def _masks(tokens: Tensor, segments: Tensor, real: Tensor, *, causal: bool) -> dict[str, tuple[Tensor, Tensor]]:
     """For each pattern which tokens are asked, [m, T], and where it wants them to look, [m, T, T]."""
-    words, length = segments != NO_WORD, tokens.shape[1]
+    words, steps = segments != NO_WORD, torch.arange(tokens.shape[1])
     others = (segments[:, :, None] != segments[:, None, :]) & words[:, :, None] & words[:, None, :]
-    same = others & (tokens[:, :, None] == tokens[:, None, :])
-    separator = (real & ~words).clone()
+    separator = real & ~words
     separator[:, 0] = False  # the first token is [CLS], or a word
-    steps = torch.arange(length)
-    before, after = (steps[:, None] - 1 == steps), (steps[:, None] + 1 == steps)
-    every = words[:, :, None].expand(-1, -1, length)
-    wanted = {"repeated": same, "previous": before & every, "next": after & every,
-              "separator": separator[:, None, :] & every}  # fmt: skip
+    wanted = {"repeated": others & (tokens[:, :, None] == tokens[:, None, :]),
+              "previous": (steps[:, None] - 1 == steps) & words[:, :, None],
+              "next": (steps[:, None] + 1 == steps) & words[:, :, None],
+              "separator": separator[:, None, :] & words[:, :, None]}  # fmt: skip
     if not causal:
-        return {name: (same.any(dim=-1) if name == "repeated" else words, keys) for name, keys in wanted.items()}
+        return {name: (keys.any(dim=-1) if name == "repeated" else words, keys) for name, keys in wanted.items()}
     seen = {name: keys & (steps[:, None] >= steps) for name, keys in wanted.items()}
     return {name: (keys.any(dim=-1), keys) for name, keys in seen.items()}

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from subnet_utils.papers.heuristic_core.tables import SHORT
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, is_entailed
+from subnet_utils.plots.layout import legend
 
 LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#111111", "o"),
          "SO-Swap": ("#0069a8", "s"), "Prep": ("#7ebcf0", "^"), "PP-Subj": ("#2f8a2a", "D"),
@@ -29,40 +30,18 @@ blindness."""
 UNKNOWN = ("#7a5195", "*")
 IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
 SETS = {short: name for name, short in SHORT.items()}
-SUBCASE = re.compile("(?P<heuristic>lexical_overlap|subsequence|constituent)_[lsc][en]_(?P<kind>.+)")
+SUBCASE = re.compile("(lexical_overlap|subsequence|constituent)_[lsc][en]_(.+)")
 """HANS's name of a subcase, such as `lexical_overlap_ln_preposition`."""
-ANSWERS = {
-    "": "",
-    "entailed": "entailed: the heuristic is right",
-    "not entailed": "not entailed: the heuristic is wrong",
-}
+HEURISTICS = {"lexical overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
+"""In the order of HANS's paper, and a subcase whose color stands for all."""
+ANSWERS = {"": "", "entailed": "right", "not entailed": "wrong"}
+"""What follows in a set, and what the heuristic is there."""
 UNTIL_THOUSANDS = 5000
 """Steps are counted in thousands from here on."""
 FEW = 5
 """As many sparsities or steps stand on the axis, each by itself."""
-DODGE = 0.15
-"""All lines of one place stand within this share of the smallest gap between neighboring places."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
            "balanced": ("#2f7d32", "D")}  # fmt: skip
-
-
-# -- what the figures share --------------------------------------------------------------------------------------------
-
-
-def legend(figure: Figure) -> Figure:
-    """The legend of all panels, once, below the figure: every label that occurs, as it first occurs."""
-    found = {}
-    for ax in figure.axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    columns = len(found) if len(found) <= 6 else -(-len(found) // 2)
-    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, columnspacing=1.4)
-    return figure
-
-
-def legend_above(ax: Axes, columns: int) -> None:
-    """A legend over the middle of a panel."""
-    ax.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1, handlelength=1.2)
 
 
 def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
@@ -74,26 +53,24 @@ def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFra
     panels = [panel for table in tables for panel in _panels(table)]
     figure, axes = plt.subplots(1, len(panels), figsize=(7.2, 2.5), sharey=True, squeeze=False)
     for ax, (title, rows) in zip(axes.flat, panels, strict=True):
-        draw(ax, rows)
-        ax.set_title(title)
+        draw(ax, rows).set_title(title)
         ax.label_outer()
-    return legend(figure)
+    legend(figure)
+    return figure
 
 
 def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel of one network."""
-    names = _in_order(table)
-    titles = {name: _panel(name) for name in names if name not in IN_DOMAIN_NAMES}
-    task = "".join(f"{name}: " for name in names if name in IN_DOMAIN_NAMES and name != "in domain")
+    inside = table["name"].isin(IN_DOMAIN_NAMES)
+    task = "".join(f"{name}: " for name in table["name"][inside].unique() if name != "in domain")
+    titles = {name: _panel(name) for name in _in_order(table[~inside])}
     for title in dict.fromkeys(titles.values()):
-        own = [name for name in names if titles.get(name, title) == title]
-        yield task + title, table[table["name"].isin(own)]
+        yield task + title, table[inside | (table["name"].map(titles) == title)]
 
 
 def _in_order(table: pd.DataFrame) -> list[str]:
     """Names of the sets: those that have a look of their own, then others."""
-    found = list(dict.fromkeys(table["name"]))
-    return [name for name in LOOKS if name in found] + [name for name in found if name not in LOOKS]
+    return sorted(table["name"].unique(), key=lambda name: list(LOOKS).index(name) if name in LOOKS else len(LOOKS))
 
 
 def _look(name: str) -> tuple[str, str]:
@@ -108,28 +85,26 @@ def _answer(name: str) -> str:
         return ""
 
 
+def _parts(name: str) -> tuple[str, str]:
+    """Heuristic and kind of a subcase, to be read: `subsequence`, `PP on object`. Of another set '' and its name."""
+    found = SUBCASE.fullmatch(name)
+    parts = found.groups() if found else ("", name)
+    return tuple(re.sub(r"\bobj\b", "object", part.replace("_", " ")) for part in parts)
+
+
 def _panel(name: str) -> str:
     """The heuristic that a set defies, or that it is entailed. name: short or HANS's."""
     own = SETS.get(name, name)
-    if name == "entailed" or _answer(own) == "entailed":
-        return "entailed"
-    found = SUBCASE.fullmatch(own)
-    return _readable(found["heuristic"]) if found else name
-
-
-def _readable(text: str) -> str:
-    return re.sub(r"\bobj\b", "object", text.replace("_", " "))
+    return "entailed" if "entailed" in (name, _answer(own)) else _parts(own)[0] or name
 
 
 def dodge(places: Iterable[float], count: int) -> np.ndarray:
-    """A shift along the axis for each of `count` lines, over `DODGE` of the smallest gap between neighboring places.
-
-    To both sides, but to the right alone where a point would stand below 0: no sparsity or step is there.
-    """
-    values = np.unique(list(places))
-    width = DODGE * (np.diff(values).min() if len(values) > 1 else 1.0)
+    """A shift along the axis for each of `count` lines, over .15 of the smallest gap between neighboring places. To
+    both sides, but to the right alone where a point would stand below 0: no sparsity or step is there."""
     if count == 1:
         return np.zeros(1)
+    values = np.unique(list(places))
+    width = 0.15 * (np.diff(values).min() if len(values) > 1 else 1.0)
     return np.linspace(0, width, count) - (width / 2 if values[0] >= width / 2 else 0)
 
 
@@ -151,18 +126,18 @@ def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
     return places
 
 
-def with_range(ax: Axes, x: pd.Series, table: pd.DataFrame, look: tuple[str, str], label: str) -> None:
-    """Means, joined by a thin line, with bars from the smallest to the largest. table: columns mean, min, max."""
-    color, marker = look
-    ax.vlines(x, table["min"], table["max"], color=color, lw=0.9, alpha=0.7)
-    ax.plot(x, table["mean"], marker=marker, ms=3.6, mew=0, lw=0.7, color=color, label=label)
+def with_range(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
+    """Means, joined by a thin line for each name, with bars from the smallest to the largest, side by side. table:
+    columns name, x, mean, min, max; looks: color and marker of each name."""
+    for (name, (color, marker)), shift in zip(looks.items(), dodge(table["x"], len(looks)), strict=True):
+        rows = table[table["name"] == name].sort_values("x")
+        ax.vlines(rows["x"] + shift, rows["min"], rows["max"], color=color, lw=0.9, alpha=0.7)
+        ax.plot(rows["x"] + shift, rows["mean"], marker=marker, ms=3.6, mew=0, lw=0.7, color=color, label=name)
 
 
 def grouped_bars(ax: Axes, table: pd.DataFrame, colors: Mapping[str, str]) -> None:
-    """A group of bars for each row of a table, in the order and the colors of `colors`, whose keys are columns.
-
-    A 0 stands in the place of a bar that is too low to be seen.
-    """
+    """A group of bars for each row of a table, in the order and the colors of `colors`, whose keys are columns. A 0
+    stands in the place of a bar that is too low to be seen."""
     width = 0.8 / len(colors)
     for i, (name, color) in enumerate(colors.items()):
         x = np.arange(len(table)) + (i - (len(colors) - 1) / 2) * width
@@ -171,27 +146,22 @@ def grouped_bars(ax: Axes, table: pd.DataFrame, colors: Mapping[str, str]) -> No
             ax.annotate("0", (place, 0), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5)
 
 
-# -- networks and sets -------------------------------------------------------------------------------------------------
-
-
 def dots(ax: Axes, table: pd.DataFrame) -> Axes:
     """A column of dots, one a pruned network, for every evaluation set; the line is the full network (Figure 2).
 
     table: a row for each network and set with columns name, seed, accuracy, full. Only the first panel of a row has a
     label at its left; `legend` names dots and lines once.
     """
-    names = list(dict.fromkeys(table["name"]))
+    names = table["name"].unique()
     for place, name in enumerate(names):
         rows = table[table["name"] == name].sort_values("seed")
         shift = np.linspace(-0.2, 0.2, len(rows))
         ax.plot(place + shift, rows["accuracy"], "o", ms=3.2, mew=0, alpha=0.75, color=_look(name)[0],
                 label="pruned networks")  # fmt: skip
-        full = [rows["full"].iloc[0]] * 2
-        ax.plot([place - 0.36, place + 0.36], full, color="#111111", lw=1.2, label="full network")
+        ax.hlines(rows["full"].iloc[0], place - 0.36, place + 0.36, color="#111111", lw=1.2, label="full network")
     ax.set_xticks(range(len(names)), names)
     ax.set(xlim=(-0.6, len(names) - 0.4), ylim=(-0.03, 1.03))
-    place = ax.get_subplotspec()
-    if place is None or place.is_first_col():
+    if ax.get_subplotspec().is_first_col():
         ax.set_ylabel("accuracy")
     return ax
 
@@ -203,55 +173,40 @@ def every_subcase(table: pd.DataFrame) -> Figure:
     then the others, each by heuristic.
     """
     rows, sparsities = _subcase_rows(table["set"].unique()), sorted(table["target_sparsity"].unique())
+    places = {name: place for place, (name, _) in enumerate(rows) if name}
     figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.9 + 0.16 * len(rows)), sharey=True, squeeze=False)
     for ax, sparsity in zip(axes.flat, sparsities, strict=True):
         own = table[table["target_sparsity"] == sparsity]
-        for place, (name, _) in enumerate(rows):
-            found = own[own["set"] == name]
-            if found.empty:  # a heading
-                continue
-            ax.axhline(place, color="0.92", lw=0.6, zorder=0)
-            ax.plot(found["accuracy"], [place] * len(found), "o", ms=3, mew=0, alpha=0.6, color=_shade(name),
-                    label="pruned networks")  # fmt: skip
-            ax.plot(found["full"].iloc[0], place, "|", ms=8.5, mew=1.2, color="#111111", label="full network")
+        place, parts = own["set"].map(places), own["set"].map(_parts)
+        colors = [_look(HEURISTICS.get(heuristic, "in domain"))[0] for heuristic, _ in parts]
+        ax.hlines(place, 0, 1, color="0.92", lw=0.6, zorder=0, transform=ax.get_yaxis_transform())
+        ax.scatter(own["accuracy"], place, s=9, lw=0, alpha=0.6, c=colors, label="pruned networks")
+        ax.plot(own["full"], place, "|", ms=8.5, mew=1.2, color="#111111", label="full network")
         ax.set(title=f"{sparsity:.0%} sparsity", xlabel="accuracy", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         ax.tick_params(axis="y", length=0)
     axes[0, 0].set_yticks(range(len(rows)), [label for _, label in rows], fontsize=6.5)
     for tick, (name, _) in zip(axes[0, 0].get_yticklabels(), rows, strict=True):
         tick.set_fontweight("normal" if name else "bold")
-    return legend(figure)
+    legend(figure)
+    return figure
 
 
 def _subcase_rows(names: Sequence[str]) -> list[tuple[str, str]]:
     """(set, label) of each row of `every_subcase` from above; a heading has the label alone."""
-    labels = {name: _subcase_label(name) for name in names}
-    rows = []
-    for answer, heading in ANSWERS.items():
-        own = sorted((name for name in names if _answer(name) == answer), key=lambda name: _by_heuristic(labels[name]))
-        rows += [("", heading)] * bool(own and heading) + [(name, labels[name]) for name in own]
+    order, rows = ["", *HEURISTICS], []
+    for answer, right in ANSWERS.items():
+        own = [(name, _subcase_label(name)) for name in names if _answer(name) == answer]
+        own.sort(key=lambda row: (order.index(_parts(row[0])[0]), row[1]))
+        rows += [("", f"{answer}: the heuristic is {right}")] * bool(own and answer) + own
     return rows
-
-
-def _by_heuristic(label: str) -> tuple[int, str]:
-    """Heuristics in the order of HANS's paper, then by the alphabet."""
-    order = ("lexical overlap", "subsequence", "constituent")
-    return next((i for i, heuristic in enumerate(order) if label.startswith(heuristic)), len(order)), label
 
 
 def _subcase_label(name: str) -> str:
     """`lexical overlap: subject-object swap (SO-Swap)`."""
-    found = SUBCASE.fullmatch(name)
-    if not found:
+    heuristic, kind = _parts(name)
+    if not heuristic:
         return SHORT.get(name, name.replace("mnli-", "MNLI "))
-    short = f" ({SHORT[name]})" if name in SHORT else ""
-    return f"{_readable(found['heuristic'])}: {_readable(found['kind'])}{short}"
-
-
-def _shade(name: str) -> str:
-    """The color of a heuristic."""
-    found = SUBCASE.fullmatch(name)
-    like = {"lexical_overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
-    return _look(like[found["heuristic"]] if found else "in domain")[0]
+    return f"{heuristic}: {kind}" + (f" ({SHORT[name]})" if name in SHORT else "")
 
 
 def bars(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -260,11 +215,9 @@ def bars(ax: Axes, table: pd.DataFrame) -> Axes:
     grouped_bars(ax, wide, {name: _look(name)[0] for name in names})
     ax.set_xticks(range(len(wide)), [f"seed {seed}" for seed in wide.index])
     ax.set(ylabel="accuracy", ylim=(0, 1.03))
-    legend_above(ax, len(names) if len(names) < 6 else -(-len(names) // 2))
+    legend(ax, columns=len(names) if len(names) < 6 else -(-len(names) // 2), columnspacing=1,
+           handlelength=1.2)  # fmt: skip
     return ax
-
-
-# -- sparsity and training ---------------------------------------------------------------------------------------------
 
 
 def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -273,10 +226,8 @@ def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
     table: a row for each sparsity and set with columns name, sparsity, mean, min, max. More than five sets are easier
     to read in panels (`by_heuristic`).
     """
-    names = _in_order(table)
-    for name, shift in zip(names, dodge(100 * table["sparsity"], len(names)), strict=True):
-        rows = table[table["name"] == name].sort_values("sparsity")
-        with_range(ax, 100 * rows["sparsity"] + shift, rows, _look(name), name)
+    looks = {name: _look(name) for name in _in_order(table)}
+    with_range(ax, table.assign(x=100 * table["sparsity"]), looks)
     ax.set(xlabel="sparsity (%)", ylabel="accuracy", ylim=(-0.03, 1.03))
     if table["sparsity"].nunique() <= FEW:
         ax.set_xticks(100 * table["sparsity"].unique())
@@ -286,18 +237,16 @@ def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
 def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> Sequence[Axes]:
     """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
 
-    sizes: from `heuristic_core.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has
-    none. Dotted: the smallest size on the grid of sparsities.
+    sizes: from `published.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has none.
+    Dotted: the smallest size on the grid of sparsities.
     """
-    domains = [domain for domain in DOMAINS if (sizes["domain"] == domain).any()]
+    looks = {domain: look for domain, look in DOMAINS.items() if (sizes["domain"] == domain).any()}
     columns = {"accuracy": ["accuracy"] * 3,
                "effective size (share of units)": ["effective_size", "size_min", "size_max"]}  # fmt: skip
     for ax, (label, triple) in zip(axes, columns.items(), strict=True):
-        places = along_steps(ax, sizes["step"])
-        for domain, shift in zip(domains, dodge(places.values(), len(domains)), strict=True):
-            rows = sizes[sizes["domain"] == domain].sort_values("step")
-            values = pd.DataFrame(dict(zip(("mean", "min", "max"), rows[triple].to_numpy().T, strict=True)))
-            with_range(ax, rows["step"].map(places) + shift, values, DOMAINS[domain], domain)
+        x = sizes["step"].map(along_steps(ax, sizes["step"]))
+        values = {name: sizes[column] for name, column in zip(("mean", "min", "max"), triple, strict=True)}
+        with_range(ax, pd.DataFrame({"name": sizes["domain"], "x": x} | values), looks)
         ax.set(ylabel=label, ylim=(-0.03, 1.06), title=title)
     smallest = sizes["smallest_possible"].min()
     axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size on the grid")

@@ -6,7 +6,9 @@ tests. Ours take pruning seeds, or heads, as the units of observation; all conce
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,12 @@ import pandas as pd
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
-from subnet_utils.papers.heuristic_core.published import HEADS, onset
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
+from subnet_utils.papers.heuristic_core.published import HEADS, domain_means, onset
 from subnet_utils.papers.heuristic_core.published_cores import OTHERS
 from subnet_utils.papers.heuristic_core.shared_core import DRAWS, Kept, core_size, correlation, rng_of, tails
 from subnet_utils.report.comparison import FINDING, OPEN, POSITIVE, direction, verdict
-from subnet_utils.statistics import Interval, t_interval
+from subnet_utils.statistics import t_interval
 
 LEVEL = 0.05
 FLAT = 0.1
@@ -40,37 +42,29 @@ def spread(pruned: pd.DataFrame, pairs: dict[str, int]) -> pd.DataFrame:
     for (sparsity, name, of), group in pruned.groupby(["target_sparsity", "name", "set"], sort=False):
         accuracy, mean = group["accuracy"], group["accuracy"].mean()
         sampling = math.sqrt(mean * (1 - mean) / pairs[of])
-        p = math.nan
-        if sampling > 0 and len(group) > 1:
-            statistic = ((accuracy - mean) ** 2).sum() / sampling**2
-            p = float(stats.chi2.sf(statistic, len(group) - 1))
+        tested = sampling > 0 and len(group) > 1
+        p = stats.chi2.sf(((accuracy - mean) ** 2).sum() / sampling**2, len(group) - 1) if tested else math.nan
         rows.append({"target_sparsity": sparsity, "name": name, "full": group["full"].iloc[0], "min": accuracy.min(),
                      "max": accuracy.max(), "mean": mean, "std": accuracy.std(), "sampling": sampling, "p": p,
                      "n_runs": len(group)})  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def differing(pruned: pd.DataFrame, count: int = 3) -> pd.DataFrame:
-    """The networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
-    accuracies out of domain, then whichever is farthest from all chosen.
-
-    The paper does not say how it chose its three. Fewer than `count` where there are fewer; without the rows in domain.
-    """
+def differing(pruned: pd.DataFrame) -> pd.DataFrame:
+    """Three networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
+    accuracies out of domain, then the one farthest from both. The paper does not say how it chose its three."""
     lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
     lower = lower[[name not in (IN_DOMAIN, "entailed") and not is_friendly(name) for name in lower["set"]]]
     places = lower.pivot_table(index="seed", columns="name", values="accuracy")
     far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))
-    while len(chosen) < min(count, len(far)):
+    while len(chosen) < min(3, len(far)):
         chosen.append(far.drop(index=chosen)[chosen].min(axis=1).idxmax())
     return lower[lower["seed"].isin(chosen)].sort_values("seed", kind="stable")
 
 
 def with_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """Our `spread` with the paper's columns, the lower sparsity beside the lower one, by name of the set.
-
-    paper: of `paper_cores.spread`. A set that the paper lacks has none.
-    """
+    """Our `spread` with the columns of `published_cores.spread`, the lower sparsity beside the lower one."""
     rank = ours["target_sparsity"].rank(method="dense").astype(int) - 1
     return ours.assign(rank=rank).merge(paper, on=["rank", "name"], how="left").drop(columns="rank")
 
@@ -80,22 +74,18 @@ def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFra
     out_of_domain (mean over its sets), entailed (mean over HANS's entailed subcases), balanced (mean of these two).
     """
     lost = ablations.assign(lost=ablations["full"] - ablations["accuracy"])
-    keys = ["ablated", "draw", "in_core", "layer", "head"]
-    sets = {"in_domain": lost["set"] == IN_DOMAIN, "out_of_domain": lost["set"].isin(out_of_domain),
-            "entailed": lost["set"].map(is_friendly)}  # fmt: skip
-    means = {name: lost[rows].groupby(keys, dropna=False, sort=False)["lost"].mean() for name, rows in sets.items()}
-    table = pd.DataFrame(means).reindex(means["in_domain"].index).reset_index()
+    keys, domains = ["ablated", "draw", "in_core", "layer", "head"], domains_of(lost["set"], out_of_domain)
+    table = domain_means(lost, keys, domains, "lost").rename(columns=lambda name: name.replace(" ", "_")).reset_index()
     return table.assign(balanced=(table["out_of_domain"] + table["entailed"]) / 2)
 
 
 def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
     """Table 3: accuracy lost without each head of the core (and mean), without another head (mean), without the core,
     without as many others (mean)."""
-    single, joint = _single(lost), lost[lost["layer"].isna()]
-    core, others = (single[single["in_core"] == which] for which in (True, False))
+    _, core, others = _single(lost)
     groups = [*((row["ablated"], core.loc[[at]]) for at, row in core.iterrows()), ("one head of the core, mean", core),
-              (OTHERS, others), ("all heads of the core", joint[joint["ablated"] == "core"]),
-              ("as many others at once, mean", joint[joint["ablated"] == "others"])]  # fmt: skip
+              (OTHERS, others), ("all heads of the core", lost[lost["ablated"] == "core"]),
+              ("as many others at once, mean", lost[lost["ablated"] == "others"])]  # fmt: skip
     return pd.DataFrame(
         {"ablated": name, **group[["in_domain", "out_of_domain", "entailed"]].mean(), "networks": len(group)}
         for name, group in groups if len(group)
@@ -105,17 +95,15 @@ def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
 def categories(attention: pd.DataFrame) -> pd.DataFrame:
     """How many heads of each category are in the core, and how many are not."""
     table = pd.crosstab(attention["category"], attention["in_core"]).reindex(columns=[True, False], fill_value=0)
-    return table.rename(columns={True: "in the core", False: "others"}).rename_axis(columns=None).reset_index()
+    return table.set_axis(["in the core", "others"], axis=1).reset_index()
 
 
 def side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """Mean and deviation of several kinds of networks in one row for each sparsity and set. Each: of `spread`."""
-    together = pd.concat(tables)
-    index = ["target_sparsity", "name"]
+    together, index = pd.concat(tables), ["target_sparsity", "name"]
     wide = together.pivot_table(index=index, columns="networks", values=["mean", "std"], sort=False)
     wide.columns = [f"{kind}: {what}" for what, kind in wide.columns]
-    full = together.groupby(index)["full"].first()
-    return wide.join(full).reset_index()
+    return wide.join(together.groupby(index)["full"].first()).reset_index()
 
 
 def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
@@ -124,41 +112,34 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
     shared: of as many heads with the largest costs as the core has, how many are in the core; p: of at least as many by
     chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads, NaN where all of them are alike.
     """
-    single = _single(lost).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
+    single = lost.dropna(subset=["layer"]).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
     size, heads = int(single["in_core"].sum()), len(single)
-    top = single.nlargest(size, "out_of_domain", keep="first")
-    shared = int(top["in_core"].sum())
+    shared = int(single.nlargest(size, "out_of_domain", keep="first")["in_core"].sum())
     ranked = single["out_of_domain"], single["lower"] + single["higher"]
     ranks = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
     rho, rho_p = stats.spearmanr(*ranked) if ranks else (math.nan, math.nan)
     p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
-    return pd.DataFrame([{"core": size, "shared": shared, "expected": size * size / heads, "p": p,
-                          "rho": float(rho), "rho_p": float(rho_p)}])  # fmt: skip
+    return pd.DataFrame({"core": [size], "shared": shared, "expected": size * size / heads, "p": p, "rho": rho,
+                         "rho_p": rho_p})  # fmt: skip
 
 
 def findings(
-    domains: pd.DataFrame,
-    kept: Kept,
-    sizes: pd.DataFrame,
-    lost: pd.DataFrame,
-    early: pd.DataFrame,
-    *,
+    domains: pd.DataFrame, kept: Kept, sizes: pd.DataFrame, lost: pd.DataFrame, early: pd.DataFrame, *,
     paper: Mapping[str, float],
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, whether the
     finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
 
-    domains: accuracies of the pruned networks by domain, columns target_sparsity, seed, domain, accuracy; kept: of
-    `unit_pruning.kept_heads`; sizes: of `heuristic_core.faithful_sizes`; lost: of `drops`; early: of
-    `unit_pruning.checkpoint_heads`; paper: of `paper_cores.findings`.
+    domains: of `tables.by_domain`, the pruned networks; kept: of `tables.kept_heads`; sizes: of `tables.sizes`; lost:
+    of `drops`; early: of `tables.checkpoint_heads`; paper: of `published_cores.findings`.
     """
-    shared = [*_shared(kept), _alike(kept), *_there_early(early)]
-    rows = pd.DataFrame([*_differently(domains), *shared, *_grows(sizes), *_harms(lost)])
+    parts = _differently(domains), _shared(kept), _there_early(early), _grows(sizes), _harms(lost)
+    rows = pd.DataFrame(chain(*parts))
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
     return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
 
 
-def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
+def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
 
     Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
@@ -166,29 +147,24 @@ def _differently(domains: pd.DataFrame) -> list[dict[str, Any]]:
     of the seeds, whichever makes it smallest and largest. Out of domain is looked at alone, as the paper does, and
     balanced.
     """
-    rows = []
-    for where in (OUT_OF_DOMAIN, BALANCED):
-        for rank, (sparsity, group) in enumerate(domains.groupby("target_sparsity")):
-            wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
-            if where not in wide:
-                continue
+    by_sparsity = enumerate(domains.groupby("target_sparsity"))
+    for where, (rank, (sparsity, group)) in product((OUT_OF_DOMAIN, BALANCED), by_sparsity):
+        wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
+        if where in wide:
             outside, inside = (wide[name].to_numpy() for name in (where, "in domain"))
             ratio, p = _paired_spread(outside, inside)
-            state = _tested(ratio - 1, p)
             about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
-            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=state, n=len(inside))
-            rows.append(row | _without_one(outside, inside))
-    return rows
+            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=_tested(ratio - 1, p), n=len(inside))
+            yield row | _without_one(outside, inside)
 
 
 def _without_one(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
     """The smallest and the largest ratio of two deviations that leaving out one value of both gives."""
     if len(one) < 3:
         return {}
-    deviations = np.array([[np.delete(values, i).std() for values in (one, other)] for i in range(len(one))])
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = deviations[:, 0] / deviations[:, 1]
-    return {"least": float(ratios.min()), "most": float(ratios.max())}
+        ratios = [np.delete(one, i).std() / np.delete(other, i).std() for i in range(len(one))]
+    return {"least": float(np.min(ratios)), "most": float(np.max(ratios))}
 
 
 def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
@@ -199,87 +175,78 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     swapped = rng_of("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
     drawn = np.where(swapped, both[::-1], both)
     with np.errstate(divide="ignore"):
-        unequal = np.abs(np.diff(np.log(drawn.var(axis=2)), axis=1))[:, 0]
-        ratio, found = one.std() / other.std() if other.std() else math.inf, abs(np.diff(np.log(both.var(axis=1)))[0])
+        unequal, found = (np.abs(np.diff(np.log(own.var(axis=-1))))[..., 0] for own in (drawn, both))
+        ratio = np.divide(one.std(), other.std())
     return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
 
 
-def _shared(kept: Kept) -> list[dict[str, Any]]:
-    """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer."""
-    rows = []
+def _shared(kept: Kept) -> Iterator[dict[str, Any]]:
+    """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer; and
+    whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
     for within in (False, True):
         found = core_size(kept, within_layers=within)
         chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
         about = f"heads in all {found['networks']} networks, of {found['heads']} ({chance}; the paper: of {HEADS})"
-        rows.append(_against_chance(2, about, found["core"], found, key="core"))
-    return rows
-
-
-def _alike(kept: Kept) -> dict[str, Any]:
-    """2. Whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
+        yield _against_chance(about, found, key="core")
     found = correlation(kept)
     about = f"Spearman's rho of heads' frequencies at the two sparsities (by chance {found['expected']:.2f})"
-    return _against_chance(2, about, found["rho"], found, key="rho")
+    yield _against_chance(about, found, key="rho")
 
 
-def _against_chance(finding: int, about: str, value: float, found: Mapping[str, float], *, key: str) -> dict[str, Any]:
+def _against_chance(about: str, found: Mapping[str, float], *, key: str) -> dict[str, Any]:
     """A row for what `shared_core` finds."""
-    return _row(finding, about, value, key=key, interval=(found["low"], found["high"]), n=found["seeds"],
+    return _row(2, about, found[key], key=key, interval=(found["low"], found["high"]), n=found["seeds"],
                 **_two_sided(found["p"], found["p_less"]))  # fmt: skip
 
 
-def _there_early(early: pd.DataFrame) -> list[dict[str, Any]]:
+def _there_early(early: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
     shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
     first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
-    if first.empty:  # no head is in all networks, or every head
-        return []
-    difference = first["core"] - first["others"]
-    interval = _interval(difference)
-    about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
-    return [_row(2, about, difference.mean(), key="early", interval=interval, state=_sign(interval),
-                 n=len(first))]  # fmt: skip
+    if len(first):  # else no head is in all networks, or every head
+        difference = first["core"] - first["others"]
+        about = f"share of the core's heads kept at step {first['step'].iloc[0]:,}, less that of other heads"
+        interval = _interval(difference)
+        state = verdict(*interval, POSITIVE, FINDING)
+        yield _row(2, about, difference.mean(), key="early", interval=interval, state=state, n=len(first))
 
 
-def _grows(sizes: pd.DataFrame) -> list[dict[str, Any]]:
+def _grows(sizes: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
 
     Earlier: in domain the first one, out of domain the one that generalizes least; in the paper they are the same. One
     that does not generalize has nothing to lose out of domain, so there its size is small by definition. Therefore also
     the first one that does generalize (`onset`).
     """
-    outside = sizes[sizes["domain"] == OUT_OF_DOMAIN]
-    if outside.empty:
-        return []
-    accuracies = outside.groupby("step")["accuracy"].first().sort_index()
-    least, first = int(accuracies.idxmin()), onset(accuracies)
-    earliest, last = int(accuracies.index.min()), int(accuracies.index.max())
-    rows = []
+    accuracies = sizes[sizes["domain"] == OUT_OF_DOMAIN].groupby("step")["accuracy"].first()
+    if accuracies.empty:
+        return
+    least, earliest, last = accuracies.idxmin(), accuracies.index[0], accuracies.index[-1]
     if least == last:
         about = f"{OUT_OF_DOMAIN}: change of effective size (no checkpoint is worse there than the last one)"
-        rows.append(_row(3, about, math.nan, key="size out of domain", state=OPEN, n=0))
-    changes = [(OUT_OF_DOMAIN, least, "size out of domain"), (OUT_OF_DOMAIN, first, "size from onset"),
+        yield _row(3, about, math.nan, key="size out of domain", state=OPEN, n=0)
+    changes = [(OUT_OF_DOMAIN, least, "size out of domain"), (OUT_OF_DOMAIN, onset(accuracies), "size from onset"),
                (BALANCED, least, "size balanced"), ("in domain", earliest, "size in domain")]  # fmt: skip
     for domain, start, key in changes:
         own = sizes[sizes["domain"] == domain].pivot_table(index="seed", columns="step", values="effective_size")
         if not own.empty and start not in (None, last):
-            rows.append(_change(own[[start, last]], domain, key, flat=domain == "in domain"))
-    return rows
+            yield _change(own[[start, last]], domain, key)
 
 
-def _change(own: pd.DataFrame, domain: str, key: str, *, flat: bool) -> dict[str, Any]:
-    """The row for one change. own: sizes by seed, a column for each of two steps; flat: the paper says it is none."""
+def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
+    """The row for one change. own: sizes by seed, a column for each of two steps. In domain the paper says there is
+    none: then not only is no change seen, but there can be little."""
     start, last = own.columns
-    change = (own[last] - own[start]).dropna()
-    interval, p = _interval(change), math.nan
+    change, flat = (own[last] - own[start]).dropna(), domain == "in domain"
+    interval = _interval(change)
     if flat:
         at_ceiling = (own == 1).all(axis=None)  # no subnetwork of the grid is faithful
-        state = OPEN if at_ceiling else _flat(interval)
+        found = {"state": OPEN if at_ceiling else verdict(*interval, (-FLAT, FLAT), FINDING)}
     else:
-        p, state = _two_sided(*(_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))).values()
+        found = _two_sided(*(_flipped_signs(change.to_numpy(), side) for side in ("greater", "less")))
     says = "paper: flat" if flat else "paper: increases"
     about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
-    return _row(3, about, change.mean(), key=key, interval=interval, p=p, state=state, n=len(change))
+    return _row(3, about, change.mean(), key=key, interval=interval, n=len(change), **found)
 
 
 def _flipped_signs(changes: np.ndarray, side: str) -> float:
@@ -293,30 +260,26 @@ def _flipped_signs(changes: np.ndarray, side: str) -> float:
     return float(found.pvalue)
 
 
-def _harms(lost: pd.DataFrame) -> list[dict[str, Any]]:
-    """4. Accuracy lost without a head of the core, less without another; and without all of them at once.
-
-    Out of domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random.
-    """
-    single, rows = _single(lost), []
+def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """4. Accuracy lost without a head of the core, less without another; and without all of them at once. Out of
+    domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random."""
+    single, core, others = _single(lost)
     for column, where in (("out_of_domain", OUT_OF_DOMAIN), ("balanced", BALANCED)):
-        inside, others = (single[single["in_core"] == which][column].to_numpy() for which in (True, False))
+        row = partial(_row, 4, key=f"lost {where}", n=len(single))
         about = f"accuracy lost {where} without one head: core less others"
-        if not len(inside) or not len(others):
-            why = "no head is in all networks" if not len(inside) else "every head is in all networks"
-            rows.append(_row(4, f"{about} ({why})", math.nan, key=f"lost {where}", state=OPEN, n=len(single)))
+        if core.empty or others.empty:
+            why = f"{'no' if core.empty else 'every'} head is in all networks"
+            yield row(f"{about} ({why})", math.nan, state=OPEN)
             continue
-        difference = inside.mean() - others.mean()
+        difference = core[column].to_numpy().mean() - others[column].to_numpy().mean()
         for within, how in ((False, ""), (True, ", by chance within layers")):
-            both = tails(_differences(single, column, within_layers=within), difference).values()
-            rows.append(_row(4, f"{about}{how}", difference, key=f"lost {where}", n=len(single), **_two_sided(*both)))
-        core = lost[lost["ablated"] == "core"][column].to_numpy()
-        groups = lost[lost["ablated"] == "others"][column].to_numpy()
-        if len(core) and len(groups):
-            about = f"accuracy lost {where} without all of the core, less without {len(inside)} others"
-            rows.append(_row(4, about, core[0] - groups.mean(), key=f"core lost {where}", n=len(groups),
-                             **_two_sided(*tails(groups, core[0]).values())))  # fmt: skip
-    return rows
+            drawn = _differences(single, column, within_layers=within)
+            yield row(f"{about}{how}", difference, **_two_sided(**tails(drawn, difference)))
+        whole, groups = (lost.loc[lost["ablated"] == kind, column].to_numpy() for kind in ("core", "others"))
+        if len(whole) and len(groups):
+            about = f"accuracy lost {where} without all of the core, less without {len(core)} others"
+            found = _two_sided(**tails(groups, whole[0]))
+            yield row(about, whole[0] - groups.mean(), key=f"core lost {where}", n=len(groups), **found)
 
 
 def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> np.ndarray:
@@ -331,16 +294,9 @@ def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> n
 
 
 def _row(
-    finding: int,
-    about: str,
-    value: float,
-    *,
-    key: str,
-    n: int,
-    state: str,
-    interval: tuple[float, float] = (math.nan, math.nan),
-    p: float = math.nan,
-) -> dict[str, Any]:
+    finding: int, about: str, value: float, *, key: str, n: int, state: str,
+    interval: tuple[float, float] = (math.nan, math.nan), p: float = math.nan,
+) -> dict[str, Any]:  # fmt: skip
     """key: of the paper's value."""
     return {"finding": f"{finding} {NAMES[finding]}", "statistic": about, "key": key, "our_value": float(value),
             "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
@@ -352,31 +308,21 @@ def _tested(effect: float, p: float) -> str:
     return verdict(found, found, POSITIVE, FINDING)
 
 
-def _two_sided(p_more: float, p_less: float) -> dict[str, Any]:
+def _two_sided(p: float, p_less: float) -> dict[str, Any]:
     """p of either direction, twice the smaller one, and what it says of the direction that the paper claims."""
-    p = min(2 * min(p_more, p_less), 1.0)  # NaN where there is neither
-    return {"p": p, "state": _tested(p_less - p_more, p)}
+    both = min(2 * min(p, p_less), 1.0)  # NaN where there is neither
+    return {"p": both, "state": _tested(p_less - p, both)}
 
 
-def _sign(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return verdict(low, high, POSITIVE, FINDING)
-
-
-def _flat(interval: tuple[float, float]) -> str:
-    """Not only that no change is seen, but that there can be little."""
-    low, high = interval
-    return verdict(low, high, (-FLAT, FLAT), FINDING)
-
-
-def _interval(values: pd.Series) -> Interval | tuple[float, float]:
+def _interval(values: pd.Series) -> tuple[float, float]:
     """95% t interval over seeds; none for a single one, nor where all are equal: sizes come in the grid's steps, so
     equal ones are not known to be without error."""
     if len(values) < 2 or np.ptp(values) < 1e-12:
         return math.nan, math.nan
-    _, low, high = t_interval(values.to_numpy(), np.arange(len(values)))
-    return low, high
+    return t_interval(values.to_numpy(), np.arange(len(values)))[1:]
 
 
-def _single(lost: pd.DataFrame) -> pd.DataFrame:
-    return lost.dropna(subset=["layer"])
+def _single(lost: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Single heads: all, those of the core, and the others."""
+    single = lost.dropna(subset=["layer"])
+    return single, *(single[single["in_core"] == which] for which in (True, False))

@@ -17,24 +17,45 @@ from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks import units
 from subnet_utils.models import fingerprint
-from subnet_utils.models.frozen import sent
-from subnet_utils.papers.heuristic_core.evaluation import CHUNK, accuracies_of, logits_of
-from subnet_utils.papers.heuristic_core.pair_networks import Transformer, body_of
+from subnet_utils.models.frozen import full_precision, sent
+from subnet_utils.papers.heuristic_core.pair_networks import Encoded, Transformer
 from subnet_utils.papers.heuristic_core.pair_pretraining import PairLanguageModel
-from subnet_utils.papers.heuristic_core.pair_sets import PairData, PairSets, pair_sets
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, PairData, PairSets, pair_sets
 from subnet_utils.papers.heuristic_core.section import FineTuning
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import two_classes
 
 Batch = tuple[dict[str, Tensor], Tensor]
 """Inputs, and labels or the whole network's log-probabilities."""
+CHUNK = 256
+"""Pairs that are judged at once."""
+
+
+@torch.no_grad()
+def logits_of(network: nn.Module, data: Encoded) -> Tensor:
+    """Logits [n, classes] of all pairs; those of one length go together."""
+    order = data.inputs["attention_mask"].sum(dim=1).argsort(stable=True)
+    with full_precision(network.device):
+        found = [network(**on_device(data.batch(rows), network.device)).logits.float().cpu()
+                 for rows in order.split(CHUNK)]  # fmt: skip
+    return torch.cat(found)[order.argsort()]
+
+
+def accuracies_of(network: nn.Module, pairs: PairSets) -> dict[str, float]:
+    """Accuracy on every set; of all but the first in HANS's two classes."""
+    found = {}
+    for name, data in pairs.sets.items():
+        predicted = logits_of(network, data).argmax(dim=-1)
+        if name != IN_DOMAIN:
+            predicted = two_classes(predicted, entailment=pairs.entailed_class)
+        found[name] = float((predicted == data.labels).double().mean())
+    return found
 
 
 @dataclass(frozen=True)
 class PairNetwork(Step):
     """The fine-tuned network: weights of its checkpoints, accuracies on every set after every interval (`history`).
-
-    precision: of the training of published weights. Small networks gain nothing from bfloat16 and stay in float32.
-    """
+    precision: of the training of published weights. Small networks gain nothing from bfloat16 and stay in float32."""
 
     transformer: Transformer
     data: PairData
@@ -56,7 +77,7 @@ class PairNetwork(Step):
         seed = generator_for("pair network", self.training.seed).initial_seed() % 2**31
         network = self.transformer.classifier(classes=len(self.data.section.classes), seed=seed)
         if self.pretraining is not None:
-            fits = body_of(network).load_state_dict(self.pretraining.load(lab), strict=False)
+            fits = network.base_model.load_state_dict(self.pretraining.load(lab), strict=False)
             if fits.unexpected_keys or any("pooler" not in name for name in fits.missing_keys):  # it has no pooler
                 raise ValueError(f"pretrained weights do not fit {type(network).__name__}: {fits}")
         return network.to(lab.device)
@@ -110,9 +131,7 @@ def _loaded(checkpoint: Checkpoint, lab: Lab, digest: str) -> nn.Module:
 @dataclass(frozen=True)
 class Teacher(Step):
     """What pruning wants of a checkpoint: its log-probabilities of the training pairs, its units' mean activations.
-
-    mean_examples: training pairs over which means are taken, at most. `load` gives these tensors.
-    """
+    mean_examples: training pairs over which means are taken, at most. `load` gives these tensors."""
 
     keeps = 2
 

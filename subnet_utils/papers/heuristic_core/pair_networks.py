@@ -4,8 +4,7 @@ Either from random weights over a small list of words, or from published weights
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -121,16 +120,10 @@ class Transformer:
         inputs = {name: torch.tensor(found[name]) for name in found if name != "overflow_to_sample_mapping"}
         return Encoded(inputs, torch.tensor(segments), torch.tensor(pairs["label"].tolist()))
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Tokens as text."""
-        return self.tokenizer.convert_ids_to_tokens(ids)
-
     def word_numbers(self) -> Tensor:
-        """int64 [vocabulary]: equal for tokens that write one word.
-
-        The byte pairs of GPT-2 and RoBERTa differ after a space, and at a sentence's start by their capital.
-        """
-        tokens = pd.Series(self.tokens(range(len(self.tokenizer))))
+        """int64 [vocabulary]: equal for tokens that write one word. The byte pairs of GPT-2 and RoBERTa differ after a
+        space, and at a sentence's start by their capital."""
+        tokens = pd.Series(self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer))))
         return torch.from_numpy(pd.factorize(tokens.str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
 
 
@@ -139,13 +132,11 @@ def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
     """`[CLS] premise [SEP] hypothesis [SEP]`, a token a word of the generated pairs; of BERT sentences are numbered."""
     words = Tokenizer(WordLevel({word: i for i, word in enumerate((*SPECIAL, *inference.words()))}, unk_token="[UNK]"))
     words.pre_tokenizer = WhitespaceSplit()
-    words.post_processor = TemplateProcessing(
-        pair="[CLS] $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", FIRST), ("[SEP]", SEPARATOR)]
-    )
+    words.post_processor = TemplateProcessing(pair="[CLS] $A:0 [SEP]:0 $B:1 [SEP]:1",
+                                              special_tokens=[("[CLS]", FIRST), ("[SEP]", SEPARATOR)])  # fmt: skip
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (family == "bert")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", model_input_names=names
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]",
+                                   model_input_names=names)  # fmt: skip
 
 
 def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: int) -> nn.Module:
@@ -168,16 +159,11 @@ def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: 
 
 def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     """Published weights with a new classifier drawn by the seed. Raises PretrainedError if they cannot be had."""
+    transformers.logging.set_verbosity_error()  # it reports that the classifier is new, which reads like a fault
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
-            with _quiet():
-                network, report = AutoModelForSequenceClassification.from_pretrained(
-                    source, num_labels=classes, dtype=torch.float32, use_safetensors=True,
-                    local_files_only=Path(source).is_dir(), output_loading_info=True,
-                )  # fmt: skip
-        except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
-            raise PretrainedError(_unloadable(source, "weights", error)) from None
+        network, report = _loaded(source, "weights", AutoModelForSequenceClassification, num_labels=classes,
+                                  dtype=torch.float32, use_safetensors=True, output_loading_info=True)  # fmt: skip
     body = network.base_model_prefix + "."
     lacking = [name for name in sorted(report["missing_keys"]) if name.startswith(body) and ".pooler." not in name]
     if lacking:  # transformers draws them at random, as it does the new classifier
@@ -191,26 +177,22 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
 
 @lru_cache(maxsize=4)
 def published_facts(weights: str, max_length: int) -> tuple[str, tuple[int, int]]:
-    """Digest of published weights and of their tokenizer; their layers, and heads in each.
-
-    Raises PretrainedError if they cannot be had, or have fewer positions than `max_length`.
-    """
+    """Digest of published weights and of their tokenizer; their layers, and heads in each. Raises PretrainedError if
+    they cannot be had, or have fewer positions than `max_length`."""
     words = published_tokenizer(weights).backend_tokenizer.to_str()
     network = published_network(weights, classes=2, seed=0)
-    body = body_of(network)
-    if max_length > (positions := positions_of(body)):
+    taken = network.config.pad_token_id + 1 if network.base_model_prefix == "roberta" else 0  # padding's
+    positions = network.config.max_position_embeddings - taken
+    if max_length > positions:
         needed = f"set heuristic_core.architecture.max_length to {positions} or less"
         raise PretrainedError(f"'{weights}' has {positions} positions, fewer than max_length {max_length}; {needed}")
     digest = hashlib.sha256(words.encode()).hexdigest()[:16]
-    return f"{fingerprint(body)}-{digest}", shape_of(network)
+    return f"{fingerprint(network.base_model)}-{digest}", shape_of(network)
 
 
 def published_tokenizer(source: str) -> Any:
     """The tokenizer that belongs to published weights. Raises PretrainedError if it cannot be had."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=Path(source).is_dir())
-    except Exception as error:  # as above
-        raise PretrainedError(_unloadable(source, "tokenizer", error)) from None
+    tokenizer = _loaded(source, "tokenizer", AutoTokenizer)
     words, why = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens), ""
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
     if not words:  # what transformers makes up without a file
@@ -227,29 +209,11 @@ def published_tokenizer(source: str) -> Any:
     return tokenizer
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' report that the classifier is new, which reads like a fault."""
-    before = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
+def _loaded(source: str, what: str, kind: type, **options: Any) -> Any:
+    """What transformers makes of a folder or a name on the model hub."""
     try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(before)
-
-
-def body_of(network: nn.Module) -> nn.Module:
-    """A network without its head: what a language model and a classifier have in common."""
-    return getattr(network, network.base_model_prefix)
-
-
-def positions_of(body: nn.Module) -> int:
-    """Tokens of a pair that a body has positions for: of RoBERTa's the first ones are padding's."""
-    taken = body.config.pad_token_id + 1 if body.base_model_prefix == "roberta" else 0
-    return body.config.max_position_embeddings - taken
-
-
-def _unloadable(source: str, what: str, error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    needed = "give a folder with config.json, model.safetensors and the tokenizer's files, or a name on the model hub"
-    return f"'{source}': {what} cannot be loaded ({lines[0] if lines else type(error).__name__}); {needed}"
+        return kind.from_pretrained(source, local_files_only=Path(source).is_dir(), **options)
+    except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    folder = "a folder with config.json, model.safetensors and the tokenizer's files"
+    raise PretrainedError(f"'{source}': {what} cannot be loaded ({reason}); give {folder}, or a name on the model hub")

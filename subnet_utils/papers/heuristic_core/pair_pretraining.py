@@ -17,7 +17,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.models.frozen import sent
-from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Encoded, Transformer, body_of
+from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Encoded, Transformer
 from subnet_utils.papers.heuristic_core.pair_sets import PairData
 from subnet_utils.papers.heuristic_core.section import PairPretraining
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
@@ -33,9 +33,7 @@ COUNTER_IN_PRETRAINING = 0.25
 @dataclass(frozen=True)
 class PairLanguageModel(Step):
     """A language model on the generated pairs: weights of its body, history; `accuracy` on words that it did not see.
-
-    judged: the pairs that networks are judged on, which it must not read. `load` gives the body's weights.
-    """
+    judged: the pairs that networks are judged on, which it must not read. `load` gives the body's weights."""
 
     transformer: Transformer
     training: PairPretraining
@@ -69,7 +67,7 @@ class PairLanguageModel(Step):
             about="pair pretraining", order="pair pretraining order", observe=observe,
             folder=folder, label=f"{self.model}: language model",
         )  # fmt: skip
-        save_tensors(folder / "weights.safetensors", body_of(network).state_dict())
+        save_tensors(folder / "weights.safetensors", network.base_model.state_dict())
         save_table(folder / "history.parquet", history)
         return {"accuracy": float(history["accuracy"].iloc[-1])}
 
@@ -88,7 +86,6 @@ class PairLanguageModel(Step):
         segments = data.segments[rows, : tokens.shape[1]]
         words = segments != NO_WORD
         lexicon = torch.arange(MASK + 1, len(inference.words()) + MASK + 1)
-        gaps = make_gaps(
-            tokens, share=self.training.share, mask_id=MASK, lexicon=lexicon, generator=generator, words=words
-        )
+        gaps = make_gaps(tokens, share=self.training.share, mask_id=MASK, lexicon=lexicon, generator=generator,
+                         words=words)  # fmt: skip
         return inputs | {"input_ids": gaps.inputs}, gaps.where, gaps.words

@@ -1,6 +1,7 @@
 """The pairs of a study: as text, and as a network takes them."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +16,7 @@ from subnet_utils.papers.heuristic_core.pair_networks import Encoded, Transforme
 from subnet_utils.papers.heuristic_core.section import GeneratedPairs, PairFiles
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import (
-    ENTAILED,
-    Pair,
-    is_entailed,
-    texts_of,
-)
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, Pair, is_entailed, texts_of
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
@@ -31,10 +27,8 @@ FILES = ("train", "test", "hans", "paws")
 
 @dataclass(frozen=True)
 class PairData:
-    """The pairs of a study. Files count by what is in them, wherever they lie.
-
-    section: as in the study, but with a digest in place of every file; files: where they lie.
-    """
+    """The pairs of a study. Files count by what is in them, wherever they lie. section: as in the study, but with a
+    digest in place of every file; files: where they lie."""
 
     section: GeneratedPairs | PairFiles
     files: PairFiles | None = field(default=None, compare=False)
@@ -48,11 +42,8 @@ class PairData:
         return cls(section.model_copy(update={name: _digest(place) for name, place in places.items()}), section)
 
     def texts(self) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
-        """The training pairs, and every set that networks are judged on.
-
-        Raises ValueError if there are not as many pairs as are to be generated, DataError for files that cannot be read
-        or do not fit.
-        """
+        """The training pairs, and every set that networks are judged on. Raises ValueError if there are not as many
+        pairs as are to be generated, DataError for files that cannot be read or do not fit."""
         return _generated(self.section) if self.files is None else _read(self)
 
     def judged(self) -> frozenset[Pair]:
@@ -82,19 +73,23 @@ def is_friendly(name: str) -> bool:
     return name not in (IN_DOMAIN, OUT_OF_DOMAIN) and is_entailed(name) == ENTAILED
 
 
-def require_pairs(lab: Lab) -> None:
-    """Raise ValueError for what notebook 08 needs and what is not there: files, published weights, enough pairs.
+def domains_of(sets: Iterable[str], out_of_domain: Iterable[str]) -> dict[str, list[str]]:
+    """Domain -> names of its sets; `entailed` are all of `sets` that are."""
+    return {"in domain": [IN_DOMAIN], OUT_OF_DOMAIN: [*out_of_domain],
+            "entailed": [name for name in dict.fromkeys(sets) if is_friendly(name)]}  # fmt: skip
 
-    All files are read, names on the hub are fetched.
-    """
+
+def require_pairs(lab: Lab) -> None:
+    """Raise ValueError for what notebook 08 needs and what is not there: files, published weights, enough pairs. All
+    files are read, names on the hub are fetched."""
     section = lab.section("heuristic_core")
     if section.architecture.family == "published":
         published_facts(section.architecture.weights, section.architecture.max_length)
     try:
         PairData.of(section.data).texts()
-    except DataError:
-        raise
     except ValueError as error:
+        if section.generated is None:
+            raise
         raise ValueError(f"heuristic_core.generated: {error}") from None
 
 
@@ -111,11 +106,10 @@ def _generated(data: GeneratedPairs) -> tuple[pd.DataFrame, dict[str, pd.DataFra
 def _read(data: PairData) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     files = data.files
     train, test = _in_domain(files)
-    read, where = (pair_files.read_hans, files.hans) if files.hans else (pair_files.read_paws, files.paws)
-    outside = read(_path(where))
+    outside = pair_files.read_hans(_path(files.hans)) if files.hans else pair_files.read_paws(_path(files.paws))
     for kind in files.out_of_domain:
         if kind not in set(outside["kind"]):
-            raise DataError(f"{where} has no pair of '{kind}'; take it out of out_of_domain")
+            raise DataError(f"{files.hans or files.paws} has no pair of '{kind}'; take it out of out_of_domain")
     if files.each is not None:
         outside = outside.groupby("kind").head(files.each)
     if PairData.of(files) != data:
@@ -128,11 +122,12 @@ def _in_domain(files: PairFiles) -> tuple[pd.DataFrame, pd.DataFrame]:
     train = pair_files.read_pairs(_path(files.train), labels=files.classes)
     if files.test is not None:
         return train, pair_files.read_pairs(_path(files.test), labels=files.classes)
-    if files.held_out >= len(train):
+    kept = len(train) - files.held_out
+    if kept <= 0:
         held = f"{files.held_out:,} of {len(train):,} pairs cannot be held out"
         raise DataError(f"{files.train}: {held}; lower held_out")
     order = torch.randperm(len(train), generator=generator_for("held-out pairs")).tolist()
-    return train.iloc[order[: -files.held_out]], train.iloc[order[-files.held_out :]]
+    return train.iloc[order[:kept]], train.iloc[order[kept:]]
 
 
 def _path(place: str) -> str | Path:

@@ -4,28 +4,25 @@ The authors publish the accuracies of all their pruned networks; nothing is trai
 those of the four HANS subcases that the paper follows, or of the PAWS questions that are not equivalent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from subnet_utils.papers.heuristic_core import reference
+from subnet_utils.papers.heuristic_core.tasks.pair_files import MAIN_SUBCASES
 
-SUBCASES = {
-    "lexical_overlap_ln_subject-object_swap": "SO-Swap",
-    "lexical_overlap_ln_preposition": "Prep",
-    "constituent_cn_embedded_under_if": "Embed-If",
-    "constituent_cn_embedded_under_verb": "Embed-Verb",
-}
+SUBCASES = dict(zip(MAIN_SUBCASES, ("SO-Swap", "Prep", "Embed-If", "Embed-Verb"), strict=True))
 """HANS subcases of Table 1 -> the paper's short names."""
 IN_DOMAIN = {"mnli-matched": "MNLI", "validation_matched": "MNLI", "qqp": "QQP"}
 OUT_OF_DOMAIN = SUBCASES | {"paws-qqp_0": "PAWS (adv.)"}
+DOMAINS = {"in domain": IN_DOMAIN.values(), "out of domain": OUT_OF_DOMAIN.values()}
 SETS = IN_DOMAIN | OUT_OF_DOMAIN
 """Evaluation sets of the main text -> their short names."""
 FAITHFUL = 0.03
 """A subnetwork is faithful if its accuracy is less than this below the full network's (section 4)."""
 ONSET = 0.1
 """A network that is this much better out of domain than at its worst has begun to generalize."""
-HEADS, SEEDS = 144, 12
+HEADS = 144
 FINAL = -1
 """In place of the step of fine-tuning: the network at its end."""
 
@@ -36,14 +33,12 @@ def subnetworks(task: str, *, every_subcase: bool = False) -> pd.DataFrame:
     Columns target_sparsity, seed (42 to 53), achieved_sparsity, evaluation_set, name, accuracy, and full, the accuracy
     of the network before pruning. every_subcase: all 30 of HANS (Figure 12) instead of the main text's sets.
     """
-    table = reference.load("subnetworks")
-    table = table[table["task"] == task]
+    table = reference.load("subnetworks").query("task == @task")
     full = table[table["seed"] == "full"].groupby("evaluation_set")["accuracy"].first()
-    pruned = table[table["seed"] != "full"].assign(full=lambda rows: rows["evaluation_set"].map(full))
-    pruned = pruned.assign(seed=pruned["seed"].astype(int), name=pruned["evaluation_set"].map(SETS))
-    if every_subcase:
-        return pruned.assign(name=pruned["name"].fillna(pruned["evaluation_set"]))
-    return pruned.dropna(subset=["name"])
+    pruned = table[table["seed"] != "full"].astype({"seed": int})
+    sets = pruned["evaluation_set"]
+    names = sets.map(SETS).fillna(sets) if every_subcase else sets.map(SETS)
+    return pruned.assign(full=sets.map(full), name=names).dropna(subset=["name"])
 
 
 def spread(task: str) -> pd.DataFrame:
@@ -53,12 +48,10 @@ def spread(task: str) -> pd.DataFrame:
     return table.assign(full=rows["full"].first()).reset_index().rename(columns={"count": "n_runs"})
 
 
-def differing(*, places: Sequence[int] = (2, 5, 8)) -> pd.DataFrame:
-    """The accuracies of the MNLI networks at 50% that Figure 3 shows; the paper counts its twelve seeds from 1."""
-    half = subnetworks("mnli")
-    half = half[(half["target_sparsity"] == 0.5) & half["name"].isin(SUBCASES.values())]
-    seeds = sorted(half["seed"].unique())
-    chosen = half[half["seed"].isin([seeds[place - 1] for place in places])]
+def differing() -> pd.DataFrame:
+    """The accuracies of the MNLI networks at 50% that Figure 3 shows: the second, fifth and eighth of twelve seeds."""
+    half = _at("mnli", 0.5)
+    chosen = half[half["seed"].isin((43, 46, 49)) & half["name"].isin(SUBCASES.values())]
     return chosen.sort_values("seed", kind="stable")
 
 
@@ -77,27 +70,20 @@ def effective_sizes(task: str) -> pd.DataFrame:
     Some cells of the published grid are missing: where the largest faithful sparsity is among them, the size is too
     large.
     """
-    full, pruned = (_by_domain(_grid(task, name)) for name in ("full", "pruned checkpoint"))
+    full, pruned = (_grid_by_domain(task, name) for name in ("full", "pruned checkpoint"))
     return mean_sizes(faithful_sizes(full, pruned))
 
 
 def faithful_sizes(full: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
-    """Effective size of every checkpoint, domain and seed, a row each, with the full network's accuracy.
-
-    full: columns step, domain, accuracy; pruned: these and seed, sparsity.
-    """
-    own = full.groupby(["step", "domain"])["accuracy"].mean()
-    rows = []
-    for (step, domain), group in pruned.groupby(["step", "domain"], sort=False):
-        if (step, domain) not in own.index:
-            continue
-        accuracy = own[step, domain]
-        faithful = group[group["accuracy"] > accuracy - FAITHFUL].groupby("seed")["sparsity"].max()
-        largest = faithful.reindex(group["seed"].unique()).fillna(0.0)
-        for seed, sparsity in largest.items():
-            rows.append({"step": int(step), "domain": domain, "seed": seed, "accuracy": accuracy,
-                         "effective_size": 1 - sparsity, "smallest_possible": 1 - group["sparsity"].max()})  # fmt: skip
-    return pd.DataFrame(rows)
+    """Effective size of every checkpoint, domain and seed, a row each, with the full network's accuracy. full: columns
+    step, domain, accuracy; pruned: these and seed, sparsity."""
+    own = full.groupby(["step", "domain"])["accuracy"].mean().rename("whole")
+    table = pruned.join(own, on=["step", "domain"], how="inner")
+    table["faithful"] = table["sparsity"].where(table["accuracy"] > table["whole"] - FAITHFUL, 0.0)
+    table["sparsest"] = table.groupby(["step", "domain"])["sparsity"].transform("max")
+    seeds = table.groupby(["step", "domain", "seed"], sort=False)
+    found = seeds.agg(accuracy=("whole", "first"), size=("faithful", "max"), least=("sparsest", "first")).reset_index()
+    return found.assign(effective_size=1 - found.pop("size"), smallest_possible=1 - found.pop("least"))
 
 
 def mean_sizes(sizes: pd.DataFrame) -> pd.DataFrame:
@@ -106,10 +92,11 @@ def mean_sizes(sizes: pd.DataFrame) -> pd.DataFrame:
     sizes: from `faithful_sizes`. Columns step, domain, accuracy and smallest_possible as there, effective_size (the
     mean), size_min, size_max, n_runs.
     """
-    groups = sizes.groupby(["step", "domain"], sort=False)
-    kept = groups[["accuracy", "smallest_possible"]].first()
-    spread = groups["effective_size"].agg(effective_size="mean", size_min="min", size_max="max")
-    return kept.join(spread).assign(n_runs=groups.size()).reset_index()
+    return sizes.groupby(["step", "domain"], sort=False).agg(
+        accuracy=("accuracy", "first"), smallest_possible=("smallest_possible", "first"),
+        effective_size=("effective_size", "mean"), size_min=("effective_size", "min"),
+        size_max=("effective_size", "max"), n_runs=("seed", "size"),
+    ).reset_index()  # fmt: skip
 
 
 def onset(accuracies: pd.Series) -> int | None:
@@ -118,60 +105,73 @@ def onset(accuracies: pd.Series) -> int | None:
     return int(later.index.min()) if len(later) else None
 
 
+def domain_means(
+    table: pd.DataFrame, about: Sequence[str], domains: Mapping[str, Iterable[str]], value: str = "accuracy"
+) -> pd.DataFrame:
+    """Mean of a column over the sets of each domain, a row for each of `about`. domains: names of the sets of each."""
+    groups = {domain: table[table["set"].isin(list(sets))].groupby(list(about), dropna=False, sort=False)[value]
+              for domain, sets in domains.items()}  # fmt: skip
+    return pd.DataFrame({domain: group.mean() for domain, group in groups.items()})
+
+
+def by_domain(table: pd.DataFrame, about: Sequence[str], domains: Mapping[str, Iterable[str]]) -> pd.DataFrame:
+    """Accuracy in domain, out of domain (mean of its sets), `mixed` (mean of these two) and, where there is a domain
+    `entailed`, `balanced`: the mean of out of domain and of it. A row for each domain and each of `about`."""
+    wide = domain_means(table, about, domains).sort_index()
+    wide["mixed"] = wide[["in domain", "out of domain"]].mean(axis=1, skipna=False)
+    if "entailed" in wide:
+        wide["balanced"] = (wide["out of domain"] + wide.pop("entailed")) / 2
+    return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
+
+
 def claims() -> pd.DataFrame:
     """What the paper prints, beside the same recomputed from its published numbers, and whether the two agree.
 
     basis: accuracies, from which all is recomputed here; or masks, which the authors publish as well but this package
     does not hold: those were counted once, and the count is a reference like the others.
     """
-    printed, counted = reference.load("claims"), reference.load("mask_counts")
-    printed["recomputed"] = [*_of_pruned_networks(), *_of_full_networks(), *_of_sizes(), *_of_joint_ablations()]
-    printed["holds"] = printed["recomputed"].between(printed["low"], printed["high"])
-    digits = counted["printed"].map(lambda value: len(f"{value:g}".partition(".")[2]))
-    agree = [round(one.counted, n) == one.printed for one, n in zip(counted.itertuples(), digits, strict=True)]
-    counted = counted.assign(recomputed=counted["counted"], holds=agree, printed=counted["printed"].map("{:g}".format))
-    columns = ["claim", "place", "printed", "recomputed", "holds", "basis"]
-    return pd.concat([printed.assign(basis="accuracies"), counted.assign(basis="masks")], ignore_index=True)[columns]
+    table = reference.load("claims")
+    counted = pd.to_numeric(table["counted"])
+    table["recomputed"] = [*_of_networks(), *_of_sizes(), *_of_joint_ablations(), *counted.dropna()]
+    table["holds"] = table["recomputed"].between(table["low"], table["high"])
+    table["basis"] = counted.notna().map({True: "masks", False: "accuracies"})
+    return table[["claim", "place", "printed", "recomputed", "holds", "basis"]]
 
 
-def _of_pruned_networks() -> Iterator[float]:
-    """What section 3 says of the pruned networks, in the order of `claims`."""
-    mnli = subnetworks("mnli")
-    half, sparse = (mnli[mnli["target_sparsity"] == sparsity] for sparsity in (0.5, 0.7))
-    for rows, name in ((half, "MNLI"), (_at("qqp", 0.3), "QQP")):
+def _of_networks() -> Iterator[float]:
+    """What section 3 says of pruned networks and Tables 3 and 4 of full ones, in the order of `claims`."""
+    half, sparse, questions = _at("mnli", 0.5), _at("mnli", 0.7), _at("qqp", 0.3)
+    for rows, name in ((half, "MNLI"), (questions, "QQP")):
         own = rows[rows["name"] == name]
         yield (own["full"] - own["accuracy"]).max()
     for rows, name in ((half, "Embed-If"), (sparse, "MNLI")):
         yield from rows[rows["name"] == name]["accuracy"].agg(["min", "max"])
     by_seed = half.pivot_table(index="seed", columns="name", values="accuracy")
-    for embedded in (0.180, 0.502):  # by which the eighth and the fifth network are known
-        yield from by_seed[by_seed["Embed-If"] == embedded][["SO-Swap", "Prep"]].iloc[0]
+    for seed in (49, 46):  # the eighth and the fifth network
+        yield from by_seed.loc[seed, ["SO-Swap", "Prep"]]
     yield (sparse[sparse["name"].isin(SUBCASES.values())]["accuracy"] < 0.1).mean()
-
-
-def _of_full_networks() -> Iterator[float]:
-    """The first rows of Tables 3 and 4."""
-    yield from _at("mnli", 0.5).groupby("name")["full"].first()[["MNLI", *SUBCASES.values()]]
-    yield from _at("qqp", 0.3).groupby("name")["full"].first()[["QQP", "PAWS (adv.)"]]
+    for rows, names in ((half, ["MNLI", *SUBCASES.values()]), (questions, ["QQP", "PAWS (adv.)"])):
+        yield from rows.groupby("name")["full"].first()[names]
 
 
 def _of_sizes() -> Iterator[float]:
     """How sparse a network may be and still generalize, what is shared by chance, and how effective sizes change."""
-    yield from (_sparsest_generalizing(task) for task in ("mnli", "qqp"))
-    yield HEADS * 0.3**SEEDS
+    for task in ("mnli", "qqp"):
+        means = _grid_by_domain(task, "pruned final").groupby(["domain", "sparsity"])["accuracy"].mean()
+        own = means["out of domain"]
+        yield own[own > own[0.0] - FAITHFUL].index.max()
+    yield HEADS * 0.3**12
     for task in ("mnli", "qqp"):
         sizes = effective_sizes(task).set_index(["domain", "step"])["effective_size"]
         for domain in ("in domain", "out of domain"):
             yield sizes[domain].iloc[-1] - sizes[domain].iloc[0]
-    sizes = effective_sizes("mnli")
-    outside = sizes[(sizes["domain"] == "out of domain") & (sizes["accuracy"] > 0.1)]["effective_size"]
-    yield outside.iloc[-1] - outside.iloc[0]
+    sizes = effective_sizes("mnli").query("domain == 'out of domain' and accuracy > 0.1")["effective_size"]
+    yield sizes.iloc[-1] - sizes.iloc[0]
 
 
 def _of_joint_ablations() -> Iterator[float]:
     """Section 5: what three heads ablated at once cost, less the sum of what each costs by itself."""
-    table = reference.load("tables")
-    table = table[(table["place"] == "Table 3") & (table["name"] != "MNLI")]
+    table = reference.load("tables").query("place == 'Table 3' and name != 'MNLI'")
     accuracy = table.pivot_table(index="row", columns="name", values="accuracy", sort=False)
     lost = accuracy.loc["none"] - accuracy
     (joint,) = [row for row in lost.index if "+" in row]
@@ -179,22 +179,13 @@ def _of_joint_ablations() -> Iterator[float]:
 
 
 def _at(task: str, sparsity: float) -> pd.DataFrame:
-    table = subnetworks(task)
-    return table[table["target_sparsity"] == sparsity]
-
-
-def _sparsest_generalizing(task: str) -> float:
-    """The largest sparsity of the grid at which the mean out-of-domain accuracy is faithful."""
-    means = _by_domain(_grid(task, "pruned final")).groupby(["domain", "sparsity"])["accuracy"].mean()
-    own = means["out of domain"]
-    return float(own[own > own[0.0] - FAITHFUL].index.max())
+    return subnetworks(task).query("target_sparsity == @sparsity")
 
 
 def _grid(task: str, network: str) -> pd.DataFrame:
     """Part of the published grid: step, seed, sparsity, name and accuracy."""
-    table = reference.load("sparsity_grid")
-    table = table[(table["task"] == task) & (table["network"] == network) & table["evaluation_set"].isin(SETS)]
-    table = table[table["accuracy"] >= 0]  # -1 stands for a run that is missing
+    table = reference.load("sparsity_grid").query("task == @task and network == @network")
+    table = table[table["evaluation_set"].isin(SETS) & (table["accuracy"] >= 0)]  # -1 stands for a run that is missing
     return pd.DataFrame({
         "step": pd.to_numeric(table["finetuning_step"], errors="coerce").fillna(FINAL).astype(int),
         "seed": pd.to_numeric(table["seed"], errors="coerce").fillna(0).astype(int),
@@ -204,10 +195,6 @@ def _grid(task: str, network: str) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _by_domain(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy in domain, out of domain (mean of its sets) and their mean, of every step, seed and sparsity."""
-    outside = table["name"].isin(OUT_OF_DOMAIN.values())
-    named = table.assign(domain=outside.map({True: "out of domain", False: "in domain"}))
-    wide = named.pivot_table(index=["step", "seed", "sparsity"], columns="domain", values="accuracy")
-    wide["mixed"] = wide[["in domain", "out of domain"]].mean(axis=1, skipna=False)
-    return wide.stack().rename("accuracy").reset_index()
+def _grid_by_domain(task: str, network: str) -> pd.DataFrame:
+    table = _grid(task, network).rename(columns={"name": "set"})
+    return by_domain(table, ["step", "seed", "sparsity"], DOMAINS)

@@ -15,15 +15,6 @@ from subnet_utils.papers.heuristic_core import published as heuristic_core
 from subnet_utils.papers.heuristic_core import reference
 from subnet_utils.papers.heuristic_core.section import Network
 
-PLACES = {
-    "bert_qqp": {"Figure 5": "Figure 11", "Figure 7": "Figure 8", "Figure 13": "Figure 14", "Table 3": "Table 4"},
-    "roberta_mnli": {"Figure 2": "Table 5", "Figure 6": "Figure 15", "Table 3": "Table 6"},
-    "gpt2_mnli": {"Figure 2": "Table 7", "Figure 6": "Figure 16", "Table 3": "Table 8"},
-}
-"""What is shown of BERT on MNLI in one place is shown of the others in another."""
-OF_MNLI_ALONE = ("Figure 3", "Figure 9", "Figure 10", "Figure 12")
-ONLY = {"roberta_mnli": ("Table 5", "Table 6", "Figure 15"), "gpt2_mnli": ("Table 7", "Table 8", "Figure 16")}
-"""All that there is of these two."""
 PRINTED_HEADS = {"gpt2_mnli": 12}
 """Of 144, in all 24 networks. RoBERTa's 11 are of twelve networks of one sparsity, so they stand beside nothing."""
 OTHERS = "one other head, mean"
@@ -33,82 +24,63 @@ FRIENDLY = ("Rel-Clause", "Embed-Since")
 
 def place(label: str, network: Network) -> str | None:
     """Where the paper shows of a network what it shows of BERT on MNLI in `label`, such as `Heuristic Core, Table 3`;
-    None if it does not. Raises ValueError for an unknown network."""
-    _require(network)
+    None if it does not."""
+    if network == "bert_mnli":
+        return label
     paper, own = label.split(", ")
-    there = PLACES.get(network, {}).get(own, own)
-    shown = there in ONLY.get(network, (there,)) and (network == "bert_mnli" or own not in OF_MNLI_ALONE)
-    return f"{paper}, {there}" if shown else None
+    there = reference.load("places").query("network == @network and bert_mnli == @own")["place"]
+    return f"{paper}, {there.item()}" if len(there) else None
 
 
 def spread(network: Network) -> pd.DataFrame:
     """Accuracies over the twelve seeds: rank (0 the lower sparsity), name, paper_sparsity, paper_full, paper_mean,
     paper_std."""
-    _require(network)
     if network.startswith("bert"):
         table = heuristic_core.spread(_task(network))
     else:
-        rows = _printed(network)
-        rows = rows[rows["target_sparsity"] != ""]
+        rows = _printed(network).query("target_sparsity != ''").astype({"target_sparsity": float})
         table = rows.pivot_table(index=["target_sparsity", "name"], columns="row", values="accuracy").reset_index()
-        table["target_sparsity"] = table["target_sparsity"].astype(float)
-    table = table.assign(rank=table["target_sparsity"].rank(method="dense").astype(int) - 1)
+    rank = table["target_sparsity"].rank(method="dense").astype(int) - 1
     named = table["name"].replace(dict.fromkeys(heuristic_core.IN_DOMAIN.values(), "in domain"))
     new = {"target_sparsity": "paper_sparsity", "full": "paper_full", "mean": "paper_mean", "std": "paper_std"}
-    return table.assign(name=named).rename(columns=new)[["rank", "name", *new.values()]]
-
-
-def entailed_sets(network: Network) -> tuple[str, ...]:
-    """The entailed subcases that the paper shows one by one: of GPT-2 on MNLI two, of the others none."""
-    _require(network)
-    return FRIENDLY if network == "gpt2_mnli" else ()
+    return table.assign(rank=rank, name=named).rename(columns=new)[["rank", "name", *new.values()]]
 
 
 def ablations(network: Network) -> pd.DataFrame:
     """Accuracy lost without one head of the core and without one other, means: ablated, paper_in_domain,
     paper_out_of_domain (mean over the paper's sets, of GPT-2 without the entailed ones)."""
-    _require(network)
-    rows = _printed(network)
-    wide = rows[rows["target_sparsity"] == ""].pivot_table(index="row", columns="name", values="accuracy", sort=False)
-    lost = wide.loc["none"] - wide.drop(index="none")
+    rows = _printed(network).query("target_sparsity == ''")
+    accuracy = rows.pivot_table(index="row", columns="name", values="accuracy", sort=False)
+    lost = accuracy.loc["none"] - accuracy.drop(index="none")
     inside = [name for name in lost if name in heuristic_core.IN_DOMAIN.values()]
     outside = [name for name in lost if name not in (*inside, *FRIENDLY)]
     single = lost[~lost.index.str.contains("+", regex=False) & (lost.index != OTHERS)]
-    parts = {"one head of the core, mean": single.mean(), OTHERS: lost.reindex([OTHERS]).iloc[0]}
-    return pd.DataFrame({"ablated": name, "paper_in_domain": part[inside].mean(),
-                         "paper_out_of_domain": part[outside].mean()} for name, part in parts.items())  # fmt: skip
+    parts = pd.DataFrame({"one head of the core, mean": single.mean(), OTHERS: lost.reindex([OTHERS]).iloc[0]}).T
+    return pd.DataFrame({"ablated": parts.index, "paper_in_domain": parts[inside].mean(axis=1).to_numpy(),
+                         "paper_out_of_domain": parts[outside].mean(axis=1).to_numpy()})  # fmt: skip
 
 
 def findings(network: Network) -> dict[str, float]:
-    """The statistics of `unit_findings.findings` that the paper's numbers give, by their keys."""
+    """The statistics of `findings.findings` that the paper's numbers give, by their keys. Raises ValueError for an
+    unknown network."""
     lost = ablations(network).set_index("ablated")["paper_out_of_domain"]
     found = {"lost out of domain": float(lost["one head of the core, mean"] - lost[OTHERS])}
     if not network.startswith("bert"):
         return found | {"core": float(PRINTED_HEADS.get(network, math.nan))}
-    counted = reference.load("mask_counts").set_index("claim")["counted"]
-    task = _task(network).upper()
-    found["core"] = float(counted[f"{task}: heads in all 24 networks"])
-    found["rho"] = float(counted[f"{task}: Spearman's rho of heads' frequencies"])
-    rows = heuristic_core.subnetworks(_task(network))
-    outside = rows["name"].isin(heuristic_core.OUT_OF_DOMAIN.values())
-    means = rows.assign(outside=outside).groupby(["target_sparsity", "seed", "outside"])["accuracy"].mean().unstack()
-    deviations = means.groupby("target_sparsity").std(ddof=1)
-    for rank, ratio in enumerate((deviations[True] / deviations[False]).sort_index()):
-        found[f"spread out of domain {rank}"] = float(ratio)
-    sizes = heuristic_core.effective_sizes(_task(network)).set_index(["domain", "step"]).sort_index()
-    steps = sizes.loc["out of domain"]
-    first, last = steps["accuracy"].idxmin(), steps.index.max()
-    for domain in ("out of domain", "in domain"):
-        own = sizes.loc[domain, "effective_size"]
-        found[f"size {domain}"] = float(own[last] - own[first])
-    sized = steps["effective_size"]
-    found["size from onset"] = float(sized[last] - sized[heuristic_core.onset(steps["accuracy"])])
-    return found
-
-
-def _require(network: str) -> None:
-    if network not in get_args(Network):
-        raise ValueError(f"the paper has no network '{network}'; valid: {', '.join(get_args(Network))}")
+    task, counted = _task(network), reference.load("claims").set_index("claim")["counted"]
+    found["core"] = float(counted[f"{task.upper()}: heads in all 24 networks"])
+    found["rho"] = float(counted[f"{task.upper()}: Spearman's rho of heads' frequencies"])
+    rows = heuristic_core.subnetworks(task).rename(columns={"name": "set"})
+    means = heuristic_core.domain_means(rows, ["target_sparsity", "seed"], heuristic_core.DOMAINS)
+    deviations = means.groupby("target_sparsity").std()
+    for rank, ratio in enumerate(deviations["out of domain"] / deviations["in domain"]):
+        found[f"spread out of domain {rank}"] = ratio
+    sizes = heuristic_core.effective_sizes(task).pivot(index="step", columns="domain")
+    accuracies, sizes = sizes["accuracy"]["out of domain"], sizes["effective_size"]
+    grown = sizes.iloc[-1] - sizes.loc[accuracies.idxmin()]
+    from_onset = sizes.iloc[-1] - sizes.loc[heuristic_core.onset(accuracies)]
+    return found | {"size out of domain": grown["out of domain"], "size in domain": grown["in domain"],
+                    "size from onset": from_onset["out of domain"]}  # fmt: skip
 
 
 def _task(network: Network) -> str:
@@ -116,5 +88,6 @@ def _task(network: Network) -> str:
 
 
 def _printed(network: Network) -> pd.DataFrame:
-    table = reference.load("tables")
-    return table[table["network"] == network]
+    if network not in get_args(Network):
+        raise ValueError(f"the paper has no network '{network}'; valid: {', '.join(get_args(Network))}")
+    return reference.load("tables").query("network == @network")

@@ -1,6 +1,6 @@
 """The core of *The Heuristic Core*: heads that all pruned networks share, and how alike two sparsities' heads are.
 
-kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`unit_pruning.kept_heads`).
+kept: sparsity -> pruning seed -> heads [layers, heads], 1 where a head is left (`tables.kept_heads`).
 The sample are seeds, not networks: a seed has the same first gates and batches at both sparsities, so its two networks
 may keep much the same heads, whichever these are. Chance therefore shuffles the heads once a seed, in both of its
 networks alike. All networks are pruned from one.
@@ -23,7 +23,7 @@ STARTS = ((-2.0, 0.0, 0.0), (0.0, -1.0, -1.0), (0.0, 1.5, 1.5))
 Kept = Mapping[float, Mapping[int, Tensor]]
 
 
-def correlation(kept: Kept, *, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+def correlation(kept: Kept, *, draws: int = DRAWS) -> dict[str, float]:
     """Spearman's rho of the heads' frequencies at two sparsities, beside what it is by chance.
 
     expected: its mean by chance, above 0 where a seed's two networks are alike; p, p_less: share of draws with at
@@ -32,17 +32,16 @@ def correlation(kept: Kept, *, seed: int = 0, draws: int = DRAWS) -> dict[str, f
     that are drawn twice make frequencies coarser. It is missing with one seed; all is missing where all heads are as
     frequent. A seed without a network at one sparsity counts at the other one.
     """
-    networks = _networks(kept)
+    networks = np.nan_to_num(_networks(kept)).reshape(len(_networks(kept)), 2, -1)
     found = {"rho": _rhos(networks.sum(axis=0)).item(), "seeds": len(networks)}
     if math.isnan(found["rho"]):
         return found | dict.fromkeys(("expected", "p", "p_less", "low", "high"), math.nan)
-    rng, shuffled = rng_of("correlation", seed), 0
+    rng, shuffled = rng_of("correlation", 0), 0
     for own in networks:
         order = rng.random((draws, own.shape[-1])).argsort(axis=1)
         shuffled = shuffled + own[:, order]
-    chance = _rhos(shuffled)
-    found |= {"expected": float(np.nanmean(chance)), **tails(chance, found["rho"])}
-    return found | dict(zip(("low", "high"), _jackknifed(networks, found["rho"]), strict=True))
+    chance, (low, high) = _rhos(shuffled), _jackknifed(networks, found["rho"])
+    return found | {"expected": float(np.nanmean(chance)), **tails(chance, found["rho"]), "low": low, "high": high}
 
 
 def _jackknifed(networks: np.ndarray, rho: float) -> tuple[float, float]:
@@ -50,14 +49,14 @@ def _jackknifed(networks: np.ndarray, rho: float) -> tuple[float, float]:
     seeds = len(networks)
     if seeds < 2:
         return math.nan, math.nan
-    without = _fisher(_rhos(np.stack([np.delete(networks, i, axis=0).sum(axis=0) for i in range(seeds)], axis=1)))
-    variance = (seeds - 1) / seeds * float(np.sum((without - without.mean()) ** 2))
+    rhos = _rhos(np.stack([np.delete(networks, i, axis=0).sum(axis=0) for i in range(seeds)], axis=1))
+    center, *without = np.arctanh(np.clip([rho, *rhos], -0.9999, 0.9999))
+    variance = (seeds - 1) / seeds * float(np.sum((without - np.mean(without)) ** 2))
     reach = stats.t.ppf(0.975, seeds - 1) * math.sqrt(variance)
-    low, high = np.tanh(_fisher(rho) + np.array([-reach, reach])).tolist()
-    return low, high
+    return float(np.tanh(center - reach)), float(np.tanh(center + reach))
 
 
-def core_size(kept: Kept, *, within_layers: bool = False, seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
+def core_size(kept: Kept, *, within_layers: bool = False, draws: int = DRAWS) -> dict[str, float]:
     """How many heads all networks share, and how many they would share if every seed kept as many others.
 
     within_layers: others of the same layer, so that a layer of which much is kept makes no core by itself. expected:
@@ -65,57 +64,48 @@ def core_size(kept: Kept, *, within_layers: bool = False, seed: int = 0, draws: 
     sizes that the core of as many other pruning seeds would have (`_shares`): a head that is in all by luck leaves it,
     another joins. with_one_left_out: heads that are in all networks but one.
     """
-    every = np.stack([np.asarray(one) > 0 for group in kept.values() for one in group.values()])
+    networks = _networks(kept)
+    every = networks[~np.isnan(networks).any(axis=(2, 3))]
     of_seeds = _in_all_of_a_seed(kept)
     pools = of_seeds if within_layers else of_seeds.reshape(len(of_seeds), 1, -1)
     numbers, heads = pools.sum(axis=2), pools.shape[2]
-    size = int(of_seeds.all(axis=0).sum())
-    rng = rng_of("core", seed)
+    size, there = int(of_seeds.all(axis=0).sum()), of_seeds.sum(axis=0).ravel()
+    rng = rng_of("core", 0)
     shared = np.ones((draws, *pools.shape[1:]), dtype=bool)
     for number in numbers:
         shared &= rng.random(shared.shape).argsort(axis=2) < number[:, None]
-    there = of_seeds.sum(axis=0).ravel()
     shares = _shares(there, len(of_seeds), rng, draws)
     again = (rng.random(shares.shape) < shares ** len(of_seeds)).sum(axis=1)
     low, high = np.quantile(again, (0.025, 0.975))
     return {"core": size, "expected": float(heads * np.prod(numbers / heads, axis=0).sum()),
             **tails(shared.sum(axis=(1, 2)), size), "low": float(low), "high": float(high), "heads": there.size,
             "networks": len(every), "seeds": len(of_seeds),
-            "with_one_left_out": int(((~every).sum(axis=0) <= 1).sum())}  # fmt: skip
+            "with_one_left_out": int(((every == 0).sum(axis=0) <= 1).sum())}  # fmt: skip
 
 
-def core_by_number(kept: Kept, *, seed: int = 0, draws: int = 200) -> pd.DataFrame:
-    """Size of the core of the networks of the first k seeds in random orders: mean, min and max; expected: if every
+def core_by_number(kept: Kept) -> pd.DataFrame:
+    """Size of the core of the networks of the first k seeds in 200 random orders: mean, min and max; expected: if every
     seed kept as many heads, but random ones."""
     of_seeds = _in_all_of_a_seed(kept)
     of_seeds = of_seeds.reshape(len(of_seeds), -1)
-    rng, heads = rng_of("orders", seed), of_seeds.shape[1]
-    sizes, chance = [], []
-    for _ in range(draws):
-        order = rng.permutation(len(of_seeds))
-        sizes.append(np.logical_and.accumulate(of_seeds[order]).sum(axis=1))
-        chance.append(heads * np.cumprod(of_seeds[order].mean(axis=1)))
-    sizes = np.array(sizes)
+    rng, heads = rng_of("orders", 0), of_seeds.shape[1]
+    orders = [of_seeds[rng.permutation(len(of_seeds))] for _ in range(200)]
+    sizes = np.array([np.logical_and.accumulate(order).sum(axis=1) for order in orders])
+    chance = [heads * np.cumprod(order.mean(axis=1)) for order in orders]
     return pd.DataFrame({"seeds": range(1, len(of_seeds) + 1), "mean": sizes.mean(axis=0), "min": sizes.min(axis=0),
                          "max": sizes.max(axis=0), "expected": np.mean(chance, axis=0)})  # fmt: skip
 
 
-def _seeds(kept: Kept) -> list[int]:
-    return list(dict.fromkeys(seed for group in kept.values() for seed in group))
+def _networks(kept: Kept) -> np.ndarray:
+    """Heads [seeds, sparsities, layers, heads], 0 or 1; NaN where a seed has no network."""
+    seeds = dict.fromkeys(seed for group in kept.values() for seed in group)
+    none = np.full(next(one.shape for group in kept.values() for one in group.values()), math.nan)
+    return np.stack([[np.asarray(group.get(seed, none)) for group in kept.values()] for seed in seeds]).astype(float)
 
 
 def _in_all_of_a_seed(kept: Kept) -> np.ndarray:
     """Heads [seeds, layers, heads] that all networks of a seed have."""
-    return np.stack([np.logical_and.reduce([np.asarray(group[seed]) > 0 for group in kept.values() if seed in group])
-                     for seed in _seeds(kept)])  # fmt: skip
-
-
-def _networks(kept: Kept) -> np.ndarray:
-    """Heads [seeds, sparsities, layers * heads]; of a network that is missing none."""
-    shape = next(one.shape for group in kept.values() for one in group.values())
-    none = np.zeros(shape)
-    every = np.stack([[np.asarray(group.get(seed, none)) for group in kept.values()] for seed in _seeds(kept)])
-    return every.reshape(*every.shape[:2], -1)
+    return np.nanmin(_networks(kept), axis=1) > 0
 
 
 def _shares(there: np.ndarray, number: int, rng: np.random.Generator, draws: int) -> np.ndarray:
@@ -124,25 +114,21 @@ def _shares(there: np.ndarray, number: int, rng: np.random.Generator, draws: int
     Empirical Bayes: some heads are always there, the shares of the others follow a beta distribution; both are fitted
     to all heads (maximum likelihood). A head that is in all networks is one of the first or one of the second kind.
     """
-    found = min((optimize.minimize(_misfit, start, args=(there, number), method="Nelder-Mead") for start in STARTS),
-                key=lambda fit: fit.fun)  # fmt: skip
-    always, a, b = _parameters(found.x)
-    every = there == number
+
+    def parameters(raw: np.ndarray) -> tuple[float, float, float]:
+        return special.expit(raw[0]), *np.exp(np.clip(raw[1:], -4, 4))
+
+    def misfit(raw: np.ndarray) -> float:
+        always, a, b = parameters(raw)
+        likelihood = (1 - always) * stats.betabinom.pmf(there, number, a, b) + always * (there == number)
+        return -float(np.log(likelihood + 1e-300).sum())
+
+    fits = [optimize.minimize(misfit, start, method="Nelder-Mead") for start in STARTS]
+    always, a, b = parameters(min(fits, key=lambda fit: fit.fun).x)
     by_luck = (1 - always) * stats.betabinom.pmf(number, number, a, b)
     shares = rng.beta(there + a, number - there + b, size=(draws, len(there)))
-    shares[(rng.random(shares.shape) < always / (always + by_luck)) & every] = 1.0
+    shares[(rng.random(shares.shape) < always / (always + by_luck)) & (there == number)] = 1.0
     return shares
-
-
-def _misfit(raw: np.ndarray, there: np.ndarray, number: int) -> float:
-    always, a, b = _parameters(raw)
-    likelihood = (1 - always) * stats.betabinom.pmf(there, number, a, b) + always * (there == number)
-    return -float(np.log(likelihood + 1e-300).sum())
-
-
-def _parameters(raw: np.ndarray) -> tuple[float, float, float]:
-    always, (a, b) = special.expit(raw[0]), np.exp(np.clip(raw[1:], -4, 4))
-    return float(always), float(a), float(b)
 
 
 def _rhos(frequencies: np.ndarray) -> np.ndarray:
@@ -158,10 +144,6 @@ def tails(drawn: np.ndarray, found: float) -> dict[str, float]:
     """p of at least as much, and of at most as much, among draws. With few draws neither can be small."""
     more, less = ((1 + int(side.sum())) / (1 + len(drawn)) for side in (drawn >= found - 1e-12, drawn <= found + 1e-12))
     return {"p": more, "p_less": less}
-
-
-def _fisher(rho: float | np.ndarray) -> np.ndarray:
-    return np.arctanh(np.clip(rho, -0.9999, 0.9999))
 
 
 def rng_of(*about: str | int) -> np.random.Generator:

@@ -18,26 +18,16 @@ BUCKET = 16
 
 
 def train(
-    network: nn.Module,
-    rows: int,
-    batch: Callable[[Tensor, torch.Generator], Any],
-    loss: Callable[[Any], Tensor],
-    training: StepTraining,
-    *,
-    about: str,
-    order: str,
-    observe: Callable[[], Mapping[str, float]],
-    file: Callable[[int], None] = lambda step: None,
-    folder: Path,
-    label: str,
-) -> pd.DataFrame:
+    network: nn.Module, rows: int, batch: Callable[[Tensor, torch.Generator], Any], loss: Callable[[Any], Tensor],
+    training: StepTraining, *, about: str, order: str, folder: Path, label: str,
+    observe: Callable[[], Mapping[str, float]], file: Callable[[int], None] = lambda step: None,
+) -> pd.DataFrame:  # fmt: skip
     """Train a network in place; the history, a row for each interval with the number of `step`s.
 
     rows: of the data; batch(rows, generator): some of them; loss(batch): of it; observe(): what the history notes after
     an interval; file(step): files what is kept then; about, order: names of the random draws. Every interval has seeds
     of its own, so that one that goes on from a checkpoint sees what it would have seen.
     """
-
     def one_interval(interval: int) -> Iterator[Any]:
         generator = generator_for(about, training.seed, interval)
         torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())
@@ -45,11 +35,11 @@ def train(
             yield batch(chosen, generator)
 
     @torch.no_grad()
-    def after(interval: int) -> dict[str, float]:
+    def after(interval: int) -> Mapping[str, float]:
         network.eval()
         found = observe()
         network.train()
-        return {**found}
+        return found
 
     def filed(interval: int) -> dict[str, float]:
         step = training.steps_in(interval).stop

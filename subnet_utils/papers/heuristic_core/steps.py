@@ -4,8 +4,8 @@ A network is fine-tuned on pairs most of which a heuristic solves; some of its c
 attention heads and MLPs that keep its predictions, with many seeds. Units are also removed one by one, and together.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Fault, Step
@@ -25,8 +24,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.papers.heuristic_core.attention_patterns import example_maps, patterns
-from subnet_utils.papers.heuristic_core.evaluation import accuracies_of
-from subnet_utils.papers.heuristic_core.fine_tuning import Batch, Checkpoint, PairNetwork, Teacher
+from subnet_utils.papers.heuristic_core.fine_tuning import Batch, Checkpoint, PairNetwork, Teacher, accuracies_of
 from subnet_utils.papers.heuristic_core.pair_networks import Transformer
 from subnet_utils.papers.heuristic_core.pair_pretraining import PairLanguageModel
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, PairData
@@ -53,9 +51,13 @@ class PrunedUnits(Step):
     @classmethod
     def of(cls, pruning: UnitPruning, teacher: Teacher, sparsity: float, seed: int) -> "PrunedUnits":
         """As a section says."""
-        same = {name: getattr(pruning, name)
-                for name in ("batch_size", "by_length", "ablation", "discretization", "masking")}  # fmt: skip
-        return cls(teacher, sparsity, seed, schedule_of(pruning, sparsity), **same)
+        schedule = units.Schedule.of_paper(sparsity)
+        steps, warmup = schedule.steps, schedule.warmup
+        if pruning.steps is not None:
+            steps, warmup = pruning.steps, max(1, round(pruning.steps * pruning.warmup_share))
+        schedule = units.Schedule(steps, warmup, pruning.learning_rate, pruning.rate_warmup)
+        same = ("batch_size", "by_length", "ablation", "discretization", "masking")
+        return cls(teacher, sparsity, seed, schedule, **{name: getattr(pruning, name) for name in same})
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -71,28 +73,33 @@ class PrunedUnits(Step):
         """Prune it, and judge what is left."""
         network, whole = self.checkpoint.load(lab), self.checkpoint.network
         means = self.teacher.means(lab, self.ablation)
-        found = units.prune(
+        scores, history = units.prune(
             network, self._batches(lab), means, sparsity=self.sparsity, schedule=self.schedule,
             method=self.masking.build(self.schedule.intervals), seed=self.seed, precision=whole.autocast(lab),
             checkpoint=folder / CHECKPOINT,
             label=f"{whole.model}, step {self.checkpoint.step}: {self.sparsity:.0%}, seed {self.seed}",
         )  # fmt: skip
-        of = {"sparsity": self.sparsity, "network": fingerprint(network)}
-        exact, threshold = units.sparsest_of(found.scores, **of), units.nearest_by_threshold(found.scores, **of)
+        exact, threshold = (choose(scores, sparsity=self.sparsity, network=fingerprint(network))
+                            for choose in (units.sparsest_of, units.nearest_by_threshold))  # fmt: skip
         left = exact if self.discretization == "exact" else threshold
-        save_tensors(folder / "scores.safetensors", found.scores)
+        save_tensors(folder / "scores.safetensors", scores)
         left.save(folder / "subnetwork.safetensors")
-        save_table(folder / "history.parquet", found.history)
+        save_table(folder / "history.parquet", history)
         with units.gated(network, left, means):
             accuracies = accuracies_of(network, whole.pairs())
         sizes = {"achieved_sparsity": 1 - left.density, "threshold_sparsity": 1 - threshold.density}
         return {"accuracies": accuracies} | sizes
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a table says of it."""
+        return {"step": self.checkpoint.step, "target_sparsity": self.sparsity, "seed": self.seed}
+
     def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
         """The units that are left."""
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
-    def _batches(self, lab: Lab) -> Callable[[torch.Generator], Iterator[Batch]]:
+    def _batches(self, lab: Lab) -> units.Batches:
         """An endless supply of training pairs with the whole network's log-probabilities."""
         pairs, known = self.checkpoint.network.pairs().train, self.teacher.load(lab)["log_probabilities"]
         lengths = pairs.inputs["attention_mask"].sum(dim=1) if self.by_length else None
@@ -107,7 +114,7 @@ class PrunedUnits(Step):
 
 @dataclass(frozen=True)
 class Judged(Step):
-    """Accuracies of a checkpoint with some of its units; the others are ablated."""
+    """Accuracies of a checkpoint with some of its units, which `units(lab)` of a subclass gives; others are ablated."""
 
     records_faults = True
 
@@ -118,10 +125,6 @@ class Judged(Step):
     def shares(self) -> Checkpoint:
         """The network, which a worker keeps."""
         return self.teacher.checkpoint
-
-    def units(self, lab: Lab) -> Subnetwork:
-        """The units that are left."""
-        raise TypeError(f"{type(self).__name__} has no units(lab); write one")
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Judge it."""
@@ -148,6 +151,11 @@ class RandomUnits(Judged):
     like: tuple[PrunedUnits, ...]
     draw: int
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a table says of it."""
+        return {"target_sparsity": self.like[0].sparsity, "seed": self.draw}
+
     def units(self, lab: Lab) -> Subnetwork:
         """The draw. Raises Fault if all of the networks diverged."""
         there = [one for one in self.like if not one.fault(lab)]
@@ -164,35 +172,18 @@ class Attention(Step):
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Watch it."""
-        network, pairs = self.checkpoint.load(lab), self.checkpoint.network.pairs()
-        transformer, kinds = self.checkpoint.network.transformer, self.checkpoint.network.data.section.out_of_domain[:4]
-        with _attending(network), full_precision(lab.device):
+        whole = self.checkpoint.network
+        pairs, transformer, kinds = whole.pairs(), whole.transformer, whole.data.section.out_of_domain[:4]
+        network = copy.deepcopy(self.checkpoint.load(lab))
+        network.set_attn_implementation("eager")  # in the open, so that its weights can be seen
+        with full_precision(lab.device):
             table = patterns(network, pairs.sets[IN_DOMAIN], transformer.word_numbers())
             maps = {kind: example_maps(network, pairs.sets[kind], 0) for kind in kinds}
         save_table(folder / "patterns.parquet", table)
         save_tensors(folder / "maps.safetensors", maps)
-        ids = {kind: pairs.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist() for kind in kinds}
-        save_json(folder / "tokens.json", {kind: transformer.tokens(own) for kind, own in ids.items()})
-
-
-@contextmanager
-def _attending(network: nn.Module) -> Iterator[None]:
-    """The network with attention computed in the open, so that its weights can be seen."""
-    before = network.config._attn_implementation
-    network.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        network.set_attn_implementation(before)
-
-
-def schedule_of(pruning: UnitPruning, sparsity: float) -> units.Schedule:
-    """How long to prune to a sparsity, and how fast."""
-    paper = units.Schedule.of_paper(sparsity)
-    steps, warmup = paper.steps, paper.warmup
-    if pruning.steps is not None:
-        steps, warmup = pruning.steps, max(1, round(pruning.steps * pruning.warmup_share))
-    return units.Schedule(steps, warmup, learning_rate=pruning.learning_rate, rate_warmup=pruning.rate_warmup)
+        first = {kind: pairs.sets[kind].batch(torch.tensor([0]))["input_ids"][0].tolist() for kind in kinds}
+        tokens = {kind: transformer.tokenizer.convert_ids_to_tokens(ids) for kind, ids in first.items()}
+        save_json(folder / "tokens.json", tokens)
 
 
 @lru_cache(maxsize=4)
@@ -208,8 +199,8 @@ def network(lab: Lab) -> PairNetwork:
 def teacher(lab: Lab, step: int | None = None) -> Teacher:
     """Of the checkpoint at a step, by default the last one."""
     own = network(lab)
-    step = own.training.steps if step is None else step
-    return Teacher(Checkpoint(own, step), lab.study.heuristic_core.pruning.mean_examples)
+    checkpoint = Checkpoint(own, own.training.steps if step is None else step)
+    return Teacher(checkpoint, lab.study.heuristic_core.pruning.mean_examples)
 
 
 def prunings(lab: Lab) -> list[PrunedUnits]:
@@ -227,10 +218,9 @@ def grid_prunings(lab: Lab) -> list[PrunedUnits]:
 
 def random_units(lab: Lab) -> list[RandomUnits]:
     """Random units of the sizes of the pruned ones, for each sparsity."""
-    pruning, pruned = lab.section("heuristic_core").pruning, prunings(lab)
-    alike = [tuple(one for one in pruned if one.sparsity == sparsity) for sparsity in pruning.sparsities]
-    own = teacher(lab), pruning.ablation
-    return [RandomUnits(*own, like, draw) for like, draw in product(alike, range(pruning.draws))]
+    pruning, own = lab.section("heuristic_core").pruning, teacher(lab)
+    alike = [tuple(one for one in prunings(lab) if one.sparsity == sparsity) for sparsity in pruning.sparsities]
+    return [RandomUnits(own, pruning.ablation, like, draw) for like, draw in product(alike, range(pruning.draws))]
 
 
 def every_head(lab: Lab) -> list[tuple[int, int]]:
@@ -254,9 +244,6 @@ def every_step(lab: Lab) -> Iterator[Step]:
     own = network(lab)
     yield from (step for step in (own.pretraining, own) if step)
     yield from (teacher(lab, step) for step in own.training.kept)
-    yield from prunings(lab)
-    yield from grid_prunings(lab)
-    yield from random_units(lab)
+    yield from (*prunings(lab), *grid_prunings(lab), *random_units(lab), attention(lab))
     if own.transformer.shape:
         yield from (without_heads(lab, (head,)) for head in every_head(lab))
-    yield attention(lab)

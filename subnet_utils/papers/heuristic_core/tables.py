@@ -16,26 +16,21 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.heuristic_core import published_cores, steps
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, is_friendly
+from subnet_utils.papers.heuristic_core import published, steps
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
-from subnet_utils.papers.heuristic_core.steps import PrunedUnits
+from subnet_utils.papers.heuristic_core.published_cores import FRIENDLY
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
 from subnet_utils.training import TrainingDiverged
 
 ENTAILED_SETS = "entailed"
 """The mean of the sets that agree with the heuristic."""
 SHORT = SUBCASES | {
-    IN_DOMAIN: "in domain",
-    "subsequence_sn_PP_on_subject": "PP-Subj",
-    "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
-    "constituent_cn_after_if_clause": "After-If",
-    "constituent_cn_adverb": "Adverb",
-    "subsequence_se_relative_clause_on_obj": "Rel-Clause",
-    "constituent_ce_embedded_under_since": "Embed-Since",
-    "paws_non_equivalent": "PAWS (adv.)",
-    "paws_equivalent": "PAWS (equivalent)",
-}
+    "subsequence_sn_PP_on_subject": "PP-Subj", "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
+    "constituent_cn_after_if_clause": "After-If", "constituent_cn_adverb": "Adverb",
+    "subsequence_se_relative_clause_on_obj": "Rel-Clause", "constituent_ce_embedded_under_since": "Embed-Since",
+    "paws_non_equivalent": "PAWS (adv.)", "paws_equivalent": "PAWS (equivalent)",
+}  # fmt: skip
 """Sets -> the paper's short names, and ours after their pattern."""
 Head = tuple[int, int]
 """Layer and head."""
@@ -52,7 +47,7 @@ def fine_tuning(lab: Lab) -> pd.DataFrame:
     history, key = _history(lab)
     history[OUT_OF_DOMAIN] = history[list(_section(lab).data.out_of_domain)].mean(axis=1)
     long = history.reset_index().melt("step", list(history), "set", "accuracy")
-    return long.assign(name=long["set"].map(_short), key=key)
+    return long.assign(name=long["set"].replace(SHORT), key=key)
 
 
 def pruned(lab: Lab) -> pd.DataFrame:
@@ -61,12 +56,12 @@ def pruned(lab: Lab) -> pd.DataFrame:
     Columns step, target_sparsity, seed, achieved_sparsity, threshold_sparsity, set, name, accuracy, full, and key, the
     artefact's. A pruning that diverged has no rows. Raises TrainingDiverged if all did.
     """
-    return _of_prunings(lab, steps.prunings(lab), "pruned networks")
+    return _accuracies(lab, steps.prunings(lab), "pruned networks")
 
 
 def grid(lab: Lab) -> pd.DataFrame:
     """Every checkpoint pruned to every sparsity of the grid: as `pruned`, with the step."""
-    return _of_prunings(lab, steps.grid_prunings(lab), "pruned checkpoints")
+    return _accuracies(lab, steps.grid_prunings(lab), "pruned checkpoints")
 
 
 def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +69,7 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     the paper shows for its network, and then `entailed`: the mean of all sets that are entailed, on which a network
     that always says no fails."""
     section, friendly = _section(lab), table[table["set"].map(is_friendly)]
-    of_paper = published_cores.entailed_sets(section.paper_network)
+    of_paper = FRIENDLY if section.paper_network == "gpt2_mnli" else ()
     shown = [name for name in friendly["set"].unique() if SHORT.get(name) in of_paper]
     order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
@@ -92,20 +87,18 @@ def set_sizes(lab: Lab) -> dict[str, int]:
 
 def examples(lab: Lab) -> pd.DataFrame:
     """The first pair of every set: set, premise, hypothesis, whether it follows, whether the set is out of domain."""
-    data, rows = steps.network(lab).data, []
-    for name, pairs in data.texts()[1].items():
-        yes = data.section.entailed_class if name == IN_DOMAIN else ENTAILED
-        first = pairs.iloc[0]
-        rows.append({"set": _short(name), "premise": first["premise"], "hypothesis": first["hypothesis"],
-                     "follows": "yes" if first["label"] == yes else "no",
-                     "out_of_domain": name in data.section.out_of_domain})  # fmt: skip
-    return pd.DataFrame(rows)
+    data = steps.network(lab).data
+    table = pd.concat([pairs.head(1).assign(set=name) for name, pairs in data.texts()[1].items()], ignore_index=True)
+    sets = table["set"]
+    yes = sets.map(lambda name: data.section.entailed_class if name == IN_DOMAIN else ENTAILED)
+    found = {"set": sets.replace(SHORT), "follows": (table["label"] == yes).map({True: "yes", False: "no"}),
+             "out_of_domain": sets.isin(data.section.out_of_domain)}  # fmt: skip
+    return table.assign(**found)[["set", "premise", "hypothesis", "follows", "out_of_domain"]]
 
 
 def unit_counts(lab: Lab) -> tuple[int, int]:
     """Number of heads and of MLPs."""
-    heads = steps.every_head(lab)
-    return len(heads), len({layer for layer, _ in heads})
+    return len(_heads(lab)), _heads(lab)["layer"].nunique()
 
 
 def by_sparsity(lab: Lab) -> pd.DataFrame:
@@ -127,27 +120,17 @@ def sizes(lab: Lab) -> pd.DataFrame:
 def frequencies(lab: Lab) -> pd.DataFrame:
     """In how many pruned networks of each sparsity every head is: layer, head, head_name, lower, higher, n_lower,
     n_higher, and in_core, whether in all of them."""
-    table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
-    table["head_name"] = [name_of(*head) for head in steps.every_head(lab)]
-    kept = dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
-    for name, networks in kept.items():
-        table[name] = sum(networks.values()).flatten().tolist()
-    for name, networks in kept.items():
-        table[f"n_{name}"] = len(networks)
+    table, kept = _heads(lab), dict(zip(("lower", "higher"), kept_heads(lab).values(), strict=True))
+    counts = {name: sum(networks.values()).flatten().tolist() for name, networks in kept.items()}
+    table = table.assign(**counts, **{f"n_{name}": len(networks) for name, networks in kept.items()})
     return table.assign(in_core=table["lower"] + table["higher"] == table["n_lower"] + table["n_higher"])
 
 
 def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
-    """Sparsity -> seed -> heads [layers, heads] of the pruned network.
-
-    Raises TrainingDiverged if none is left at a sparsity.
-    """
-    found = {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
-             for sparsity, networks in _left(lab).items()}  # fmt: skip
-    for sparsity, masks in found.items():
-        if not masks:
-            raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
-    return found
+    """Sparsity -> seed -> heads [layers, heads] of the pruned network. Raises TrainingDiverged if none is left at a
+    sparsity."""
+    return {sparsity: {seed: left.masks["heads"].int() for seed, left in networks.items()}
+            for sparsity, networks in _left(lab).items()}  # fmt: skip
 
 
 def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
@@ -159,45 +142,39 @@ def kept_mlps(lab: Lab) -> pd.DataFrame:
     """How many MLPs are pruned: the paper's claim is none. A row for each sparsity."""
     rows = []
     for sparsity, networks in _left(lab).items():
-        masks = [left.masks["mlps"] for left in networks.values()]
-        gone = [int((~mask).sum()) for mask in masks]
-        rows.append({"target_sparsity": sparsity, "networks": len(gone), "mlps": sum(mask.numel() for mask in masks),
-                     "mlps_pruned": sum(gone), "networks_with_all": sum(number == 0 for number in gone)})  # fmt: skip
+        gone = torch.stack([~left.masks["mlps"] for left in networks.values()])
+        rows.append({"target_sparsity": sparsity, "networks": len(gone), "mlps": gone.numel(),
+                     "mlps_pruned": int(gone.sum()), "networks_with_all": int((~gone.any(dim=1)).sum())})  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def random_units(lab: Lab) -> pd.DataFrame:
     """Random unit subnetworks with as many heads and MLPs as the pruned ones have: as `pruned`, with `draw` as seed."""
-    draws = steps.random_units(lab)
-    about = [{"target_sparsity": one.like[0].sparsity, "seed": one.draw} for one in draws]
-    return _accuracies(lab, draws, about, "random units")
+    return _accuracies(lab, steps.random_units(lab), "random units")
 
 
 def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
-    """The whole network without one head, without all heads of the core, and without as many others.
-
-    Columns ablated (a head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key.
-    """
+    """The whole network without one head, without all heads of the core, and without as many others. Columns ablated (a
+    head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key."""
+    heads = steps.every_head(lab)
     groups = [((head,), {"ablated": name_of(*head), "draw": 0, "in_core": head in core, "layer": head[0],
-                         "head": head[1]}) for head in steps.every_head(lab)]  # fmt: skip
+                         "head": head[1]}) for head in heads]  # fmt: skip
     if core:
         groups.append((tuple(core), {"ablated": "core", "draw": 0, "in_core": True}))
-    others = [head for head in steps.every_head(lab) if head not in core]
+    others = [head for head in heads if head not in core]
     for draw in range(_section(lab).pruning.draws if 0 < len(core) <= len(others) else 0):
         order = torch.randperm(len(others), generator=generator_for("other heads", draw))[: len(core)]
         gone = tuple(others[i] for i in order.tolist())
         groups.append((gone, {"ablated": "others", "draw": draw, "in_core": False}))
-    ablated = [steps.without_heads(lab, gone) for gone, _ in groups]
-    return _accuracies(lab, ablated, [about for _, about in groups], "ablated heads")
+    gone, about = zip(*groups, strict=True)
+    return _accuracies(lab, [steps.without_heads(lab, one) for one in gone], "ablated heads", about)
 
 
 def attention(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
     artefact = steps.attention(lab).make(lab)
-    table = artefact.table("patterns")
-    heads = list(zip(table["layer"], table["head"], strict=True))
-    return table.assign(in_core=[head in core for head in heads], head_name=[name_of(*head) for head in heads],
-                        key=artefact.key)  # fmt: skip
+    inside = [head in core for head in steps.every_head(lab)]
+    return artefact.table("patterns").assign(in_core=inside, head_name=_heads(lab)["head_name"], key=artefact.key)
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
@@ -207,52 +184,38 @@ def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[s
 
 
 def checkpoint_heads(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
-    """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads.
-
-    Of the sparsest networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads).
-    """
+    """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads: of the sparsest
+    networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads)."""
     every, rows = steps.grid_prunings(lab), []
     make_all(lab, every, "pruned checkpoints")
-    sparsest = max(one.sparsity for one in every)
+    sparsest, inside = max(one.sparsity for one in every), [head in core for head in steps.every_head(lab)]
     for one in every:
-        if one.sparsity != sparsest or one.fault(lab):
-            continue
-        kept = one.load(lab).masks["heads"].double()
-        inside = torch.zeros_like(kept, dtype=torch.bool)
-        for head in core:
-            inside[head] = True
-        found = float(kept[inside].mean()) if core else math.nan
-        rows.append({"step": one.checkpoint.step, "sparsity": sparsest, "seed": one.seed, "core": found,
-                     "others": float(kept[~inside].mean())})  # fmt: skip
+        if one.sparsity == sparsest and not one.fault(lab):
+            kept = pd.Series(one.load(lab).masks["heads"].flatten().tolist(), dtype=float).groupby(inside).mean()
+            rows.append({"step": one.checkpoint.step, "sparsity": sparsest, "seed": one.seed,
+                         "core": kept.get(True, math.nan), "others": kept.get(False, math.nan)})  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def by_domain(lab: Lab, table: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
-    """Accuracy in domain, out of domain (mean of its sets), mixed (mean of these two), and balanced: the mean of out of
-    domain and of the sets that are entailed. For each of `about`; table: with all sets."""
-
-    def mean(rows: pd.Series) -> pd.Series:
-        return table[rows].groupby(list(about))["accuracy"].mean()
-
-    wide = pd.DataFrame({"in domain": mean(table["set"] == IN_DOMAIN),
-                         OUT_OF_DOMAIN: mean(table["set"].isin(_section(lab).data.out_of_domain))})  # fmt: skip
-    wide["mixed"] = wide.mean(axis=1)
-    wide["balanced"] = (wide[OUT_OF_DOMAIN] + mean(table["set"].map(is_friendly))) / 2
-    return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
+    """Accuracy by domain (`published.by_domain`) for each of `about`. table: with all sets."""
+    return published.by_domain(table, about, domains_of(table["set"], _section(lab).data.out_of_domain))
 
 
 def _section(lab: Lab) -> Any:
     return lab.section("heuristic_core")
 
 
-def _short(name: str) -> str:
-    return SHORT.get(name, name)
-
-
 def _history(lab: Lab) -> tuple[pd.DataFrame, str]:
     """Accuracy of the whole network on every set by step, and the key of the artefact."""
     (artefact,) = make_all(lab, [steps.network(lab)], "fine-tuned network")
     return artefact.table("history").set_index("step").drop(columns=["epoch", "train_loss"]), artefact.key
+
+
+def _heads(lab: Lab) -> pd.DataFrame:
+    """layer, head and head_name of every head."""
+    table = pd.DataFrame(steps.every_head(lab), columns=["layer", "head"])
+    return table.assign(head_name=[name_of(*head) for head in steps.every_head(lab)])
 
 
 def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
@@ -262,25 +225,24 @@ def _left(lab: Lab) -> dict[float, dict[int, Subnetwork]]:
     for one in steps.prunings(lab):
         if not one.fault(lab):
             found[one.sparsity][one.seed] = one.load(lab)
+    for sparsity, networks in found.items():
+        if not networks:
+            raise TrainingDiverged(f"every pruning to {sparsity:.0%} diverged; lower pruning.learning_rate")
     return found
 
 
-def _of_prunings(lab: Lab, prunings: Sequence[PrunedUnits], label: str) -> pd.DataFrame:
-    about = [{"step": one.checkpoint.step, "target_sparsity": one.sparsity, "seed": one.seed} for one in prunings]
-    table = _accuracies(lab, prunings, about, label)
-    if table.empty:
-        raise TrainingDiverged(f"all {len(prunings)} prunings diverged; lower pruning.learning_rate")
-    return table
-
-
-def _accuracies(lab: Lab, judged: Sequence[Step], about: Iterable[Mapping[str, Any]], label: str) -> pd.DataFrame:
+def _accuracies(
+    lab: Lab, judged: Sequence[Step], label: str, about: Iterable[Mapping[str, Any]] = ()
+) -> pd.DataFrame:  # fmt: skip
     """Accuracy of networks on every set, beside that of the whole network. about: what is known of each."""
-    artefacts = make_all(lab, judged, label)
+    artefacts, about = make_all(lab, judged, label), about or [one.about for one in judged]
     history, last = _history(lab)[0], steps.network(lab).training.steps
     rows = []
     for own, artefact in zip(about, artefacts, strict=True):
         result, full = artefact.json("result"), history.loc[own.get("step", last)]
         sizes = {name: value for name, value in result.items() if name.endswith("_sparsity")}
-        rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": _short(name), "accuracy": accuracy,
+        rows += [{**own, "key": artefact.key, **sizes, "set": name, "name": SHORT.get(name, name), "accuracy": accuracy,
                   "full": float(full[name])} for name, accuracy in result.get("accuracies", {}).items()]  # fmt: skip
+    if not rows:
+        raise TrainingDiverged(f"all {len(judged)} {label} diverged; lower pruning.learning_rate")
     return pd.DataFrame(rows)

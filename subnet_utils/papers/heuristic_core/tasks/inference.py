@@ -7,150 +7,72 @@ pairs for which the heuristic "all words are known, so yes" is right, and of a s
 wrong.
 """
 
-import random
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from random import Random
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair, is_entailed
 
 PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
           "singer", "student", "tailor", "writer")  # fmt: skip
 DONE_TO = ("admired", "blamed", "called", "followed", "greeted", "helped", "paid", "praised", "thanked", "watched")
 DONE = ("argued", "danced", "laughed", "left", "sang", "slept", "smiled", "waited")
-PLACES = ("behind", "beside", "near", "opposite")
-KNOWN, SUPPOSED = ("knew", "learned", "noticed", "realized"), ("assumed", "claimed", "hoped", "suspected")
-SINCE, IF = ("because", "since", "while"), ("if", "unless", "whenever")
-SURELY, PERHAPS = ("clearly", "luckily", "sadly"), ("maybe", "perhaps", "supposedly")
-
-Draw = random.Random
-
-
-def _people(draw: Draw, count: int) -> list[str]:
-    return [f"the {name}" for name in draw.sample(PEOPLE, count)]
-
-
-def _clause(draw: Draw, subject: str, other: str) -> str:
-    """A short sentence about somebody, or about two."""
-    return f"{subject} {draw.choice(DONE)}" if draw.random() < 0.5 else f"{subject} {draw.choice(DONE_TO)} {other}"
+DRAWN = {
+    "did": DONE_TO, "had": DONE_TO, "done": DONE, "acted": ("{did} {c}", "{done}"),
+    "near": ("behind", "beside", "near", "opposite"),
+    "knew": ("knew", "learned", "noticed", "realized"), "supposed": ("assumed", "claimed", "hoped", "suspected"),
+    "since": ("because", "since", "while"), "if": ("if", "unless", "whenever"),
+    "surely": ("clearly", "luckily", "sadly"), "perhaps": ("maybe", "perhaps", "supposedly"),
+    "either": ("{a}", "{b}"), "wrong": ("{b} {did} {c}", "{c} {did} {b}", "{c} {did} {a}"),
+}  # fmt: skip
+"""Words, or patterns of what is drawn before, of which one is taken."""
 
 
-def _conjunction(draw: Draw) -> Pair:
-    a, b, c = _people(draw, 3)
-    verb = draw.choice(DONE_TO)
-    return f"{a} and {b} {verb} {c}", f"{draw.choice((a, b))} {verb} {c}"
+class Scheme(NamedTuple):
+    """How a pair is made: people {a}, {b}, {c} are drawn, then the rest in its order, and all is filled into two
+    patterns. drawn: names in DRAWN, or letters of the people whom a `_clause` is about."""
+
+    people: int
+    drawn: str
+    premise: str
+    hypothesis: str
 
 
-def _passive(draw: Draw) -> Pair:
-    a, b = _people(draw, 2)
-    verb = draw.choice(DONE_TO)
-    return f"{a} was {verb} by {b}", f"{b} {verb} {a}"
-
-
-def _around_preposition(draw: Draw) -> Pair:
-    a, b, c = _people(draw, 3)
-    clause = draw.choice((f"{draw.choice(DONE_TO)} {c}", draw.choice(DONE)))
-    return f"{a} {draw.choice(PLACES)} {b} {clause}", f"{a} {clause}"
-
-
-def _around_clause(draw: Draw) -> Pair:
-    a, b, c = _people(draw, 3)
-    clause = draw.choice((f"{draw.choice(DONE_TO)} {c}", draw.choice(DONE)))
-    return f"{a} who {draw.choice(DONE_TO)} {b} {clause}", f"{a} {clause}"
-
-
-def _swap(draw: Draw) -> Pair:
-    a, b = _people(draw, 2)
-    verb = draw.choice(DONE_TO)
-    return f"{a} {verb} {b}", f"{b} {verb} {a}"
-
-
-def _preposition(draw: Draw) -> Pair:
-    a, b, c = _people(draw, 3)
-    verb = draw.choice(DONE_TO)
-    wrong = draw.choice((f"{b} {verb} {c}", f"{c} {verb} {b}", f"{c} {verb} {a}"))
-    return f"{a} {draw.choice(PLACES)} {b} {verb} {c}", wrong
-
-
-def _place_of_object(draw: Draw) -> Pair:
-    a, b, c = _people(draw, 3)
-    verb = draw.choice(DONE_TO)
-    return f"{a} {verb} {b} {draw.choice(PLACES)} {c}", f"{a} {verb} {b}"
-
-
-def _place_of_subject(draw: Draw) -> Pair:
-    a, b = _people(draw, 2)
-    verb = draw.choice(DONE)
-    return f"{a} {draw.choice(PLACES)} {b} {verb}", f"{b} {verb}"
-
-
-def _clause_of_subject(draw: Draw) -> Pair:
-    a, b = _people(draw, 2)
-    verb = draw.choice(DONE)
-    return f"{a} who {draw.choice(DONE_TO)} {b} {verb}", f"{b} {verb}"
-
-
-def _subordinate(words: Sequence[str], *, main: bool) -> Callable[[Draw], Pair]:
-    def make(draw: Draw) -> Pair:
-        a, b, c = _people(draw, 3)
-        first, second = f"{a} {draw.choice(DONE)}", _clause(draw, b, c)
-        return f"{draw.choice(words)} {first} , {second}", second if main else first
-
-    return make
-
-
-def _embedded(verbs: Sequence[str]) -> Callable[[Draw], Pair]:
-    def make(draw: Draw) -> Pair:
-        a, b, c = _people(draw, 3)
-        clause = _clause(draw, b, c)
-        return f"{a} {draw.choice(verbs)} that {clause}", clause
-
-    return make
-
-
-def _adverb(words: Sequence[str]) -> Callable[[Draw], Pair]:
-    def make(draw: Draw) -> Pair:
-        a, b = _people(draw, 2)
-        clause = _clause(draw, a, b)
-        return f"{draw.choice(words)} {clause}", clause
-
-    return make
-
-
-KINDS: dict[str, tuple[int, Callable[[Draw], Pair]]] = {
-    "lexical_overlap_le_conjunction": (ENTAILED, _conjunction),
-    "lexical_overlap_le_passive": (ENTAILED, _passive),
-    "lexical_overlap_le_around_prepositional_phrase": (ENTAILED, _around_preposition),
-    "lexical_overlap_le_around_relative_clause": (ENTAILED, _around_clause),
-    "lexical_overlap_ln_subject-object_swap": (NOT_ENTAILED, _swap),
-    "lexical_overlap_ln_preposition": (NOT_ENTAILED, _preposition),
-    "subsequence_se_PP_on_obj": (ENTAILED, _place_of_object),
-    "subsequence_sn_PP_on_subject": (NOT_ENTAILED, _place_of_subject),
-    "subsequence_sn_relative_clause_on_subject": (NOT_ENTAILED, _clause_of_subject),
-    "constituent_ce_embedded_under_since": (ENTAILED, _subordinate(SINCE, main=False)),
-    "constituent_ce_after_since_clause": (ENTAILED, _subordinate(SINCE, main=True)),
-    "constituent_ce_embedded_under_verb": (ENTAILED, _embedded(KNOWN)),
-    "constituent_ce_adverb": (ENTAILED, _adverb(SURELY)),
-    "constituent_cn_embedded_under_if": (NOT_ENTAILED, _subordinate(IF, main=False)),
-    "constituent_cn_after_if_clause": (NOT_ENTAILED, _subordinate(IF, main=True)),
-    "constituent_cn_embedded_under_verb": (NOT_ENTAILED, _embedded(SUPPOSED)),
-    "constituent_cn_adverb": (NOT_ENTAILED, _adverb(PERHAPS)),
-}
-"""HANS's name of a scheme -> its label and what makes a pair of it."""
-FRIENDLY = tuple(kind for kind, (label, _) in KINDS.items() if label == ENTAILED)
-ADVERSE = tuple(kind for kind, (label, _) in KINDS.items() if label == NOT_ENTAILED)
+KINDS = {
+    "lexical_overlap_le_conjunction": Scheme(3, "did either", "{a} and {b} {did} {c}", "{either} {did} {c}"),
+    "lexical_overlap_le_passive": Scheme(2, "did", "{a} was {did} by {b}", "{b} {did} {a}"),
+    "lexical_overlap_le_around_prepositional_phrase":
+        Scheme(3, "did done acted near", "{a} {near} {b} {acted}", "{a} {acted}"),
+    "lexical_overlap_le_around_relative_clause":
+        Scheme(3, "did done acted had", "{a} who {had} {b} {acted}", "{a} {acted}"),
+    "lexical_overlap_ln_subject-object_swap": Scheme(2, "did", "{a} {did} {b}", "{b} {did} {a}"),
+    "lexical_overlap_ln_preposition": Scheme(3, "did wrong near", "{a} {near} {b} {did} {c}", "{wrong}"),
+    "subsequence_se_PP_on_obj": Scheme(3, "did near", "{a} {did} {b} {near} {c}", "{a} {did} {b}"),
+    "subsequence_sn_PP_on_subject": Scheme(2, "done near", "{a} {near} {b} {done}", "{b} {done}"),
+    "subsequence_sn_relative_clause_on_subject": Scheme(2, "done did", "{a} who {did} {b} {done}", "{b} {done}"),
+    "constituent_ce_embedded_under_since": Scheme(3, "done bc since", "{since} {a} {done} , {bc}", "{a} {done}"),
+    "constituent_ce_after_since_clause": Scheme(3, "done bc since", "{since} {a} {done} , {bc}", "{bc}"),
+    "constituent_ce_embedded_under_verb": Scheme(3, "bc knew", "{a} {knew} that {bc}", "{bc}"),
+    "constituent_ce_adverb": Scheme(2, "ab surely", "{surely} {ab}", "{ab}"),
+    "constituent_cn_embedded_under_if": Scheme(3, "done bc if", "{if} {a} {done} , {bc}", "{a} {done}"),
+    "constituent_cn_after_if_clause": Scheme(3, "done bc if", "{if} {a} {done} , {bc}", "{bc}"),
+    "constituent_cn_embedded_under_verb": Scheme(3, "bc supposed", "{a} {supposed} that {bc}", "{bc}"),
+    "constituent_cn_adverb": Scheme(2, "ab perhaps", "{perhaps} {ab}", "{ab}"),
+}  # fmt: skip
+"""HANS's name of a scheme, which says whether it is entailed, and what makes a pair of it."""
+FRIENDLY, ADVERSE = (tuple(kind for kind in KINDS if is_entailed(kind) == label) for label in (ENTAILED, NOT_ENTAILED))
 UNRELATED = "unrelated"
 """Not entailed, and the hypothesis has words that the premise lacks: the heuristic is right."""
 
 
 def generate(kind: str, count: int, *, seed: int, split: str, besides: Set[Pair] = frozenset()) -> pd.DataFrame:
-    """Distinct pairs of one kind, none of which is among `besides`.
-
-    Raises ValueError for an unknown kind, or if there are not as many.
-    """
+    """Distinct pairs of one kind, none of which is among `besides`. Raises ValueError for an unknown kind, or if there
+    are not as many."""
     return _collect({kind: count}, seed=seed, split=split, taken=set(besides))
 
 
@@ -176,25 +98,39 @@ def mixture(
 
 def words() -> tuple[str, ...]:
     """All words of the generated pairs, sorted."""
-    groups = (PEOPLE, DONE_TO, DONE, PLACES, KNOWN, SUPPOSED, SINCE, IF, SURELY, PERHAPS)
-    return tuple(sorted({word for group in groups for word in group} | {"the", "and", "was", "by", "who", "that", ","}))
+    drawn = {word for options in (PEOPLE, *DRAWN.values()) for word in options if "{" not in word}
+    return tuple(sorted(drawn | {"the", "and", "was", "by", "who", "that", ","}))
 
 
-def _unrelated(draw: Draw) -> Pair:
+def _people(draw: Random, count: int) -> list[str]:
+    return [f"the {name}" for name in draw.sample(PEOPLE, count)]
+
+
+def _clause(draw: Random, subject: str, other: str) -> str:
+    """A short sentence about somebody, or about two."""
+    return f"{subject} {draw.choice(DONE)}" if draw.random() < 0.5 else f"{subject} {draw.choice(DONE_TO)} {other}"
+
+
+def _pair(draw: Random, scheme: Scheme) -> Pair:
+    known = dict(zip("abc", _people(draw, scheme.people), strict=False))
+    for name in scheme.drawn.split():
+        drawn = draw.choice(DRAWN[name]) if name in DRAWN else _clause(draw, *map(known.get, name))
+        known[name] = drawn.format(**known)
+    return scheme.premise.format(**known), scheme.hypothesis.format(**known)
+
+
+def _unrelated(draw: Random) -> Pair:
     """A premise like those of entailed pairs, which says nothing by itself, and a sentence with a word it lacks."""
-    premise, hypothesis = KINDS[draw.choice(FRIENDLY)][1](draw)
-    missing = [word for group in (PEOPLE, DONE, DONE_TO) for word in group if word not in premise.split()]
-    tokens = hypothesis.split()
+    premise, hypothesis = _pair(draw, KINDS[draw.choice(FRIENDLY)])
+    known, tokens = premise.split(), hypothesis.split()
     if draw.random() < 0.5:  # nearly the same sentence: one word is another
         groups = {word: group for group in (PEOPLE, DONE, DONE_TO) for word in group}
         place = draw.choice([i for i, word in enumerate(tokens) if word in groups])
-        own = [word for word in groups[tokens[place]] if word in missing]
-        tokens[place] = draw.choice(own)
+        tokens[place] = draw.choice([word for word in groups[tokens[place]] if word not in known])
         return premise, " ".join(tokens)
     while True:
-        a, b = _people(draw, 2)
-        other = _clause(draw, a, b)
-        if not set(other.split()) <= set(premise.split()):
+        other = _clause(draw, *_people(draw, 2))
+        if not set(other.split()) <= set(known):
             return premise, other
 
 
@@ -203,18 +139,17 @@ def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pai
     for kind, count in counts.items():
         if kind not in KINDS and kind != UNRELATED:
             raise ValueError(f"unknown kind '{kind}'; {nearest(kind, (*KINDS, UNRELATED))}")
-        label, make = KINDS.get(kind, (NOT_ENTAILED, _unrelated))
-        draw = Draw(generator_for("inference", kind, split, seed).initial_seed())
-        found, tries = 0, 0
-        while found < count:
+        label = NOT_ENTAILED if kind == UNRELATED else is_entailed(kind)
+        draw = Random(generator_for("inference", kind, split, seed).initial_seed())
+        wanted, tries = len(rows) + count, 0
+        while len(rows) < wanted:
             tries += 1
             if tries > 50 * count + 1000:
                 raise ValueError(f"there are not {count:,} distinct pairs of '{kind}'; ask for fewer")
-            pair = make(draw)
+            pair = _unrelated(draw) if kind == UNRELATED else _pair(draw, KINDS[kind])
             if pair not in taken:
                 taken.add(pair)
                 rows.append((*pair, label, kind))
-                found += 1
     order = torch.randperm(len(rows), generator=generator_for("inference order", split, seed)).tolist()
     return pd.DataFrame([rows[i] for i in order], columns=["premise", "hypothesis", "label", "kind"])
 

@@ -1,9 +1,9 @@
 """Pairs of sentences from tables (tsv, parquet, arrow) or `datasets`: MNLI, HANS, QQP, PAWS and sets like them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -17,17 +17,13 @@ COLUMNS = ("premise", "hypothesis", "label")
 ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "premise", "sentence2": "hypothesis",
            "gold_label": "label", "is_duplicate": "label"}  # fmt: skip
 """What columns are called in QQP and PAWS, and in MNLI's and HANS's own files."""
-HANS_LABELS = ("entailment", "non-entailment")
+HANS_LABELS, NUMBERS = ("entailment", "non-entailment"), ("0", "1")
 HUB = "hub:"
 """Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
 BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 """How Python 3 writes what should have been text."""
-MAIN_SUBCASES = (
-    "lexical_overlap_ln_subject-object_swap",
-    "lexical_overlap_ln_preposition",
-    "constituent_cn_embedded_under_if",
-    "constituent_cn_embedded_under_verb",
-)
+MAIN_SUBCASES = ("lexical_overlap_ln_subject-object_swap", "lexical_overlap_ln_preposition",
+                 "constituent_cn_embedded_under_if", "constituent_cn_embedded_under_verb")  # fmt: skip
 """Those on which the paper's BERT generalizes best (Table 1)."""
 
 
@@ -35,82 +31,71 @@ class DataError(ValueError):
     """A file of pairs lacks a column or has an unknown label; the message names it and the remedy."""
 
 
-def read_pairs(path: Path | str, *, labels: Sequence[str] | None = None, kind: str = "") -> pd.DataFrame:
+def read_pairs(path: Path | str, *, labels: Sequence[str] = NUMBERS, kind: str = "") -> pd.DataFrame:
     """Pairs from a table with the columns premise, hypothesis and label, and subcase where there is one.
 
     path: tab-separated text (`.tsv`, `.tsv.gz`), parquet or arrow, or `hub:name[:configuration]:split`, which the
-    package `datasets` fetches. labels: names of the classes in order, where the label is a name; kind: of all pairs,
-    where there is no subcase. Raises DataError for a missing file or column, for a row without a text, and for a label
-    that is not among the classes.
+    package `datasets` fetches. labels: names of the classes in order; a label is one of them, or its number; kind: of
+    all pairs, where there is no subcase. Raises DataError for a missing file or column, for a row without a text, and
+    for a label that is not among the classes.
     """
-    table = _fetched(path, named=labels is not None) if str(path).startswith(HUB) else _table(Path(path))
-    own = {name: ours for name, ours in ALIASES.items() if ours not in table}
-    table = table.rename(columns=own)
+    table = _fetched(path, labels) if str(path).startswith(HUB) else _table(Path(path))
+    table = table.rename(columns={name: ours for name, ours in ALIASES.items() if ours not in table})
     for column in COLUMNS:
         if column not in table:
             raise DataError(f"{path} has no column '{column}'; {nearest(column, tuple(table.columns))}")
     empty = table[list(COLUMNS)].isna().any(axis=1).to_numpy().nonzero()[0]
     if len(empty):
         raise DataError(f"{path}, row {empty[0] + 1}: no premise, hypothesis or label; take the row out")
-    names = [str(name) for name in labels] if labels is not None else ["0", "1"]
-    numbers = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}  # by name or by number
+    numbers = {str(i): i for i in range(len(labels))} | {name: i for i, name in enumerate(labels)}
     found = table["label"].astype(str)
     unknown = found[~found.isin(numbers)]
     if len(unknown):
         row = f"row {unknown.index[0] + 1}"
-        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(names)}")
+        raise DataError(f"{path}, {row}: unknown label '{unknown.iloc[0]}'; valid: {', '.join(labels)}")
     pairs = table[["premise", "hypothesis"]].astype(str).assign(label=found.map(numbers))
     return pairs.assign(kind=_subcases(table) if "subcase" in table else kind)
 
 
 def read_hans(path: Path | str) -> pd.DataFrame:
-    """HANS, all subcases, with the labels 0 and 1 or their names.
-
-    Raises DataError for a subcase whose name is unknown or disagrees with the label, or without a subcase.
-    """
+    """HANS, all subcases, with the labels 0 and 1 or their names. Raises DataError for a subcase whose name is unknown
+    or disagrees with the label, or without a subcase."""
     pairs = read_pairs(path, labels=HANS_LABELS)
     if not pairs["kind"].all():
         raise DataError(f"{path} has no column 'subcase'; take HANS's own files")
     try:
-        known = pairs["kind"].map({kind: is_entailed(kind) for kind in pairs["kind"].unique()})
+        wrong = pairs[pairs["label"] != pairs["kind"].map(is_entailed)]
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
-    for row in pairs[pairs["label"] != known].itertuples():
-        raise DataError(f"{path}: a pair of '{row.kind}' has label {row.label}; take HANS's own files")
+    if len(wrong):
+        kind, label = wrong[["kind", "label"]].iloc[0]
+        raise DataError(f"{path}: a pair of '{kind}' has label {label}; take HANS's own files")
     return pairs
 
 
 def read_paws(path: Path | str) -> pd.DataFrame:
-    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT.
-
-    Raises DataError as `read_pairs` does, and for texts such as b'Is it?': the authors' script is for Python 2, and
-    writes them so in Python 3.
-    """
+    """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT. Raises DataError as `read_pairs` does,
+    and for texts such as b'Is it?': the authors' script is for Python 2, and writes them so in Python 3."""
     pairs = read_pairs(path)
     written = pairs[["premise", "hypothesis"]].stack().str.fullmatch(BYTES)
     if len(pairs) and written.all():
         raise DataError(f"{path} has texts such as {pairs['premise'].iloc[0]}; make it without .encode and .decode")
-    same = pairs["label"] == 1
-    return pairs.assign(label=same.map({True: ENTAILED, False: NOT_ENTAILED}),
-                        kind=same.map({True: SAME, False: DIFFERENT}))  # fmt: skip
+    return pairs.assign(label=pairs["label"].map({1: ENTAILED, 0: NOT_ENTAILED}),
+                        kind=pairs["label"].map({1: SAME, 0: DIFFERENT}))  # fmt: skip
 
 
 def _subcases(table: pd.DataFrame) -> pd.Series:
     """HANS's subcases under their heuristic's name, as in `lexical_overlap_ln_subject-object_swap`: its own files have
     `lexical_overlap` and `ln_subject/object_swap` in two columns."""
     own = table["subcase"].astype(str).str.replace("/", "-")
-    if "heuristic" not in table:
-        return own
-    heuristic = table["heuristic"].astype(str)
-    whole = [case.startswith(name) for case, name in zip(own, heuristic, strict=True)]
-    return own.where(whole, heuristic + "_" + own)
+    heuristics = table["heuristic"].astype(str) if "heuristic" in table else [""] * len(table)
+    both = zip(heuristics, own, strict=True)
+    return pd.Series([case if case.startswith(name) else f"{name}_{case}" for name, case in both], table.index)
 
 
-def _fetched(place: str, *, named: bool) -> pd.DataFrame:
-    """A split of a data set on the hub, which `datasets` keeps in its own folder.
-
-    named: labels that are numbers of named classes become these names: sets on the hub number them differently.
-    """
+def _fetched(place: str, labels: Sequence[str]) -> pd.DataFrame:
+    """A split of a data set on the hub, which `datasets` keeps in its own folder. Labels that are numbers of named
+    classes become these names, where ours have some: sets number them differently."""
     name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
     if not name or not split or len(configuration) > 1:
         raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")
@@ -118,27 +103,23 @@ def _fetched(place: str, *, named: bool) -> pd.DataFrame:
         import datasets
     except ImportError:
         raise DataError(f"'{place}' needs the package datasets; pip install datasets, or give a local file") from None
+    load = partial(datasets.load_dataset, name, *configuration, split=split)
     try:
-        data = _loaded(datasets.load_dataset, name, *configuration, split=split)
+        try:
+            data = load()
+        except RuntimeError as error:  # `datasets` no longer runs scripts that make a set; the hub has converted it
+            if "scripts are no longer supported" not in str(error):
+                raise
+            data = load(revision="refs/convert/parquet")
         table = data.to_pandas()
     except Exception as error:  # datasets and its hub client raise many unrelated types
-        reason = str(error).strip().splitlines()
-        why = reason[0] if reason else type(error).__name__
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"'{place}' cannot be fetched: {why}; give a local file instead") from None
-    for column, feature in getattr(data, "features", {}).items() if named else ():
-        if ALIASES.get(column, column) == "label" and (names := getattr(feature, "names", None)):
-            table[column] = [names[i] if 0 <= i < len(names) else i for i in table[column]]
+    for column, feature in getattr(data, "features", {}).items():
+        names = getattr(feature, "names", None)
+        if names and ALIASES.get(column, column) == "label" and labels is not NUMBERS:
+            table[column] = table[column].astype(object).replace(dict(enumerate(names)))
     return table
-
-
-def _loaded(load: Callable[..., Any], *names: str, split: str) -> Any:
-    """A split, or that which the hub has converted, where `datasets` no longer runs the script that makes it."""
-    try:
-        return load(*names, split=split)
-    except RuntimeError as error:
-        if "scripts are no longer supported" not in str(error):
-            raise
-        return load(*names, split=split, revision="refs/convert/parquet")
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -147,17 +128,11 @@ def _table(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        if path.suffix in (".arrow", ".feather"):
-            return _arrow(path)
-        return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
+        if path.suffix not in (".arrow", ".feather"):
+            return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
+        try:
+            return pd.read_feather(path)
+        except pa.ArrowInvalid:  # a stream, which is what `datasets` writes
+            return pa.ipc.open_stream(path.read_bytes()).read_pandas()
     except Exception as error:  # whatever a damaged file makes the readers raise
         raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None
-
-
-def _arrow(path: Path) -> pd.DataFrame:
-    """A file of Arrow's, or a stream, which is what `datasets` writes."""
-    try:
-        return pd.read_feather(path)
-    except pa.ArrowInvalid:
-        with pa.ipc.open_stream(path) as stream:
-            return stream.read_pandas()

@@ -29,10 +29,8 @@ def two_classes(predictions: Tensor, *, entailment: int = 0) -> Tensor:
 
 
 def is_entailed(kind: str) -> int:
-    """The label of all pairs of a HANS subcase: `le`, `se` and `ce` in its name are entailed, `ln`, `sn`, `cn` not.
-
-    The same for the kinds of PAWS. Raises ValueError for another name.
-    """
+    """The label of all pairs of a HANS subcase: `le`, `se` and `ce` in its name are entailed, `ln`, `sn`, `cn` not. The
+    same for the kinds of PAWS. Raises ValueError for another name."""
     if kind in (SAME, DIFFERENT):
         return ENTAILED if kind == SAME else NOT_ENTAILED
     for part in kind.split("_"):
