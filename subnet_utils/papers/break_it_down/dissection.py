@@ -4,7 +4,7 @@ The experimental design of *Break It Down* (Lepori, Serre and Pavlick 2023, Figu
 the subnetwork of each subroutine and the network without it; any other `Subnetwork` of the base can be put beside them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.step import Step, make_all
+from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -25,7 +25,7 @@ from subnet_utils.papers.break_it_down.masks import FinalMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.scoring import outputs_of
 from subnet_utils.papers.break_it_down.sets import Sentences
-from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
+from subnet_utils.papers.break_it_down.tables import identity, measured, used_masks
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
     CHANCE,
     other_subroutine,
@@ -60,21 +60,22 @@ class Parts(Step):
         return cls(masks, Roles.of(masks[0].base, masks[0].subroutine, "test"))
 
     @property
-    def base(self) -> Network:
-        """The base model."""
-        return self.masks[0].base
+    def mask(self) -> FinalMask:
+        """The first one."""
+        return self.masks[0]
 
     @property
-    def shares(self) -> Network:
+    def base(self) -> Network:
         """The base model."""
-        return self.base
+        return self.mask.base
+
+    shares = base
 
     @property
     def title(self) -> str:
         """Model, task and base model, for captions."""
         about = identity(self.base)
-        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
-        return " ".join(filter(None, names))
+        return " ".join(filter(None, (about["model"], about["task"], about["number"], f"base {about['base_seed']}")))
 
     @property
     def heads(self) -> int | None:
@@ -121,15 +122,17 @@ class Dissection:
     accuracies: pd.DataFrame
 
 
-def mask_pairs(lab: Lab) -> list[Parts]:
-    """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
-
-    Without base models for which that leaves less than two. Raises ValueError if that is all of them.
-    """
+def pairs_of(masks: Sequence[FinalMask]) -> list[Parts]:
+    """How each base model is taken apart: by the first of its masks of each subroutine, if it has one of both."""
     found: dict[Network, dict[str, FinalMask]] = {}
-    for mask in used_masks(lab):
+    for mask in masks:
         found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
-    complete = [Parts.of(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    return [Parts.of(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+
+
+def mask_pairs(lab: Lab) -> list[Parts]:
+    """`pairs_of` the masks that came to an end. Raises ValueError if there is none."""
+    complete = pairs_of(used_masks(lab))
     if not complete:
         raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
     return complete
@@ -195,14 +198,8 @@ def assembled(lab: Lab) -> pd.DataFrame:
     knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
     one, and guesses elsewhere; of "A alone" and "B alone".
     """
-    wanted = mask_pairs(lab)
-    made = make_all(lab, wanted, "parts of base models")
-    tables = []
-    for pair, artefact in zip(wanted, made, strict=True):
-        about = about_mask(lab, pair.masks[0], artefact)
-        own = {name: about[name] for name in ("subroutine", "mask_seed", "start")}
-        tables.append(artefact.table("parts").assign(**{name: about[name] for name in about.keys() - own.keys()}))
-    return pd.concat(tables, ignore_index=True)
+    found = measured(lab, mask_pairs(lab), "parts of base models", "parts")
+    return found.drop(columns=["subroutine", "mask_seed", "start"])
 
 
 def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
@@ -211,9 +208,8 @@ def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
     Columns: model, paper_model, task, number, part, n_bases, whole_task, its least and most, test_a, test_b, density.
     """
     learned = table[table["base_accuracy"] >= LEARNED]
-    groups = (table if learned.empty else learned).groupby(
-        ["model", "paper_model", "task", "number", "part"], sort=False
-    )
+    of = ["model", "paper_model", "task", "number", "part"]
+    groups = (table if learned.empty else learned).groupby(of, sort=False)
     whole = groups["whole_task"].agg(n_bases="size", whole_task="mean", least="min", most="max")
     return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
 

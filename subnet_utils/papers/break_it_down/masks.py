@@ -26,7 +26,7 @@ from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import prefixes, search
-from subnet_utils.papers.break_it_down.networks import Network, starting_at
+from subnet_utils.papers.break_it_down.networks import Network, with_settings
 from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.scoring import scores
 from subnet_utils.papers.break_it_down.section import MaskTraining
@@ -138,7 +138,9 @@ class Mask(AnyMask):
         """How the logits are trained; in the authors' run the temperature of a vision head's mask stays 1."""
         fixed = self.settings.as_printed and self.base.modality == "vision"
         head = {"unannealed": ("stages.head.",)} if fixed else {}
-        return starting_at(self.settings.masking, self.point.mask_init).build(self.settings.epochs, **head)
+        return with_settings(self.settings.masking, start_value=self.point.mask_init).build(
+            self.settings.epochs, **head
+        )
 
     @property
     def half(self) -> "Half":

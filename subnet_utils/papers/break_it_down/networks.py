@@ -329,15 +329,15 @@ def _pruned(lab: Lab, base: Trained) -> Pruned:
     settings, precision = lab.study.break_it_down.pruning, lab.study.compute.precision
     own = {"epochs": settings.epochs, "batch_size": settings.batch_size, "examples": settings.examples}
     points = product(settings.learning_rates, settings.inits)
-    candidates = [Pruning(base, rate, starting_at(settings.masking, init), precision=precision, **own)
+    candidates = [Pruning(base, rate, with_settings(settings.masking, start_value=init), precision=precision, **own)
                   for rate, init in points]  # fmt: skip
     common = {name: getattr(base, name) for name in ("task", "validation", "test", "seed", "experiment")}
     return Pruned(base.architecture, candidates=tuple(dict.fromkeys(candidates)), **common)
 
 
-def starting_at(masking: Masking, value: float) -> Masking:
-    """The method with its logits starting at a value, where it has logits."""
-    return masking.model_copy(update={"start_value": value}) if masking.trains else masking
+def with_settings(masking: Masking, **changes: float) -> Masking:
+    """The method with other settings, if it trains logits: `start_value`, their first value, or `l0`, lambda."""
+    return masking.model_copy(update=changes) if masking.trains else masking
 
 
 def _swept(lab: Lab, sweep: BaseSearch, layers: int, batch_size: int, learning_rate: float, task: str) -> Swept:

@@ -95,7 +95,9 @@ def compositionality_table(effects: pd.DataFrame) -> pd.DataFrame:
             row |= {f"{network}_difference": runs.mean} | _named(_COMPOSITIONALITY[network], tests)
         rows.append(row)
     differences = [f"{network}_difference" for network in _COMPOSITIONALITY]
-    return pd.DataFrame(rows, columns=[*KEYS, "n_bases", "n_runs", *differences, *_columns(_COMPOSITIONALITY, "wild_p")])
+    return pd.DataFrame(
+        rows, columns=[*KEYS, "n_bases", "n_runs", *differences, *_columns(_COMPOSITIONALITY, "wild_p")]
+    )
 
 
 def random_control_table(effects: pd.DataFrame) -> pd.DataFrame:
