@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.jobs import worker_count
 from subnet_utils.core.lab import Lab
@@ -26,12 +25,12 @@ from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import prefixes, search
-from subnet_utils.papers.break_it_down.networks import Network, with_settings
+from subnet_utils.papers.break_it_down.networks import Network, loss, with_settings
 from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.scoring import scores
 from subnet_utils.papers.break_it_down.section import MaskTraining
 from subnet_utils.papers.break_it_down.sets import ExampleSet
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine, similarity_logits
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine
 from subnet_utils.training import Recipe, TrainingDiverged
 
 HALF_STATE = "state.safetensors"
@@ -61,8 +60,7 @@ class Roles:
     @property
     def sets(self) -> dict[str, ExampleSet]:
         """Those that there are, by role."""
-        each = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {role: chosen for role, chosen in each if chosen is not None}
+        return {role: chosen for role, chosen in vars(self).items() if chosen is not None}
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,7 @@ class Half(AnyMask):
         if isinstance(found, TrainingDiverged):
             raise found
         rows = scores(lab, self.full, found.subnetwork, self.validation, VALIDATED)
-        own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
-        return {"score": _search_score(rows), "own_task_accuracy": own_task}
+        return {"score": _search_score(*rows), "own_task_accuracy": rows[0]["own_task_accuracy"]}
 
 
 @dataclass(frozen=True)
@@ -252,12 +249,16 @@ class Search(Step):
 
         They are ranked by score, then by own-task accuracy, both as they are at half time, then by their order.
         """
-        if not any(isinstance(one, Half) for one in self.candidates):
+        if not isinstance(self.candidates[0], Half):
             return list(self.candidates)
-        results = [half.result(lab) for half in self.candidates]
-        merits = [(result.get("score", -math.inf), result.get("own_task_accuracy", 0.0)) for result in results]
-        order = sorted(range(len(merits)), key=lambda i: merits[i], reverse=True)  # stable: the first of equals stays
-        return [self.candidates[i].full for i in sorted(order[: -(-len(order) // 2)])]
+
+        def merit(half: Half) -> tuple[float, float]:
+            result = half.result(lab)
+            return result.get("score", -math.inf), result.get("own_task_accuracy", 0.0)
+
+        ranked = sorted(self.candidates, key=merit, reverse=True)  # stable: the first of equals stays
+        better = ranked[: math.ceil(len(ranked) / 2)]
+        return [half.full for half in self.candidates if half in better]
 
 
 @dataclass(frozen=True)
@@ -302,9 +303,8 @@ def discover(
     again without the outputs that are kept for others."""
     base, point, settings = masks[0].base, masks[0].point, masks[0].settings
     tables = {}
-    for mask in masks:
-        if mask.train not in tables:
-            tables[mask.train] = prefixes.outputs(lab, base, mask.train, point.start, in_use=tables.values())
+    for train in dict.fromkeys(mask.train for mask in masks):
+        tables[train] = prefixes.outputs(lab, base, train, point.start, in_use=tables.values())
     subroutines = " and ".join(sorted({mask.subroutine for mask in masks}))
     seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
     with mask_training(lab, base) as autocast:
@@ -326,11 +326,6 @@ def discover(
         print(reason, file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
         return train()
-
-
-def loss(embeddings: torch.Tensor, odd: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the odd one's place, nats."""
-    return cross_entropy(similarity_logits(embeddings), odd)
 
 
 def _passes(lab: Lab, mask: Mask) -> Any:
@@ -377,7 +372,7 @@ def _filed(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Pa
     found.save(folder)
     rows = scores(lab, mask, found.subnetwork, mask.validation, VALIDATED)
     counts = {"active": found.subnetwork.active, "total": found.subnetwork.total}
-    return {"validation": rows, "score": _search_score(rows), **counts}
+    return {"validation": rows, "score": _search_score(*rows), **counts}
 
 
 def _copy(group: Artefact, number: str, folder: Path) -> None:
@@ -387,8 +382,7 @@ def _copy(group: Artefact, number: str, folder: Path) -> None:
     shutil.copytree(group.path / number, folder, dirs_exist_ok=True)
 
 
-def _search_score(rows: list[dict[str, Any]]) -> float:
-    subnetwork, ablated = ({row["network"]: row for row in rows}[name] for name in ("subnetwork", "ablated"))
+def _search_score(subnetwork: dict[str, Any], ablated: dict[str, Any]) -> float:
     return search.score(subnetwork["own_task_accuracy"], ablated["target_accuracy"], ablated["other_accuracy"])
 
 

@@ -6,7 +6,7 @@ control (appendix I, `Untrained`); or trained and then pruned (appendix J, `Prun
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,9 +33,9 @@ from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
 from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Experiment
-from subnet_utils.papers.break_it_down.sets import ExampleSet, Sentences, example_set, published
+from subnet_utils.papers.break_it_down.sets import SPLITS, ExampleSet, Sentences, example_set, published
 from subnet_utils.papers.break_it_down.tasks import tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, similarity_logits
 from subnet_utils.statistics import LEARNED
 from subnet_utils.training import Recipe, fit
 
@@ -80,6 +80,11 @@ class Network(Step):
     def modality(self) -> str:
         """`language` or `vision`."""
         return "language" if self.architecture.family == "bert" else "vision"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every network has, by name of the field."""
+        return {one.name: getattr(self, one.name) for one in fields(Network)}
 
     def data(self, set_name: str, split: str) -> ExampleSet:
         """One split of one of the five sets of the network's task."""
@@ -147,11 +152,9 @@ class Trained(Network):
         """
         parts = (self.task, self.seed) if mask_seed is None else (mask_seed,)
         draw = generator_for("untrained", *parts).initial_seed() % 2**31
-        architecture = self.architecture
-        if deviation is not None:
-            architecture = architecture.model_copy(update={"deviation": deviation})
-        common = {"task": self.task, "validation": self.validation, "test": self.test, "experiment": self.experiment}
-        return Untrained(architecture, seed=draw, twin=self, **common)
+        changes = {} if deviation is None else {"deviation": deviation}
+        about = self.about | {"architecture": self.architecture.model_copy(update=changes), "seed": draw}
+        return Untrained(**about, twin=self)
 
 
 @dataclass(frozen=True)
@@ -172,15 +175,8 @@ class Untrained(Network):
 
     twin: Trained = field(compare=False, repr=False)
 
-    @property
-    def base_seed(self) -> int:
-        """See `Network`."""
-        return self.twin.seed
-
-    @property
-    def trained(self) -> Trained:
-        """See `Network`."""
-        return self.twin
+    base_seed = property(lambda self: self.twin.seed)
+    trained = property(lambda self: self.twin)
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """File the weights as they are drawn."""
@@ -213,7 +209,7 @@ class Pruning(Step):
                 model,
                 train.items,
                 lambda generator: batches(train, self.batch_size, generator=generator),
-                lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
+                loss,
                 start=base.architecture.stages[0],
                 recipe=Recipe(self.learning_rate, self.epochs, base.seed),
                 before=partial(base.first, lab),
@@ -241,10 +237,7 @@ class Pruned(Network):
 
     candidates: tuple[Pruning, ...]
 
-    @property
-    def trained(self) -> Trained:
-        """See `Network`."""
-        return self.candidates[0].base
+    trained = property(lambda self: self.candidates[0].base)
 
     def first(self, lab: Lab) -> StagedModel:
         """See `Network`."""
@@ -275,33 +268,47 @@ def pretrained_bases(lab: Lab) -> list[Trained]:
 
 def pruned_bases(lab: Lab) -> list[Pruned]:
     """Every base model that the study prunes, pruned. Raises ValueError if it prunes none."""
-    section = lab.study.break_it_down
-    if section.pruning is None:
+    section, found = lab.study.break_it_down, []
+    if (settings := section.pruning) is None:
         raise ValueError(f"profile '{lab.study.name}' has no 'pruning'; add it")
-    return [_pruned(lab, base) for base in bases(lab, section.to_prune())]
+    own = {"epochs": settings.epochs, "batch_size": settings.batch_size, "examples": settings.examples}
+    own["precision"] = lab.study.compute.precision
+    maskings = [with_settings(settings.masking, start_value=init) for init in settings.inits]
+    for base in bases(lab, section.to_prune()):
+        points = product(settings.learning_rates, maskings)
+        candidates = dict.fromkeys(Pruning(base, rate, masking, **own) for rate, masking in points)
+        found.append(Pruned(**base.about, candidates=tuple(candidates)))
+    return found
 
 
 def swept(lab: Lab) -> list[Swept]:
     """Every network of the sweep over vision transformers; none if the study has no sweep."""
-    sweep = lab.study.break_it_down.vit_search
-    if sweep is None:
-        return []
-    points = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks)
-    return [_swept(lab, sweep, *point) for point in points]
+    sweep, found = lab.study.break_it_down.vit_search, []
+    points = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks) if sweep else ()
+    for layers, batch_size, learning_rate, task in points:
+        training = sweep.base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
+        architecture = sweep.architecture.model_copy(update={"layers": layers})
+        own = sweep.model_copy(update={"architecture": architecture})
+        found.append(trained(lab, own, task, training, sweep.base.seeds[0], kind=Swept))
+    return found
 
 
 def trained(
     lab: Lab, experiment: Experiment | BaseSearch, task: str, training: BaseTraining, seed: int, kind: type = Trained
 ) -> Trained:
     """One base model of an experiment."""
-    weights, data = published(experiment), experiment.data
-    sets = {split: example_set(data, task, "base", split, weights) for split in ("train", "validation", "test")}
-    architecture = experiment.architecture
+    weights, architecture = published(experiment), experiment.architecture
     if weights is not None:
         architecture = architecture.model_copy(update={"pretrained": None})  # by content, not by place: in the sets
-    own = {"task": task, "seed": seed, "experiment": experiment, "precision": lab.study.compute.precision}
     return kind(
-        architecture, training=without(training, "seeds"), pretraining=_pretraining(lab, experiment), **sets, **own
+        architecture,
+        task,
+        seed=seed,
+        experiment=experiment,
+        training=without(training, "seeds"),
+        precision=lab.study.compute.precision,
+        pretraining=_pretraining(lab, experiment),
+        **{split: example_set(experiment.data, task, "base", split, weights) for split in SPLITS},
     )
 
 
@@ -311,28 +318,16 @@ def fresh_network(architecture: Architecture, *, seed: int, **sizes: int) -> Sta
 
 
 def _pretraining(lab: Lab, experiment: Experiment | BaseSearch) -> Pretraining | None:
-    settings = getattr(experiment, "pretraining", None)
+    settings, data = getattr(experiment, "pretraining", None), experiment.data
     if settings is None:
         return None
-    sets = ()
-    if settings.method == "simclr":
-        splits = ("train", "validation")
-        sets = tuple(
-            tuple(example_set(experiment.data, task, "base", split) for task in settings.tasks) for split in splits
-        )
     about = {"precision": lab.study.compute.precision, "model": experiment.model}
-    resolution = None if settings.method != "simclr" else experiment.data.resolution
-    return Pretraining(experiment.architecture, settings, sets, resolution, **about)
-
-
-def _pruned(lab: Lab, base: Trained) -> Pruned:
-    settings, precision = lab.study.break_it_down.pruning, lab.study.compute.precision
-    own = {"epochs": settings.epochs, "batch_size": settings.batch_size, "examples": settings.examples}
-    points = product(settings.learning_rates, settings.inits)
-    candidates = [Pruning(base, rate, with_settings(settings.masking, start_value=init), precision=precision, **own)
-                  for rate, init in points]  # fmt: skip
-    common = {name: getattr(base, name) for name in ("task", "validation", "test", "seed", "experiment")}
-    return Pruned(base.architecture, candidates=tuple(dict.fromkeys(candidates)), **common)
+    if settings.method != "simclr":
+        return Pretraining(experiment.architecture, settings, **about)
+    sets = tuple(
+        tuple(example_set(data, task, "base", split) for task in settings.tasks) for split in ("train", "validation")
+    )
+    return Pretraining(experiment.architecture, settings, sets, data.resolution, **about)
 
 
 def with_settings(masking: Masking, **changes: float) -> Masking:
@@ -340,31 +335,30 @@ def with_settings(masking: Masking, **changes: float) -> Masking:
     return masking.model_copy(update=changes) if masking.trains else masking
 
 
-def _swept(lab: Lab, sweep: BaseSearch, layers: int, batch_size: int, learning_rate: float, task: str) -> Swept:
-    training = sweep.base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
-    architecture = sweep.architecture.model_copy(update={"layers": layers})
-    own = sweep.model_copy(update={"architecture": architecture})
-    return trained(lab, own, task, training, sweep.base.seeds[0], kind=Swept)
+def loss(embeddings: Tensor, odd: Tensor) -> Tensor:
+    """Cross-entropy of the odd one's place, nats."""
+    return cross_entropy(similarity_logits(embeddings), odd)
 
 
 def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.DataFrame:
     """Train all weights of a network; the best ones by validation loss are left in it. Returns the history."""
     training, train, validation = network.training, network.train.load(lab), network.validation.load(lab)
-    items = _whole(lab, model, train)
+    prefix, _ = model.cut(model.stage_names[0])  # of no stage: its outputs are the items themselves
+    items = FrozenPrefix(prefix, train.items, device=lab.device, limit_gb=math.inf)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
         generator = generator_for(network.seed, epoch)
         for rows, odd in batches(train, training.batch_size, generator=generator):
             yield rows, odd, generator
 
-    def loss(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
+    def of_batch(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
         rows, odd, generator = batch
         with lab.autocast():
             if training.flips:
                 embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
                 embeddings = embed_rows(model, {}, items, rows)
-        return cross_entropy(similarity_logits(embeddings.float()), sent(odd, lab.device))
+        return loss(embeddings.float(), sent(odd, lab.device))
 
     def validate() -> dict[str, float]:
         found = score_model(model, validation)
@@ -373,7 +367,7 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
     return fit(
         dict(model.named_parameters()),
         one_pass,
-        loss,
+        of_batch,
         recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
         validate=validate,
         checkpoint=folder / CHECKPOINT,
@@ -389,9 +383,3 @@ def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
         both = torch.cat([images, images.flip(dimension)])
         images = both.index_select(0, numbers + len(images) * chosen)  # whole images: four times as fast as by a mask
     return images
-
-
-def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
-    """The items themselves, as the outputs of an empty prefix."""
-    prefix, _ = model.cut(model.stage_names[0])
-    return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=math.inf)
