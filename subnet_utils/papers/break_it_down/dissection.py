@@ -20,18 +20,12 @@ from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.papers.break_it_down.evaluation import score_from
+from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.masks import FinalMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network
-from subnet_utils.papers.break_it_down.scoring import outputs_of
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.papers.break_it_down.tables import identity, measured, used_masks
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
-    CHANCE,
-    other_subroutine,
-    similarity_logits,
-    subroutines_of,
-)
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE, similarity_logits, subroutines_of
 from subnet_utils.statistics import LEARNED
 
 WHOLE = "whole network"
@@ -82,28 +76,22 @@ class Parts(Step):
         """Attention heads in a layer of the base model, if it has attention."""
         return getattr(self.base.architecture, "heads", None)
 
-    def longest(self, lab: Lab) -> FinalMask:
-        """The mask that starts first: what lies before it is the same in all parts."""
-        return max(self.masks, key=lambda mask: mask.mask(lab).stages)
-
     def keys(self, lab: Lab) -> list[str]:
         """Those of the masks' artefacts."""
         return [mask.mask(lab).key(lab) for mask in self.masks]
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Measure the parts; the accuracies of random subnetworks are means over draws."""
-        found = subnetworks(lab, self)
-        generic = dict(zip("AB", found.values(), strict=True))
+        generic = dict(zip("AB", subnetworks(lab, self).values(), strict=True))
         drawn = {
-            (f"random like {name}", draw): random_like(own, seed=draw)
+            f"random like {name}, draw {draw}": random_like(own, seed=draw)
             for name, own in generic.items()
             for draw in range(self.draws)
         }
         table = accuracies(lab, self, parts(generic) | combined(generic) | drawn)
         table.columns = ["test_a", "test_b", "whole_task", "density"]
-        names = [part if isinstance(part, str) else part[0] for part in table.index]
-        means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
-        means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, self.base), strict=True)))
+        means = table.groupby(table.index.str.split(",").str[0], sort=False).mean().rename_axis("part").reset_index()
+        means["knows_one"] = means["part"].map(_knowing_one(lab, self.base))
         save_table(folder / "parts.parquet", means)
 
 
@@ -141,7 +129,7 @@ def mask_pairs(lab: Lab) -> list[Parts]:
 def examined(lab: Lab) -> list[Parts]:
     """One base model of each modality: the first that has learned its task, or else the first."""
     chosen: dict[str, Parts] = {}
-    for pair in sorted(mask_pairs(lab), key=lambda pair: not pair.base.result(lab)["test_accuracy"] >= LEARNED):
+    for pair in sorted(mask_pairs(lab), key=lambda pair: pair.base.result(lab)["test_accuracy"] < LEARNED):
         chosen.setdefault(pair.base.modality, pair)
     return list(chosen.values())
 
@@ -175,19 +163,15 @@ def accuracies(lab: Lab, pair: Parts, shown: Mapping[Any, Subnetwork]) -> pd.Dat
     """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
     share of masked weights that each part keeps. One row a part, the whole network first.
 
-    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the pair's.
+    Raises WrongNetwork for a subnetwork of another network.
     """
-    mask = pair.longest(lab)
-    about = {"target": f"Test {mask.subroutine}", "compositional": "whole task"}
-    about["other"] = f"Test {other_subroutine(pair.base.task, mask.subroutine)}"
-    sets, start = outputs_of(lab, mask, Roles.of(pair.base, mask.subroutine, "test"), tuple(about)), mask.start(lab)
-    rows = {
-        part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
-        | {"weights kept": shown[part].density if part in shown else 1.0}
-        for part, model in _models(lab, pair.base, shown)
-    }
-    columns = [*(f"Test {name}" for name in subroutines_of(pair.base.task)), "whole task", "weights kept"]
-    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis("part")
+    base, rows = pair.base, {}
+    sets = {f"Test {name}": base.data(f"probe-{name}", "test") for name in subroutines_of(base.task)}
+    sets |= {"whole task": base.test}
+    for part, model in _models(lab, base, shown):
+        scored = {name: score_model(model, chosen.load(lab)).accuracy for name, chosen in sets.items()}
+        rows[part] = scored | {"weights kept": shown[part].density if part in shown else 1.0}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
 
 
 def assembled(lab: Lab) -> pd.DataFrame:
@@ -222,24 +206,29 @@ def dissect(lab: Lab, pair: Parts, shown: Mapping[str, Subnetwork], *, example: 
     """
     network, items, chosen, rows = pair.base, {}, {}, []
     for subroutine in subroutines_of(network.task):
-        data = network.data(f"probe-{subroutine}", "test").load(lab)
+        probe = network.data(f"probe-{subroutine}", "test")
+        data = probe.load(lab)
         if not 0 <= example < len(data):
             raise IndexError(f"Test {subroutine} has no example {example}; give a number from 0 to {len(data) - 1}")
-        chosen[subroutine] = data.items[data.examples[example]]
-        items[subroutine] = _readable(network, subroutine, example, chosen[subroutine])
+        chosen[subroutine] = items[subroutine] = data.items[data.examples[example]]
+        if isinstance(probe, Sentences):
+            text = probe.readable()
+            items[subroutine] = [text.sentences[row] for row in text.examples[example].tolist()]
     for part, model in _models(lab, network, shown):
         for subroutine, four in chosen.items():
-            found = _probabilities(model, four.to(lab.device))
-            rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    return Dissection(pair.title, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
+            with full_precision(lab.device), torch.no_grad():
+                logits = similarity_logits(model(four.to(lab.device)).float()[None])
+            rows += [(part, subroutine, i, p) for i, p in enumerate(logits.softmax(dim=-1)[0].tolist())]
+    answers = pd.DataFrame(rows, columns=["part", "subroutine", "item", "probability"])
+    return Dissection(pair.title, items, answers, accuracies(lab, pair, shown))
 
 
-def _knowing_one(lab: Lab, network: Network) -> list[float]:
+def _knowing_one(lab: Lab, network: Network) -> dict[str, float]:
     """Accuracy on the whole task of whoever knows the first subroutine alone, and of whoever knows the second."""
     data = network.test.load(lab)
     odd = data.kinds[data.examples[:, 3]]
-    knowing = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
-    return [float(share + CHANCE * (1 - share)) for share in knowing]
+    knowing = ((odd & violated > 0).double().mean() for violated in (1, 2))  # bit 0: A is violated, bit 1: B is
+    return {part: float(share + CHANCE * (1 - share)) for part, share in zip(ALONE, knowing, strict=False)}
 
 
 def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iterator[tuple[str, StagedModel]]:
@@ -248,19 +237,3 @@ def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iter
     yield WHOLE, base
     for part, subnetwork in shown.items():
         yield part, subnetwork.apply(base)
-
-
-@torch.no_grad()
-def _probabilities(model: StagedModel, four: Tensor) -> list[float]:
-    with full_precision(four.device):
-        logits = similarity_logits(model(four).float()[None])
-    return logits.softmax(dim=-1)[0].tolist()
-
-
-def _readable(network: Network, subroutine: str, example: int, four: Tensor) -> Any:
-    """The items as a reader sees them: sentences in place of their tokens."""
-    chosen = network.data(f"probe-{subroutine}", "test")
-    if not isinstance(chosen, Sentences):
-        return four
-    sample = chosen.readable()
-    return [sample.sentences[row] for row in sample.examples[example].tolist()]

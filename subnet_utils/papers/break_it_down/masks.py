@@ -28,7 +28,6 @@ from subnet_utils.papers.break_it_down import prefixes, search
 from subnet_utils.papers.break_it_down.networks import Network, loss, with_settings
 from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.scoring import scores
-from subnet_utils.papers.break_it_down.section import MaskTraining
 from subnet_utils.papers.break_it_down.sets import ExampleSet
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -72,11 +71,6 @@ class Settings:
     batch_size: int
     as_printed: bool = False
 
-    @classmethod
-    def of(cls, masks: MaskTraining) -> "Settings":
-        """Those of an experiment."""
-        return cls(masks.masking, masks.epochs, masks.batch_size, masks.as_printed)
-
 
 @dataclass(frozen=True)
 class AnyMask(Step):
@@ -93,15 +87,14 @@ class AnyMask(Step):
     validation: Roles
 
     @classmethod
-    def of(cls, base: Network, subroutine: str, point: Any, seed: int, settings: Settings) -> "AnyMask":
-        """The mask of a subroutine, with the sets that the base's experiment has for it."""
+    def of(cls, base: Network, subroutine: str, point: Any, seed: int) -> "AnyMask":
+        """The mask of a subroutine, with the settings and the sets that the base's experiment has for it."""
+        masks = base.experiment.masks
+        settings = Settings(masks.masking, masks.epochs, masks.batch_size, masks.as_printed)
         train, validation = base.data(f"mask-{subroutine}", "train"), Roles.of(base, subroutine, "validation")
         return cls(base, subroutine, point, seed, settings, train, validation)
 
-    @property
-    def shares(self) -> Network:
-        """The base model."""
-        return self.base
+    shares = property(lambda self: self.base)
 
     def mask(self, lab: Lab) -> "Mask":
         """The training that it stands for."""

@@ -14,7 +14,7 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.papers.break_it_down import networks, search
-from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask, Mask, Search, Settings
+from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask, Mask, Search
 from subnet_utils.papers.break_it_down.measurements import Effect
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import split_task, subroutines_of
@@ -70,7 +70,7 @@ def search_of(base: Network, subroutine: str) -> Search:
     if settings.search == "selected":
         about = (base.experiment.paper_model, *split_task(base.task), subroutine, base.base_seed + 1)
         points = [search.selected_by_authors(*about, condition=base.condition)]
-    masks = [Mask.of(base, subroutine, point, settings.search_seed, Settings.of(settings)) for point in points]
+    masks = [Mask.of(base, subroutine, point, settings.search_seed) for point in points]
     return Search(tuple(mask.half for mask in masks) if settings.search == "halving" else tuple(masks))
 
 
@@ -114,7 +114,7 @@ def halving(lab: Lab) -> pd.DataFrame:
 def final_masks(lab: Lab, bases: Sequence[Network] | None = None) -> list[FinalMask]:
     """The masks that count: the winner of every search, with every seed."""
     return [
-        FinalMask.of(base, subroutine, search_of(base, subroutine), seed, Settings.of(base.experiment.masks))
+        FinalMask.of(base, subroutine, search_of(base, subroutine), seed)
         for base in bases or networks.bases(lab)
         for subroutine in subroutines_of(base.task)
         for seed in base.experiment.masks.seeds
