@@ -25,8 +25,7 @@ from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import prefixes, search
-from subnet_utils.papers.break_it_down.networks import Network, loss, with_settings
-from subnet_utils.papers.break_it_down.precision import mask_training
+from subnet_utils.papers.break_it_down.networks import Network, loss, mask_training, with_settings
 from subnet_utils.papers.break_it_down.scoring import scores
 from subnet_utils.papers.break_it_down.sets import ExampleSet
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine

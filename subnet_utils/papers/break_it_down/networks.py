@@ -5,7 +5,9 @@ control (appendix I, `Untrained`); or trained and then pruned (appendix J, `Prun
 """
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import product
@@ -17,20 +19,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.core.devices import precision_name
 from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
-from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.core.store import Artefact, note, save_table, save_tensors
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.select import sparsest
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
 from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down.evaluation import score_model
-from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
 from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Experiment
 from subnet_utils.papers.break_it_down.sets import SPLITS, ExampleSet, Sentences, example_set, published
@@ -40,6 +42,9 @@ from subnet_utils.statistics import LEARNED
 from subnet_utils.training import Recipe, fit
 
 Architecture = Bert | ResNet | ViT
+SMALLEST_MARGIN = 0.1
+"""Margin of a base model, see `evaluation.Score`, below which its masks are trained in float32. A similarity logit lies
+between -4 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,24 @@ class Untrained(Network):
         return self.file(lab, folder, self.fresh().to(lab.device), epochs=0, best_epoch=0)
 
 
+@contextmanager
+def mask_training(lab: Lab, base: Network) -> Iterator[Callable[[], AbstractContextManager]]:
+    """The time in which masks of a base are trained. Gives the context in which their forward passes run.
+
+    For a base near collapse, which tells the odd one by less than `SMALLEST_MARGIN`, both are float32 from end to end:
+    a GPU's convolutions would take TF32 on the way back.
+    """
+    if base.result(lab)["validation_margin"] >= SMALLEST_MARGIN:
+        yield lab.autocast
+        return
+    note(precision="float32", near_collapse=True)
+    if precision_name(lab.study.compute, lab.device) != "float32":
+        why = f"tells the odd one by less than {SMALLEST_MARGIN}, near collapse"
+        print(f"{base.label}: {why}; its masks are trained in float32", file=sys.stderr)
+    with full_precision(lab.device):
+        yield partial(full_precision, lab.device)
+
+
 @dataclass(frozen=True)
 class Pruning(Step):
     """A subnetwork of a trained network that computes its whole task. `load` gives the subnetwork.
@@ -204,20 +227,16 @@ class Pruning(Step):
         """Find it and measure its accuracy on validation data."""
         base, model, train = self.base, self.base.load(lab), self.base.train.load(lab)
         train = replace(train, examples=train.examples[: self.examples])
+        recipe = Recipe(self.learning_rate, self.epochs, base.seed)
+        about = {"start": base.architecture.stages[0], "recipe": recipe, "before": partial(base.first, lab)}
+        about |= {"checkpoint": folder / CHECKPOINT, "label": f"pruning {base.label}"}
+
+        def one_pass(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            return batches(train, self.batch_size, generator=generator)
+
         with mask_training(lab, base) as autocast:
-            found = self.masking.find(
-                model,
-                train.items,
-                lambda generator: batches(train, self.batch_size, generator=generator),
-                loss,
-                start=base.architecture.stages[0],
-                recipe=Recipe(self.learning_rate, self.epochs, base.seed),
-                before=partial(base.first, lab),
-                autocast=autocast,
-                limit_gb=cache_limit(lab.study.compute),
-                checkpoint=folder / CHECKPOINT,
-                label=f"pruning {base.label}",
-            )
+            about |= {"autocast": autocast, "limit_gb": cache_limit(lab.study.compute)}
+            found = self.masking.find(model, train.items, one_pass, loss, **about)
         found.save(folder)
         kept = found.subnetwork
         accuracy = score_model(kept.apply(model), base.validation.load(lab)).accuracy
@@ -324,10 +343,8 @@ def _pretraining(lab: Lab, experiment: Experiment | BaseSearch) -> Pretraining |
     about = {"precision": lab.study.compute.precision, "model": experiment.model}
     if settings.method != "simclr":
         return Pretraining(experiment.architecture, settings, **about)
-    sets = tuple(
-        tuple(example_set(data, task, "base", split) for task in settings.tasks) for split in ("train", "validation")
-    )
-    return Pretraining(experiment.architecture, settings, sets, data.resolution, **about)
+    sets = (tuple(example_set(data, task, "base", split) for task in settings.tasks) for split in SPLITS[:2])
+    return Pretraining(experiment.architecture, settings, tuple(sets), data.resolution, **about)
 
 
 def with_settings(masking: Masking, **changes: float) -> Masking:
@@ -364,22 +381,14 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
         found = score_model(model, validation)
         return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
 
-    return fit(
-        dict(model.named_parameters()),
-        one_pass,
-        of_batch,
-        recipe=Recipe(training.learning_rate, training.epochs, network.seed, training.patience),
-        validate=validate,
-        checkpoint=folder / CHECKPOINT,
-        label=network.label,
-    )
+    recipe = Recipe(training.learning_rate, training.epochs, network.seed, training.patience)
+    about = {"recipe": recipe, "validate": validate, "checkpoint": folder / CHECKPOINT, "label": network.label}
+    return fit(dict(model.named_parameters()), one_pass, of_batch, **about)
 
 
 def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
-    numbers = torch.arange(len(images), device=images.device)
     for dimension in (2, 3):
-        chosen = sent(torch.rand(len(images), generator=generator).lt(0.5), images.device)
-        both = torch.cat([images, images.flip(dimension)])
-        images = both.index_select(0, numbers + len(images) * chosen)  # whole images: four times as fast as by a mask
+        chosen = sent(torch.rand(len(images), 1, 1, 1, generator=generator).lt(0.5), images.device)
+        images = torch.where(chosen, images.flip(dimension), images)
     return images
