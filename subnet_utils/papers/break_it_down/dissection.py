@@ -100,8 +100,8 @@ class Dissection:
     """One base model and its parts before one example of each probe set.
 
     title: of the pair of masks; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
-    odd one last; answers: one row for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and
-    probability, the network's that this item is the odd one; accuracies: those of `accuracies`.
+    odd one last; answers: one row for each part, subroutine and item (0 to 3), with the probability that the network
+    gives this item to be the odd one; accuracies: those of `accuracies`.
     """
 
     title: str

@@ -37,8 +37,7 @@ def with_factor(mask: FinalMask, factor: float) -> FinalMask:
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
-    """Find the masks with controls and their twins of another lambda, as `tables.find_masks` finds the others,
-    with `factor`."""
+    """Find the masks with controls and their twins, as `tables.find_masks` finds the others, with `factor`."""
     chosen = masks(lab)
     found = tables.mask_table(lab, [mask for _, mask in chosen], "masks of other sizes")
     return found.assign(factor=[factor for factor, _ in chosen])
@@ -54,15 +53,11 @@ def effects_by_size(lab: Lab) -> pd.DataFrame:
     faults = find_masks(lab)["fault"]
     used = [one for one, fault in zip(masks(lab), faults, strict=True) if not fault]
     effects = tables.effects_of(lab, [mask for _, mask in used])
-    both = [effects[effects["network"] == name].reset_index(drop=True) for name in ("subnetwork", "ablated")]
-    subnetwork, ablated = both
-    return subnetwork[[*OF_A_MASK, "base_accuracy", "key", "density"]].assign(
-        factor=[factor for factor, _ in used],
-        l0=[_l0(mask) for _, mask in used],
-        own_task=subnetwork["own_task_accuracy"],
-        target=ablated["target_accuracy"],
-        other=ablated["other_accuracy"],
-    )
+    subnetwork, ablated = (effects[effects["network"] == name].reset_index() for name in ("subnetwork", "ablated"))
+    found = subnetwork[[*OF_A_MASK, "base_accuracy", "key", "density"]]
+    found = found.assign(factor=[factor for factor, _ in used], l0=[_l0(mask) for _, mask in used])
+    accuracies = {"target": ablated["target_accuracy"], "other": ablated["other_accuracy"]}
+    return found.assign(own_task=subnetwork["own_task_accuracy"], **accuracies)
 
 
 def by_size(table: pd.DataFrame) -> pd.DataFrame:

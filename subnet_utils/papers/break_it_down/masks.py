@@ -114,14 +114,11 @@ class Mask(AnyMask):
 
     @property
     def stages(self) -> int:
-        """Stages of the base from the first masked one on, which are trained: the more, the longer it takes."""
+        """Stages of the base from the first masked one on, which are trained."""
         stages = self.base.architecture.stages
         return len(stages) - stages.index(self.point.start)
 
-    @property
-    def work(self) -> float:
-        """Stages times epochs."""
-        return self.stages * self.settings.epochs
+    work = property(lambda self: self.stages * self.settings.epochs)
 
     @property
     def method(self) -> MaskMethod:
@@ -175,20 +172,15 @@ class Half(AnyMask):
 
     def mask(self, lab: Lab) -> Mask:
         """The whole training."""
-        return self.full
-
-    @property
-    def full(self) -> Mask:
-        """The whole training."""
         return Mask(**_fields(self))
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train until half of the epochs are over."""
-        stop_after = max(1, self.settings.epochs // 2)
-        (found,) = discover(lab, [self.full], folder / HALF_STATE, stop_after=stop_after)
+        stop_after, whole = max(1, self.settings.epochs // 2), self.mask(lab)
+        (found,) = discover(lab, [whole], folder / HALF_STATE, stop_after=stop_after)
         if isinstance(found, TrainingDiverged):
             raise found
-        rows = scores(lab, self.full, found.subnetwork, self.validation, VALIDATED)
+        rows = scores(lab, whole, found.subnetwork, self.validation, VALIDATED)
         return {"score": _search_score(*rows), "own_task_accuracy": rows[0]["own_task_accuracy"]}
 
 
@@ -250,7 +242,7 @@ class Search(Step):
 
         ranked = sorted(self.candidates, key=merit, reverse=True)  # stable: the first of equals stays
         better = ranked[: math.ceil(len(ranked) / 2)]
-        return [half.full for half in self.candidates if half in better]
+        return [half.mask(lab) for half in self.candidates if half in better]
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def search_vit(lab: Lab) -> pd.DataFrame:
 
 def searches(lab: Lab, bases: Sequence[Network] | None = None) -> list[Search]:
     """The search of every base model and subroutine."""
-    wanted = bases or networks.bases(lab)
-    return [search_of(base, subroutine) for base in wanted for subroutine in subroutines_of(base.task)]
+    every = bases or networks.bases(lab)
+    return [search_of(base, subroutine) for base in every for subroutine in subroutines_of(base.task)]
 
 
 def search_of(base: Network, subroutine: str) -> Search:
@@ -211,8 +211,8 @@ def identity(network: Network) -> dict[str, Any]:
 
 
 def attempts(masks: pd.DataFrame) -> pd.DataFrame:
-    """How many masks of a table were attempted and how many are used, a row per subroutine, with the reasons why others
-    are not. masks: from `find_masks`, or with a column `factor` from `mask_sizes.find_masks`."""
+    """How many masks of a table were attempted and are used, and why others are not: a row per subroutine (and factor).
+    masks: from `find_masks`."""
     by = [name for name in ("model", "task", "number", "subroutine", "factor") if name in masks]
     groups = masks.groupby(by, sort=False)["fault"]
     return groups.agg(attempted="size", used=lambda faults: int((faults == "").sum()),
