@@ -115,12 +115,6 @@ def test_effects_equal_a_plain_recomputation(lab, effects):
         assert row["target_accuracy"].item() == pytest.approx(expected, abs=1 / len(data) + 1e-9)
 
 
-def test_a_mask_of_one_base_is_refused_by_another(lab):
-    first, second = (m for m in tables.final_masks(lab) if m.seed == 0 and m.subroutine == "subject")
-    with pytest.raises(ValueError, match="belongs to network"):
-        first.load(lab).apply(second.base.load(lab))
-
-
 def test_annealing_has_a_row_per_epoch(lab):
     history, histograms = tables.annealing(lab, tables.final_masks(lab)[0])
     assert list(history["epoch"]) == list(histograms["epoch"]) == [0, 1, 2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down.contrasts import corrected, power_table
+from subnet_utils.papers.break_it_down.contrasts import LEVEL, POWER, corrected, power_table
 
 KEYS = ["model", "task", "subroutine", "network"]
 NAMES = dict(zip(KEYS, ["resnet50", "inside-contact", "contact", "subnetwork"], strict=True))
@@ -32,15 +32,15 @@ def published(*differences: float) -> pd.DataFrame:
     return pd.DataFrame({"difference_mean": differences}).assign(**NAMES)
 
 
-def one(effects: pd.DataFrame, paper: pd.DataFrame, **options) -> pd.Series:
-    table = power_table(effects, paper, **options)
+def one(effects: pd.DataFrame, paper: pd.DataFrame) -> pd.Series:
+    table = power_table(effects, paper)
     assert len(table) == 1
     return table.iloc[0]
 
 
-def power_by_integral(size: float, n_bases: int, level: float) -> float:
+def power_by_integral(size: float, n_bases: int) -> float:
     """Return the power on the side of the effect: given the sample's variance, its mean is a normal variable."""
-    critical, shift = stats.t.isf(level / 2, n_bases - 1), size * math.sqrt(n_bases)
+    critical, shift = stats.t.isf(LEVEL / 2, n_bases - 1), size * math.sqrt(n_bases)
 
     def given_variance(quantile: float) -> float:
         limit = critical * math.sqrt(stats.chi2.ppf(quantile, n_bases - 1) / (n_bases - 1))
@@ -51,22 +51,14 @@ def power_by_integral(size: float, n_bases: int, level: float) -> float:
 
 @pytest.mark.parametrize("size", [0.2, 0.9, 2.5, 7.0])
 @pytest.mark.parametrize("n_bases", [2, 3, 8])
-@pytest.mark.parametrize(("power", "level"), [(0.8, 0.05), (0.9, 0.01)])
-def test_power_is_the_integral_that_defines_it(size, n_bases, power, level):
-    row = one(with_sd(n_bases, 0.3), published(0.3 * size), power=power, level=level)
+def test_power_is_the_integral_that_defines_it(size, n_bases):
+    row = one(with_sd(n_bases, 0.3), published(0.3 * size))
     assert (row["n_bases"], row["base_sd"], row["paper_difference"]) == (n_bases, pytest.approx(0.3), 0.3 * size)
-    assert row["power_now"] == pytest.approx(power_by_integral(size, n_bases, level), abs=1e-6)
-    assert power_by_integral(row["detectable"] / 0.3, n_bases, level) == pytest.approx(power, abs=1e-6)
+    assert row["power_now"] == pytest.approx(power_by_integral(size, n_bases), abs=1e-6)
+    assert power_by_integral(row["detectable"] / 0.3, n_bases) == pytest.approx(POWER, abs=1e-6)
     needed = int(row["bases_needed"])
-    assert power_by_integral(size, needed, level) >= power
-    assert needed == 2 or power_by_integral(size, needed - 1, level) < power
-
-
-def test_power_is_the_share_of_experiments_that_find_the_effect():
-    rng = np.random.default_rng(0)
-    found = stats.ttest_1samp(rng.normal(0.4, 0.3, (20000, 4)), 0, axis=1).pvalue < 0.05
-    power = one(with_sd(4, 0.3), published(0.4))["power_now"]
-    assert found.mean() == pytest.approx(power, abs=4 * math.sqrt(power * (1 - power) / 20000))
+    assert power_by_integral(size, needed) >= POWER
+    assert needed == 2 or power_by_integral(size, needed - 1) < POWER
 
 
 def test_power_does_not_depend_on_units_signs_and_order():
@@ -79,11 +71,11 @@ def test_power_does_not_depend_on_units_signs_and_order():
     assert percent["detectable"] == pytest.approx(100 * row["detectable"])
 
 
-@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize("size", [1e-2, 3e-3, 1e-3, 1e-9])
 def test_small_effects_need_as_many_bases_as_a_normal_variable(size):
-    needed = one(with_sd(3, 1.0), published(size))["bases_needed"]
-    assert needed == round(needed)
-    assert needed == pytest.approx(((1.959964 + 0.841621) / size) ** 2 + 1.92, rel=1e-5)
+    """And are too small for a million of them."""
+    needed, normal = one(with_sd(3, 1.0), published(size))["bases_needed"], ((1.959964 + 0.841621) / size) ** 2 + 1.92
+    assert needed == (math.inf if normal > 1e6 else pytest.approx(normal, abs=1 + 1e-5 * normal))
 
 
 @pytest.mark.parametrize("n_bases", [2, 3, 30])
@@ -91,7 +83,7 @@ def test_small_effects_need_as_many_bases_as_a_normal_variable(size):
 def test_large_effects_need_two_bases(n_bases, size):
     row = one(with_sd(n_bases, 1.0), published(size))
     assert row["bases_needed"] == 2
-    assert row["power_now"] == (pytest.approx(power_by_integral(size, n_bases, 0.05)) if size < 1e3 else 1)
+    assert row["power_now"] == (pytest.approx(power_by_integral(size, n_bases)) if size < 1e3 else 1)
 
 
 def test_effects_without_a_size_are_inf_or_nan():
@@ -134,21 +126,16 @@ def test_power_table_takes_the_reference_of_one_condition_and_sorts_its_rows():
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "message"),
+    ("change", "message"),
     [
-        (lambda e, p: (e.drop(columns="difference"), p), {}, "effects have no column 'difference'"),
-        (lambda e, p: (e, p.drop(columns="difference_mean")), {}, "reference has no column 'difference_mean'"),
-        (lambda e, p: (e, p.drop(columns="network")), {}, "reference has no column 'network'"),
-        (lambda e, p: (e, p), {"level": 5}, "level 5 and power 0.8"),
-        (lambda e, p: (e, p), {"power": 0.01}, "level 0.05 and power 0.01"),
-        (lambda e, p: (e, p), {"power": 80}, "level 0.05 and power 80"),
-        (lambda e, p: (e, p), {"level": 1e-5}, "level 1e-05 and power 0.8 are not 0.0001 <= level"),
+        (lambda e, p: (e.drop(columns="difference"), p), "effects have no column 'difference'"),
+        (lambda e, p: (e, p.drop(columns="difference_mean")), "reference has no column 'difference_mean'"),
+        (lambda e, p: (e, p.drop(columns="network")), "reference has no column 'network'"),
     ],
 )
-def test_bad_questions_of_power_are_refused_in_one_line(change, options, message):
-    with pytest.raises(ValueError, match=message) as error:
-        power_table(*change(measured([0.1, 0.2]), published(0.1)), **options)
-    assert "\n" not in str(error.value)
+def test_bad_questions_of_power_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        power_table(*change(measured([0.1, 0.2]), published(0.1)))
 
 
 def holm(p: list[float]) -> np.ndarray:
@@ -168,24 +155,15 @@ def benjamini_hochberg(p: list[float]) -> np.ndarray:
 @settings(max_examples=20, deadline=None)  # statsmodels collects garbage in each, which takes long
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=12))
 def test_corrections_are_those_of_a_few_lines_of_numpy(p):
-    table = pd.DataFrame({"p": pd.Series(p, dtype=float), "name": "row"})
+    table = pd.DataFrame({"p": pd.Series(p, dtype=float), "z_p": 0.5})  # another family
     table.index = [0] * len(p)  # labels that stand twice must not matter
-    result, tested = corrected(table, ["p"]), ~np.isnan(p)
-    assert list(result) == ["p", "name", "p_holm", "p_bh"]
-    pd.testing.assert_frame_equal(result[["p", "name"]], table)
+    result, tested = corrected(table, ["z_p", "p"]), ~np.isnan(p)
+    assert list(result) == ["p", "z_p", "z_p_holm", "z_p_bh", "p_holm", "p_bh"]
+    pd.testing.assert_frame_equal(result[["p", "z_p"]], table)
     assert result.loc[~tested, ["p_holm", "p_bh"]].isna().all(axis=None)
     family = table["p"][tested].tolist()
     np.testing.assert_allclose(result["p_holm"][tested], holm(family), rtol=1e-12)
     np.testing.assert_allclose(result["p_bh"][tested], benjamini_hochberg(family), rtol=1e-12)
-
-
-def test_each_column_is_a_family_of_its_own():
-    table = pd.DataFrame({"z_p": [0.01, 0.04, 0.03], "t_p": [0.5, math.nan, 0.02]})
-    result = corrected(table, ["z_p", "t_p"])
-    assert result["z_p_holm"].tolist() == pytest.approx([0.03, 0.06, 0.06])
-    assert result["z_p_bh"].tolist() == pytest.approx([0.03, 0.04, 0.04])
-    assert result["t_p_holm"].tolist() == pytest.approx([0.5, math.nan, 0.04], nan_ok=True)
-    assert list(table) == ["z_p", "t_p"]
 
 
 @pytest.mark.parametrize(

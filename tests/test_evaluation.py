@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from subnet_utils.masks.controls import mean_outputs
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.transfer import measure_all
 from subnet_utils.masks.units import mean_activations
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
-from subnet_utils.papers.break_it_down.evaluation import Score, score_both, score_embeddings, score_model
+from subnet_utils.papers.break_it_down.evaluation import Score, score_embeddings, score_from, score_model
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
 from subnet_utils.statistics import LEARNED
 
@@ -134,25 +134,19 @@ def test_score_of_a_model_is_that_of_its_embeddings(family):
 
 
 @pytest.mark.parametrize("where", [0, 2])
-def test_both_parts_score_as_whole_networks_do(family, where):
+def test_parts_score_from_a_later_stage_as_whole_networks_do(family, where):
     model = network(family)
     start = model.stage_names[where]
     before = fingerprint(model)
     sets = {str(seed): set_of(items_for(family, seed), 30, seed=seed) for seed in (1, 2)}
     subnetwork = subnetwork_of(model, start)
-    scores = score_both(model, subnetwork, start, {k: (outputs(model, data, start), data) for k, data in sets.items()})
-    assert list(scores) == ["subnetwork", "ablated"]
-    wholes = {"subnetwork": subnetwork.apply(model), "ablated": subnetwork.ablate(model)}
-    for part, whole in wholes.items():
-        assert list(scores[part]) == list(sets)
+    for whole in (subnetwork.apply(model), subnetwork.ablate(model)):
+        scores = score_from(whole, start, {name: (outputs(model, data, start), data) for name, data in sets.items()})
+        assert list(scores) == list(sets)
         for name, data in sets.items():
-            expected, found = score_model(whole, data), scores[part][name]
+            expected, found = score_model(whole, data), scores[name]
             assert found.accuracy == expected.accuracy
             assert (found.loss, found.margin) == pytest.approx((expected.loss, expected.margin), abs=1e-5)
-    assert scores["subnetwork"] != scores["ablated"]
-    outputs_of = {name: (outputs(model, data, start), data) for name, data in sets.items()}
-    fewer = score_both(model, subnetwork, start, outputs_of, wanted={"subnetwork": ["2"], "ablated": ["1", "2"]})
-    assert fewer == {"subnetwork": {"2": scores["subnetwork"]["2"]}, "ablated": scores["ablated"]}
     assert fingerprint(model) == before
 
 
@@ -160,12 +154,9 @@ def test_always_in_float32(family):
     """Even in the middle of training in bfloat16: accuracies can ride on gaps that it rounds away."""
     model, data = network(family), set_of(items_for(family), 30)
     start = model.stage_names[2]
-    subnetwork = subnetwork_of(model, start)
 
     def scores() -> tuple[Score, dict]:
-        return score_model(model, data), score_both(
-            model, subnetwork, start, {"s": (outputs(model, data, start), data)}
-        )
+        return score_model(model, data), score_from(model, start, {"s": (outputs(model, data, start), data)})
 
     plain = scores()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -238,16 +229,14 @@ def test_no_tf32_where_it_was_set_by_its_newer_names(setting, expected):
 def test_what_does_not_fit_is_refused():
     model, other = network("bert"), network("bert", seed=1)
     data = set_of(items_for("bert"), 10)
-    subnetwork = subnetwork_of(model, "layer_2")
+    part = subnetwork_of(model, "layer_2").apply(model)
     sets = {start: {"s": (outputs(model, data, start), data)} for start in ("layer_1", "layer_2", "layer_3")}
     with pytest.raises(ValueError, match="11 embeddings for a set of 12 items"):
         score_embeddings(torch.ones(11, 2), data)
-    with pytest.raises(WrongNetwork, match="belongs to network"):
-        score_both(other, subnetwork, "layer_2", {"s": (outputs(other, data, "layer_2"), data)})
-    with pytest.raises(ValueError, match="masks 'stages.layer_2.*', before stage 'layer_3'; start where it does"):
-        score_both(model, subnetwork, "layer_3", sets["layer_3"])
     for wrong in (sets["layer_1"], sets["layer_3"], {"s": (outputs(other, data, "layer_2"), data)}):
         with pytest.raises(ValueError, match="prefix outputs are of another network or start"):
-            score_both(model, subnetwork, "layer_2", wrong)
-    early, usual = (score_both(model, subnetwork, start, sets[start]) for start in ("layer_1", "layer_2"))
-    assert early["ablated"]["s"].accuracy == usual["ablated"]["s"].accuracy  # a shorter prefix is only slower
+            score_from(part, "layer_2", wrong)
+    with pytest.raises(ValueError, match="prefix outputs are of another network or start"):
+        score_from(part, "layer_3", sets["layer_3"])  # it is masked before
+    early, usual = (score_from(part, start, sets[start]) for start in ("layer_1", "layer_2"))
+    assert early["s"].accuracy == usual["s"].accuracy  # a shorter prefix is only slower

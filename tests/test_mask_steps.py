@@ -19,7 +19,6 @@ from subnet_utils.papers.break_it_down import (
     prefixes,
     random_controls,
     reference,
-    search,
     tables,
 )
 from subnet_utils.papers.break_it_down.masks import Half, Mask
@@ -103,7 +102,7 @@ def test_a_mask_goes_on_from_its_half_to_the_same_bits(lab, tmp_path, steps_back
     half, epochs = len(steps_back), mask.settings.epochs
     found = mask.load(other)
     assert half * epochs == len(steps_back) * (epochs // 2) > 0
-    assert found == mask.load(lab) and isinstance(mask.half, Half) and mask.half.full == mask
+    assert found == mask.load(lab) and isinstance(mask.half, Half) and mask.half.mask(other) == mask
 
 
 def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path, capfd):
@@ -114,7 +113,7 @@ def test_halving_trains_the_better_half_to_the_same_bits(lab, tmp_path, capfd):
     on_disk = micro.masks_on_disk(halving)
     assert len(on_disk) == 4 and on_disk.items() <= micro.masks_on_disk(lab).items()
     for one in tables.searches(halving):
-        merits = {half.full: [half.result(halving)[name] for name in ("score", "own_task_accuracy")]
+        merits = {half.mask(halving): [half.result(halving)[name] for name in ("score", "own_task_accuracy")]
                   for half in one.candidates}  # fmt: skip
         better = one.tried(halving)
         assert min(merits[mask] for mask in better) >= max(v for mask, v in merits.items() if mask not in better)
@@ -378,9 +377,3 @@ def test_a_mask_that_does_not_fit_is_tried_without_what_is_kept_for_others(lab, 
     with pytest.raises(torch.OutOfMemoryError, match="^one mask: out of memory$"):
         masks.discover(lab, [mask], tmp_path / "checkpoint")
     assert sizes == [3, 1, 1], "once"
-
-
-def test_the_point_of_a_search_is_that_of_its_best_mask(lab):
-    one = tables.searches(lab)[0]
-    found = [mask.result(lab)["score"] for mask in one.candidates]
-    assert one.load(lab) == one.candidates[search.best(found)].point

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all, missing
 from subnet_utils.masks import masking
-from subnet_utils.papers.break_it_down import ledger, networks, precision, sets, tables
+from subnet_utils.papers.break_it_down import ledger, networks, sets, tables
 from subnet_utils.papers.break_it_down.tasks import shapes, tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
@@ -73,7 +73,7 @@ def test_a_network_near_collapse_is_pruned_in_float32_and_that_is_said(lab, tmp_
     monkeypatch.setattr(masking.ContinuousSparsification, "find", find)
     candidates = networks.pruned_bases(other)[0].candidates
     for smallest, candidate in zip((-9.0, 9.0), candidates, strict=True):
-        monkeypatch.setattr(precision, "SMALLEST_MARGIN", smallest)
+        monkeypatch.setattr(networks, "SMALLEST_MARGIN", smallest)
         about = candidate.make(other).json("provenance")
         assert (about["precision"], about["device"]) == ("bfloat16" if smallest < 0 else "float32", "cpu")
         assert about.get("near_collapse", False) == ("near collapse" in capsys.readouterr().err) == (smallest > 0)

@@ -21,7 +21,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.language import PADDING
 from subnet_utils.papers.break_it_down import networks
-from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
+from subnet_utils.papers.break_it_down.pretraining import Pretraining, hidden_words, start_from
 from subnet_utils.papers.break_it_down.pretraining.hidden_words import (
     MASK_ID,
     every_token,
@@ -305,17 +305,14 @@ def pretraining_of(lab: Lab, experiment: Experiment) -> Pretraining:
     return base_of(lab, experiment).pretraining
 
 
-def contrast(
-    images: dict[str, list[OddOneOut]], *, seed=3, learning_rate=0.003, epochs=3, **more
-) -> tuple[StagedModel, pd.DataFrame]:
+def contrast(images: dict[str, list[OddOneOut]], training: dict | None = None, **more):
     model = build(RESNET, seed=5, resolution=48)
-    recipe = training.Training(learning_rate=learning_rate, epochs=epochs, final_share=0.02).recipe(seed)
-    options = {"recipe": recipe, "batch_size": 12, "temperature": 0.07} | more
-    return model, simclr(model, images["train"], images["validation"], **options)
+    settings = {"learning_rate": 0.003, "epochs": 3, "batch_size": 12, "seed": 3} | (training or {})
+    return model, simclr(model, images["train"], images["validation"], SimCLR(method="simclr", **settings), **more)
 
 
 def test_simclr_learns_to_tell_images_apart(images):
-    _, history = contrast(images, epochs=12)
+    _, history = contrast(images, {"epochs": 12})
     assert history["validation_nt_xent"].iloc[-1] < math.log(2 * 12 - 1) - 0.3  # of a collapse
     assert history["validation_accuracy"].max() > 5 / 23 + 0.2
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0]
@@ -334,12 +331,12 @@ def test_simclr_depends_on_the_seed_alone_and_resumes_to_the_same_bits(images, t
     resumed, found = contrast(images, checkpoint=tmp_path / "checkpoint")
     pd.testing.assert_frame_equal(found, history, check_exact=True)
     assert same_weights(resumed, model)
-    assert not same_weights(contrast(images, seed=4)[0], model)
+    assert not same_weights(contrast(images, {"seed": 4})[0], model)
 
 
 def test_simclr_keeps_the_best_weights_by_top_5(images):
     """At this rate the accuracy goes up and down, and the last epoch is hardly the best."""
-    model, history = contrast(images, learning_rate=0.3, epochs=6)
+    model, history = contrast(images, {"learning_rate": 0.3, "epochs": 6})
     held_out = contrastive_batches(images["validation"], 12, generator_for(3, "validation"))
     views = generator_for(3, "views")
     with torch.no_grad():
@@ -446,10 +443,11 @@ def pairs_of_words(n: int) -> Tensor:
     return torch.cat([torch.full((n, 1), 2), words, torch.full((n, 1), 3)], dim=1)
 
 
-def fill_gaps(*, seed=3, epochs=10, **more) -> tuple[StagedModel, pd.DataFrame]:
+def fill_gaps(training: dict | None = None, **more) -> tuple[StagedModel, pd.DataFrame]:
     model = build(BERT, seed=5, vocabulary=45)
-    options = {"recipe": training.Training(learning_rate=0.01, epochs=epochs).recipe(seed), "batch_size": 16} | more
-    return model, masked_language_model(model, pairs_of_words(320), pairs_of_words(60), **options)
+    settings = {"learning_rate": 0.01, "epochs": 10, "batch_size": 16, "seed": 3} | (training or {})
+    settings = MaskedLanguageModel(method="masked_language_model", **settings)
+    return model, masked_language_model(model, pairs_of_words(320), pairs_of_words(60), settings, **more)
 
 
 @pytest.fixture(scope="module")
@@ -476,7 +474,7 @@ def test_masked_language_model_depends_on_the_seed_alone_and_resumes_to_the_same
     assert torch.equal(torch.get_rng_state(), before)
     pd.testing.assert_frame_equal(history, filled[1], check_exact=True)
     assert same_weights(model, filled[0])
-    assert not same_weights(fill_gaps(seed=4, epochs=1)[0], fill_gaps(epochs=1)[0])
+    assert not same_weights(fill_gaps({"seed": 4, "epochs": 1})[0], fill_gaps({"epochs": 1})[0])
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -489,7 +487,7 @@ def decoded(tokens: Tensor) -> list[str]:
 
 def test_sentences_are_grammatical_and_of_their_split():
     tasks = ("sv-agreement-singular", "anaphora-plural")
-    encode = partial(grammatical, tasks, seed=0, tokenizer=tokenization.tokenizer())
+    encode = partial(grammatical, tasks, seed=0)
     train = encode("train", limit=100_000)
     assert not (train == MASK_ID).any()  # the number is free
     found = decoded(train)
@@ -504,17 +502,16 @@ def test_sentences_are_grammatical_and_of_their_split():
     assert not set(decoded(encode("validation", limit=1000))) & set(found)
 
 
-def test_a_mask_that_is_a_word_is_refused():
-    with pytest.raises(ValueError, match="mask_id 7 is a token of the sentences"):
-        fill_gaps(mask_id=7)
+def test_a_sentence_with_the_token_of_hidden_words_is_refused(monkeypatch):
+    monkeypatch.setattr(hidden_words, "MASK_ID", 7)
+    with pytest.raises(ValueError, match="token 7, which stands for a hidden word, is in the sentences"):
+        fill_gaps()
 
 
 def test_sentences_are_limited_and_drawn_by_the_seed():
-    draw = partial(grammatical, ["anaphora-plural"], "train", tokenizer=tokenization.tokenizer())
+    draw = partial(grammatical, ["anaphora-plural"], "train")
     first, again, other = (decoded(draw(limit=50, seed=seed)) for seed in (0, 0, 1))
     assert len(first) == 50 and first == again and set(first) != set(other)
-    with pytest.raises(ValueError, match="unknown split 'dev'"):
-        grammatical(["anaphora-plural"], "dev", limit=5, seed=0, tokenizer=tokenization.tokenizer())
 
 
 # -- artefacts ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ The experimental design of *Break It Down* (Lepori, Serre and Pavlick 2023, Figu
 the subnetwork of each subroutine and the network without it; any other `Subnetwork` of the base can be put beside them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,18 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.step import Step, make_all
+from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.papers.break_it_down.evaluation import score_from
+from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.masks import FinalMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network
-from subnet_utils.papers.break_it_down.scoring import outputs_of
 from subnet_utils.papers.break_it_down.sets import Sentences
-from subnet_utils.papers.break_it_down.tables import about_mask, identity, used_masks
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
-    CHANCE,
-    other_subroutine,
-    similarity_logits,
-    subroutines_of,
-)
+from subnet_utils.papers.break_it_down.tables import identity, measured, used_masks
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE, similarity_logits, subroutines_of
 from subnet_utils.statistics import LEARNED
 
 WHOLE = "whole network"
@@ -60,30 +54,27 @@ class Parts(Step):
         return cls(masks, Roles.of(masks[0].base, masks[0].subroutine, "test"))
 
     @property
-    def base(self) -> Network:
-        """The base model."""
-        return self.masks[0].base
+    def mask(self) -> FinalMask:
+        """The first one."""
+        return self.masks[0]
 
     @property
-    def shares(self) -> Network:
+    def base(self) -> Network:
         """The base model."""
-        return self.base
+        return self.mask.base
+
+    shares = base
 
     @property
     def title(self) -> str:
         """Model, task and base model, for captions."""
         about = identity(self.base)
-        names = (about["model"], about["task"], about["number"], f"base {about['base_seed']}")
-        return " ".join(filter(None, names))
+        return " ".join(filter(None, (about["model"], about["task"], about["number"], f"base {about['base_seed']}")))
 
     @property
     def heads(self) -> int | None:
         """Attention heads in a layer of the base model, if it has attention."""
         return getattr(self.base.architecture, "heads", None)
-
-    def longest(self, lab: Lab) -> FinalMask:
-        """The mask that starts first: what lies before it is the same in all parts."""
-        return max(self.masks, key=lambda mask: mask.mask(lab).stages)
 
     def keys(self, lab: Lab) -> list[str]:
         """Those of the masks' artefacts."""
@@ -91,18 +82,16 @@ class Parts(Step):
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Measure the parts; the accuracies of random subnetworks are means over draws."""
-        found = subnetworks(lab, self)
-        generic = dict(zip("AB", found.values(), strict=True))
+        generic = dict(zip("AB", subnetworks(lab, self).values(), strict=True))
         drawn = {
-            (f"random like {name}", draw): random_like(own, seed=draw)
+            f"random like {name}, draw {draw}": random_like(own, seed=draw)
             for name, own in generic.items()
             for draw in range(self.draws)
         }
         table = accuracies(lab, self, parts(generic) | combined(generic) | drawn)
         table.columns = ["test_a", "test_b", "whole_task", "density"]
-        names = [part if isinstance(part, str) else part[0] for part in table.index]
-        means = table.groupby(names, sort=False).mean().rename_axis("part").reset_index()
-        means["knows_one"] = means["part"].map(dict(zip(ALONE[:2], _knowing_one(lab, self.base), strict=True)))
+        means = table.groupby(table.index.str.split(",").str[0], sort=False).mean().rename_axis("part").reset_index()
+        means["knows_one"] = means["part"].map(_knowing_one(lab, self.base))
         save_table(folder / "parts.parquet", means)
 
 
@@ -111,8 +100,8 @@ class Dissection:
     """One base model and its parts before one example of each probe set.
 
     title: of the pair of masks; items: subroutine -> the example's four sentences, or images uint8 [4, 3, H, W], the
-    odd one last; answers: one row for each part, subroutine and item, with columns part, subroutine, item (0 to 3) and
-    probability, the network's that this item is the odd one; accuracies: those of `accuracies`.
+    odd one last; answers: one row for each part, subroutine and item (0 to 3), with the probability that the network
+    gives this item to be the odd one; accuracies: those of `accuracies`.
     """
 
     title: str
@@ -121,15 +110,17 @@ class Dissection:
     accuracies: pd.DataFrame
 
 
-def mask_pairs(lab: Lab) -> list[Parts]:
-    """How each base model is taken apart: by those of its masks that came to an end, the first of each subroutine.
-
-    Without base models for which that leaves less than two. Raises ValueError if that is all of them.
-    """
+def pairs_of(masks: Sequence[FinalMask]) -> list[Parts]:
+    """How each base model is taken apart: by the first of its masks of each subroutine, if it has one of both."""
     found: dict[Network, dict[str, FinalMask]] = {}
-    for mask in used_masks(lab):
+    for mask in masks:
         found.setdefault(mask.base, {}).setdefault(mask.subroutine, mask)
-    complete = [Parts.of(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+    return [Parts.of(tuple(masks.values())) for masks in found.values() if len(masks) == 2]
+
+
+def mask_pairs(lab: Lab) -> list[Parts]:
+    """`pairs_of` the masks that came to an end. Raises ValueError if there is none."""
+    complete = pairs_of(used_masks(lab))
     if not complete:
         raise ValueError("no base model has a subnetwork of each subroutine; lower masks.learning_rates")
     return complete
@@ -138,7 +129,7 @@ def mask_pairs(lab: Lab) -> list[Parts]:
 def examined(lab: Lab) -> list[Parts]:
     """One base model of each modality: the first that has learned its task, or else the first."""
     chosen: dict[str, Parts] = {}
-    for pair in sorted(mask_pairs(lab), key=lambda pair: not pair.base.result(lab)["test_accuracy"] >= LEARNED):
+    for pair in sorted(mask_pairs(lab), key=lambda pair: pair.base.result(lab)["test_accuracy"] < LEARNED):
         chosen.setdefault(pair.base.modality, pair)
     return list(chosen.values())
 
@@ -172,19 +163,15 @@ def accuracies(lab: Lab, pair: Parts, shown: Mapping[Any, Subnetwork]) -> pd.Dat
     """Test accuracy of a base model and of parts of it on the probe set of each subroutine and on its own task, and the
     share of masked weights that each part keeps. One row a part, the whole network first.
 
-    Raises WrongNetwork for a subnetwork of another network, ValueError for one that starts before both of the pair's.
+    Raises WrongNetwork for a subnetwork of another network.
     """
-    mask = pair.longest(lab)
-    about = {"target": f"Test {mask.subroutine}", "compositional": "whole task"}
-    about["other"] = f"Test {other_subroutine(pair.base.task, mask.subroutine)}"
-    sets, start = outputs_of(lab, mask, Roles.of(pair.base, mask.subroutine, "test"), tuple(about)), mask.start(lab)
-    rows = {
-        part: {about[role]: score.accuracy for role, score in score_from(model, start, sets).items()}
-        | {"weights kept": shown[part].density if part in shown else 1.0}
-        for part, model in _models(lab, pair.base, shown)
-    }
-    columns = [*(f"Test {name}" for name in subroutines_of(pair.base.task)), "whole task", "weights kept"]
-    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis("part")
+    base, rows = pair.base, {}
+    sets = {f"Test {name}": base.data(f"probe-{name}", "test") for name in subroutines_of(base.task)}
+    sets |= {"whole task": base.test}
+    for part, model in _models(lab, base, shown):
+        scored = {name: score_model(model, chosen.load(lab)).accuracy for name, chosen in sets.items()}
+        rows[part] = scored | {"weights kept": shown[part].density if part in shown else 1.0}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
 
 
 def assembled(lab: Lab) -> pd.DataFrame:
@@ -195,14 +182,8 @@ def assembled(lab: Lab) -> pd.DataFrame:
     knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
     one, and guesses elsewhere; of "A alone" and "B alone".
     """
-    wanted = mask_pairs(lab)
-    made = make_all(lab, wanted, "parts of base models")
-    tables = []
-    for pair, artefact in zip(wanted, made, strict=True):
-        about = about_mask(lab, pair.masks[0], artefact)
-        own = {name: about[name] for name in ("subroutine", "mask_seed", "start")}
-        tables.append(artefact.table("parts").assign(**{name: about[name] for name in about.keys() - own.keys()}))
-    return pd.concat(tables, ignore_index=True)
+    found = measured(lab, mask_pairs(lab), "parts of base models", "parts")
+    return found.drop(columns=["subroutine", "mask_seed", "start"])
 
 
 def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
@@ -211,9 +192,8 @@ def mean_parts(table: pd.DataFrame) -> pd.DataFrame:
     Columns: model, paper_model, task, number, part, n_bases, whole_task, its least and most, test_a, test_b, density.
     """
     learned = table[table["base_accuracy"] >= LEARNED]
-    groups = (table if learned.empty else learned).groupby(
-        ["model", "paper_model", "task", "number", "part"], sort=False
-    )
+    of = ["model", "paper_model", "task", "number", "part"]
+    groups = (table if learned.empty else learned).groupby(of, sort=False)
     whole = groups["whole_task"].agg(n_bases="size", whole_task="mean", least="min", most="max")
     return whole.join(groups[["test_a", "test_b", "density"]].mean()).reset_index()
 
@@ -226,24 +206,29 @@ def dissect(lab: Lab, pair: Parts, shown: Mapping[str, Subnetwork], *, example: 
     """
     network, items, chosen, rows = pair.base, {}, {}, []
     for subroutine in subroutines_of(network.task):
-        data = network.data(f"probe-{subroutine}", "test").load(lab)
+        probe = network.data(f"probe-{subroutine}", "test")
+        data = probe.load(lab)
         if not 0 <= example < len(data):
             raise IndexError(f"Test {subroutine} has no example {example}; give a number from 0 to {len(data) - 1}")
-        chosen[subroutine] = data.items[data.examples[example]]
-        items[subroutine] = _readable(network, subroutine, example, chosen[subroutine])
+        chosen[subroutine] = items[subroutine] = data.items[data.examples[example]]
+        if isinstance(probe, Sentences):
+            text = probe.readable()
+            items[subroutine] = [text.sentences[row] for row in text.examples[example].tolist()]
     for part, model in _models(lab, network, shown):
         for subroutine, four in chosen.items():
-            found = _probabilities(model, four.to(lab.device))
-            rows += [{"part": part, "subroutine": subroutine, "item": i, "probability": p} for i, p in enumerate(found)]
-    return Dissection(pair.title, items, pd.DataFrame(rows), accuracies(lab, pair, shown))
+            with full_precision(lab.device), torch.no_grad():
+                logits = similarity_logits(model(four.to(lab.device)).float()[None])
+            rows += [(part, subroutine, i, p) for i, p in enumerate(logits.softmax(dim=-1)[0].tolist())]
+    answers = pd.DataFrame(rows, columns=["part", "subroutine", "item", "probability"])
+    return Dissection(pair.title, items, answers, accuracies(lab, pair, shown))
 
 
-def _knowing_one(lab: Lab, network: Network) -> list[float]:
+def _knowing_one(lab: Lab, network: Network) -> dict[str, float]:
     """Accuracy on the whole task of whoever knows the first subroutine alone, and of whoever knows the second."""
     data = network.test.load(lab)
     odd = data.kinds[data.examples[:, 3]]
-    knowing = [(odd & violated > 0).double().mean() for violated in (1, 2)]  # bit 0: A is violated, bit 1: B is
-    return [float(share + CHANCE * (1 - share)) for share in knowing]
+    knowing = ((odd & violated > 0).double().mean() for violated in (1, 2))  # bit 0: A is violated, bit 1: B is
+    return {part: float(share + CHANCE * (1 - share)) for part, share in zip(ALONE, knowing, strict=False)}
 
 
 def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iterator[tuple[str, StagedModel]]:
@@ -252,19 +237,3 @@ def _models(lab: Lab, network: Network, shown: Mapping[str, Subnetwork]) -> Iter
     yield WHOLE, base
     for part, subnetwork in shown.items():
         yield part, subnetwork.apply(base)
-
-
-@torch.no_grad()
-def _probabilities(model: StagedModel, four: Tensor) -> list[float]:
-    with full_precision(four.device):
-        logits = similarity_logits(model(four).float()[None])
-    return logits.softmax(dim=-1)[0].tolist()
-
-
-def _readable(network: Network, subroutine: str, example: int, four: Tensor) -> Any:
-    """The items as a reader sees them: sentences in place of their tokens."""
-    chosen = network.data(f"probe-{subroutine}", "test")
-    if not isinstance(chosen, Sentences):
-        return four
-    sample = chosen.readable()
-    return [sample.sentences[row] for row in sample.examples[example].tolist()]

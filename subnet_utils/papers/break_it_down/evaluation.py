@@ -5,14 +5,13 @@ scoring above 90%, so accuracy can ride on tiny gaps between logits. The margin 
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, draw, similarity_logits
@@ -59,36 +58,11 @@ def score_model(model: StagedModel, data: OddOneOut) -> Score:
     return score_embeddings(embed_all(suffix, {}, items), data)
 
 
-def score_both(
-    model: StagedModel,
-    subnetwork: Subnetwork,
-    start: str,
-    sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]],
-    *,
-    wanted: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, dict[str, Score]]:
-    """Scores of the subnetwork and the ablated model on several sets: {network: {set: score}}.
-
-    sets: the outputs of the frozen prefix before `start`, and the set they belong to; wanted: {network: names of sets},
-    if it is not both networks on all of them. The hard masks are applied once.
-    Raises WrongNetwork if the subnetwork was found in another model, ValueError if it masks weights before `start` or
-    if the outputs are of another prefix.
-    """
-    _, suffix = model.cut(start)
-    early = sorted(subnetwork.masks.keys() - dict(suffix.named_parameters()).keys())
-    if early:
-        raise ValueError(f"the subnetwork masks '{early[0]}', before stage '{start}'; start where it does")
-    wanted, apply = wanted or dict.fromkeys(NETWORKS, sets), (subnetwork.apply, subnetwork.ablate)
-    return {
-        name: score_from(masked(model), start, {role: sets[role] for role in wanted[name]})
-        for name, masked in zip(NETWORKS, apply, strict=True)
-    }
-
-
 def score_from(model: StagedModel, start: str, sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]]) -> dict[str, Score]:
     """Scores of a network on several sets, whose items have passed its stages before `start`.
 
-    Raises ValueError if the outputs are of another prefix than the network's.
+    Raises ValueError if the outputs are of another prefix than the network's, such as that of a part of the network
+    whose mask begins before `start`.
     """
     prefix, suffix = model.cut(start)
     for frozen, _ in sets.values():

@@ -15,10 +15,11 @@ from scipy import stats
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks import overlap
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.masks import FinalMask
-from subnet_utils.papers.break_it_down.measurements import Effect
-from subnet_utils.papers.break_it_down.networks import Trained, bases
+from subnet_utils.papers.break_it_down.networks import bases
+from subnet_utils.papers.break_it_down.statistics import KEYS
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 
 COLLAPSED = 0.1
@@ -41,9 +42,13 @@ def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:
 
 def _head_temperature(lab: Lab) -> tuple[float, float]:
     """Share of the head's weights kept by the first vision base's masks, its temperature fixed and annealed."""
-    ways = both_temperatures(tables.used_masks(lab))
+    ways, shares = both_temperatures(tables.used_masks(lab)), []
     make_all(lab, [mask for masks in ways for mask in masks], "masks with and without the head's temperature")
-    return tuple(_mean(_head_share(lab, mask) for mask in masks) for masks in ways)
+    for masks in ways:
+        kept = [mask.load(lab).masks for mask in masks if not mask.fault(lab)]
+        heads = [[float(m.float().mean()) for name, m in one.items() if ".head." in name] for one in kept]
+        shares.append(_mean(_mean(own) for own in heads))
+    return tuple(shares)
 
 
 def both_temperatures(masks: Sequence[FinalMask]) -> list[list[FinalMask]]:
@@ -53,20 +58,13 @@ def both_temperatures(masks: Sequence[FinalMask]) -> list[list[FinalMask]]:
     return [[mask.but(settings=replace(mask.settings, as_printed=fixed)) for mask in first] for fixed in (True, False)]
 
 
-def _head_share(lab: Lab, mask: FinalMask) -> float:
-    if mask.fault(lab):
-        return nan
-    kept = mask.load(lab).masks
-    return _mean(float(entries.float().mean()) for name, entries in kept.items() if ".head." in name)
-
-
 def _pooler(lab: Lab) -> tuple[float, float]:
     """Share of the masked weights kept by language masks, with the unused pooler counted and without it."""
     masks = [mask for mask in tables.used_masks(lab) if mask.base.modality == "language"]
     kept = [mask.load(lab) for mask in masks]
-    without = [{name: m for name, m in one.masks.items() if ".pooler." not in name} for one in kept]
-    shares = [sum(int(m.sum()) for m in ms.values()) / sum(m.numel() for m in ms.values()) for ms in without if ms]
-    return _mean(one.density for one in kept), _mean(shares)
+    others = [{name: m for name, m in one.masks.items() if ".pooler." not in name} for one in kept]
+    without = [Subnetwork(masks, one.network).density for masks, one in zip(others, kept, strict=True) if masks]
+    return _mean(one.density for one in kept), _mean(without)
 
 
 def _iou(lab: Lab) -> tuple[float, float]:
@@ -81,14 +79,8 @@ def _iou(lab: Lab) -> tuple[float, float]:
 
 def _collapse(lab: Lab) -> tuple[float, float]:
     """Share of our ResNet subnetworks that are right with hardly a margin."""
-    rows = [
-        row
-        for mask in tables.used_masks(lab)
-        if mask.base.experiment.paper_model == "resnet50"
-        for row in Effect.of(mask).result(lab)
-        if row["network"] == "subnetwork" and row["own_task_accuracy"] > 0.9
-    ]
-    return nan, _mean(float(row["own_task_margin"] < COLLAPSED) for row in rows)
+    effects = tables.effects(lab).query("paper_model == 'resnet50' and network == 'subnetwork'")
+    return nan, (effects.loc[effects["own_task_accuracy"] > 0.9, "own_task_margin"] < COLLAPSED).mean()
 
 
 def _leak(lab: Lab) -> tuple[float, float]:
@@ -96,22 +88,18 @@ def _leak(lab: Lab) -> tuple[float, float]:
     language = [base for base in bases(lab) if base.modality == "language"]
     if not language:
         return nan, nan
-    return tuple(_shared(language[0], as_printed) for as_printed in (True, False))
-
-
-def _shared(base: Trained, as_printed: bool) -> float:
-    def sentences(set_name: str, split: str) -> set[str]:
-        return set(replace(base.data(set_name, split), as_printed=as_printed).readable().sentences)
-
-    subroutine = subroutines_of(base.task)[0]
-    others = sentences(f"mask-{subroutine}", "test") | sentences(f"probe-{subroutine}", "test")
-    return len(others & sentences("base", "train")) / len(others)
+    subroutine, shares = subroutines_of(language[0].task)[0], []
+    sets = [("base", "train"), (f"mask-{subroutine}", "test"), (f"probe-{subroutine}", "test")]
+    for as_printed in (True, False):
+        chosen = (replace(language[0].data(*one), as_printed=as_printed) for one in sets)
+        trained, masks, probes = (set(one.readable().sentences) for one in chosen)
+        shares.append(len((masks | probes) & trained) / len(masks | probes))
+    return tuple(shares)
 
 
 def _few_clusters(lab: Lab) -> tuple[float, float]:
     """p of the paper's own z for ResNet50, inside-contact, contact subnetwork, from two base models."""
-    table = reference.load("table1")
-    rows = table.set_index(["model", "task", "subroutine"])
+    rows = reference.load("table1").set_index(KEYS)
     z = float(rows.loc[("resnet50", "inside-contact", "contact"), "intercept_z"])
     return 2 * float(stats.norm.sf(z)), 2 * float(stats.t.sf(z, 1))
 

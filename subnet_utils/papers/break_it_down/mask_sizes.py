@@ -11,11 +11,12 @@ import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.papers.break_it_down import random_controls, tables
-from subnet_utils.papers.break_it_down.evaluation import NETWORKS
 from subnet_utils.papers.break_it_down.masks import FinalMask
+from subnet_utils.papers.break_it_down.networks import with_settings
 from subnet_utils.statistics import LEARNED, t_interval
 
 OF_A_PANEL = ["model", "paper_model", "task", "number", "subroutine"]
+OF_A_MASK = [*OF_A_PANEL, "base_model", "mask_seed"]
 
 
 def factors(lab: Lab) -> list[float]:
@@ -23,9 +24,20 @@ def factors(lab: Lab) -> list[float]:
     return [1.0, *(float(factor) for factor in lab.study.break_it_down.controls.l0_factors or () if factor != 1)]
 
 
+def masks(lab: Lab) -> list[tuple[float, FinalMask]]:
+    """The masks with controls, and their twins with lambda multiplied by each factor."""
+    own = random_controls.with_controls(lab, tables.used_masks(lab))
+    return [(factor, with_factor(mask, factor)) for factor in factors(lab) for mask in own]
+
+
+def with_factor(mask: FinalMask, factor: float) -> FinalMask:
+    """The same mask with lambda multiplied; a method without lambda stays as it is."""
+    masking = with_settings(mask.settings.masking, l0=_l0(mask) * factor)
+    return mask.but(settings=replace(mask.settings, masking=masking))
+
+
 def find_masks(lab: Lab) -> pd.DataFrame:
-    """Find the masks with controls and their twins of another lambda, as `tables.find_masks` finds the others,
-    with `factor`."""
+    """Find the masks with controls and their twins, as `tables.find_masks` finds the others, with `factor`."""
     chosen = masks(lab)
     found = tables.mask_table(lab, [mask for _, mask in chosen], "masks of other sizes")
     return found.assign(factor=[factor for factor, _ in chosen])
@@ -41,18 +53,11 @@ def effects_by_size(lab: Lab) -> pd.DataFrame:
     faults = find_masks(lab)["fault"]
     used = [one for one, fault in zip(masks(lab), faults, strict=True) if not fault]
     effects = tables.effects_of(lab, [mask for _, mask in used])
-    pairs, rows = effects.groupby(effects.index // len(NETWORKS)), []  # masks of a lambda of 0 have one key
-    for (factor, mask), (_, both) in zip(used, pairs, strict=True):
-        subnetwork, ablated = (both[both["network"] == name].iloc[0] for name in ("subnetwork", "ablated"))
-        about = {name: subnetwork[name] for name in (*OF_A_PANEL, "base_model", "mask_seed", "base_accuracy", "key")}
-        size = {
-            "factor": factor,
-            "l0": getattr(mask.settings.masking, "l0", float("nan")),
-            "density": subnetwork["density"],
-        }
-        accuracies = {"target": ablated["target_accuracy"], "other": ablated["other_accuracy"]}
-        rows.append(about | size | {"own_task": subnetwork["own_task_accuracy"]} | accuracies)
-    return pd.DataFrame(rows)
+    subnetwork, ablated = (effects[effects["network"] == name].reset_index() for name in ("subnetwork", "ablated"))
+    found = subnetwork[[*OF_A_MASK, "base_accuracy", "key", "density"]]
+    found = found.assign(factor=[factor for factor, _ in used], l0=[_l0(mask) for _, mask in used])
+    accuracies = {"target": ablated["target_accuracy"], "other": ablated["other_accuracy"]}
+    return found.assign(own_task=subnetwork["own_task_accuracy"], **accuracies)
 
 
 def by_size(table: pd.DataFrame) -> pd.DataFrame:
@@ -76,30 +81,15 @@ def changes(table: pd.DataFrame) -> pd.DataFrame:
     each of which counts with the mean over its masks; n_bases, n_masks. Masks that lambda itself has no twin of are
     left out.
     """
-    masks = [*OF_A_PANEL, "base_model", "mask_seed"]
-    learned = table[table["base_accuracy"] >= LEARNED].set_index(masks)
-    usual, rows = learned[learned["factor"] == 1], []
-    for factor, runs in learned[learned["factor"] != 1].groupby("factor", sort=True):
-        runs = runs[runs.index.isin(usual.index)]
-        bases = runs.reset_index()[["model", "task", "base_model"]].agg(" ".join, axis=1)
+    learned, rows = table[table["base_accuracy"] >= LEARNED], []
+    both = learned.merge(learned[learned["factor"] == 1], on=OF_A_MASK, suffixes=("", "_usual"))
+    for factor, runs in both[both["factor"] != 1].groupby("factor"):
+        bases = runs[["model", "task", "base_model"]].agg(" ".join, axis=1)
         for accuracy in ("own_task", "target", "other"):
-            change = (runs[accuracy] - usual[accuracy].loc[runs.index]).reset_index(drop=True)
-            numbers = dict(zip(("change", "low", "high"), t_interval(change, bases), strict=True))
-            rows.append({"factor": factor, "accuracy": accuracy, **numbers})
-            rows[-1] |= {"n_bases": bases.nunique(), "n_masks": len(change)}
+            interval = t_interval(runs[accuracy] - runs[f"{accuracy}_usual"], bases)
+            rows.append([factor, accuracy, *interval, bases.nunique(), len(runs)])
     return pd.DataFrame(rows, columns=["factor", "accuracy", "change", "low", "high", "n_bases", "n_masks"])
 
 
-def masks(lab: Lab) -> list[tuple[float, FinalMask]]:
-    """The masks with controls, and their twins with lambda multiplied by each factor."""
-    own = random_controls.with_controls(lab, tables.used_masks(lab))
-    return [(factor, with_factor(mask, factor)) for factor in factors(lab) for mask in own]
-
-
-def with_factor(mask: FinalMask, factor: float) -> FinalMask:
-    """The same mask with lambda multiplied; a method without lambda stays as it is."""
-    masking = mask.settings.masking
-    if not masking.trains:
-        return mask
-    masking = masking.model_copy(update={"l0": masking.l0 * factor})
-    return mask.but(settings=replace(mask.settings, masking=masking))
+def _l0(mask: FinalMask) -> float:
+    return getattr(mask.settings.masking, "l0", float("nan"))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.jobs import worker_count
 from subnet_utils.core.lab import Lab
@@ -26,12 +25,10 @@ from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import prefixes, search
-from subnet_utils.papers.break_it_down.networks import Network, starting_at
-from subnet_utils.papers.break_it_down.precision import mask_training
+from subnet_utils.papers.break_it_down.networks import Network, loss, mask_training, with_settings
 from subnet_utils.papers.break_it_down.scoring import scores
-from subnet_utils.papers.break_it_down.section import MaskTraining
 from subnet_utils.papers.break_it_down.sets import ExampleSet
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine, similarity_logits
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine
 from subnet_utils.training import Recipe, TrainingDiverged
 
 HALF_STATE = "state.safetensors"
@@ -61,8 +58,7 @@ class Roles:
     @property
     def sets(self) -> dict[str, ExampleSet]:
         """Those that there are, by role."""
-        each = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {role: chosen for role, chosen in each if chosen is not None}
+        return {role: chosen for role, chosen in vars(self).items() if chosen is not None}
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,6 @@ class Settings:
     epochs: int
     batch_size: int
     as_printed: bool = False
-
-    @classmethod
-    def of(cls, masks: MaskTraining) -> "Settings":
-        """Those of an experiment."""
-        return cls(masks.masking, masks.epochs, masks.batch_size, masks.as_printed)
 
 
 @dataclass(frozen=True)
@@ -95,15 +86,14 @@ class AnyMask(Step):
     validation: Roles
 
     @classmethod
-    def of(cls, base: Network, subroutine: str, point: Any, seed: int, settings: Settings) -> "AnyMask":
-        """The mask of a subroutine, with the sets that the base's experiment has for it."""
+    def of(cls, base: Network, subroutine: str, point: Any, seed: int) -> "AnyMask":
+        """The mask of a subroutine, with the settings and the sets that the base's experiment has for it."""
+        masks = base.experiment.masks
+        settings = Settings(masks.masking, masks.epochs, masks.batch_size, masks.as_printed)
         train, validation = base.data(f"mask-{subroutine}", "train"), Roles.of(base, subroutine, "validation")
         return cls(base, subroutine, point, seed, settings, train, validation)
 
-    @property
-    def shares(self) -> Network:
-        """The base model."""
-        return self.base
+    shares = property(lambda self: self.base)
 
     def mask(self, lab: Lab) -> "Mask":
         """The training that it stands for."""
@@ -124,21 +114,20 @@ class Mask(AnyMask):
 
     @property
     def stages(self) -> int:
-        """Stages of the base from the first masked one on, which are trained: the more, the longer it takes."""
+        """Stages of the base from the first masked one on, which are trained."""
         stages = self.base.architecture.stages
         return len(stages) - stages.index(self.point.start)
 
-    @property
-    def work(self) -> float:
-        """Stages times epochs."""
-        return self.stages * self.settings.epochs
+    work = property(lambda self: self.stages * self.settings.epochs)
 
     @property
     def method(self) -> MaskMethod:
         """How the logits are trained; in the authors' run the temperature of a vision head's mask stays 1."""
         fixed = self.settings.as_printed and self.base.modality == "vision"
         head = {"unannealed": ("stages.head.",)} if fixed else {}
-        return starting_at(self.settings.masking, self.point.mask_init).build(self.settings.epochs, **head)
+        return with_settings(self.settings.masking, start_value=self.point.mask_init).build(
+            self.settings.epochs, **head
+        )
 
     @property
     def half(self) -> "Half":
@@ -183,22 +172,16 @@ class Half(AnyMask):
 
     def mask(self, lab: Lab) -> Mask:
         """The whole training."""
-        return self.full
-
-    @property
-    def full(self) -> Mask:
-        """The whole training."""
         return Mask(**_fields(self))
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train until half of the epochs are over."""
-        stop_after = max(1, self.settings.epochs // 2)
-        (found,) = discover(lab, [self.full], folder / HALF_STATE, stop_after=stop_after)
+        stop_after, whole = max(1, self.settings.epochs // 2), self.mask(lab)
+        (found,) = discover(lab, [whole], folder / HALF_STATE, stop_after=stop_after)
         if isinstance(found, TrainingDiverged):
             raise found
-        rows = scores(lab, self.full, found.subnetwork, self.validation, VALIDATED)
-        own_task = {row["network"]: row for row in rows}["subnetwork"]["own_task_accuracy"]
-        return {"score": _search_score(rows), "own_task_accuracy": own_task}
+        rows = scores(lab, whole, found.subnetwork, self.validation, VALIDATED)
+        return {"score": _search_score(*rows), "own_task_accuracy": rows[0]["own_task_accuracy"]}
 
 
 @dataclass(frozen=True)
@@ -250,12 +233,16 @@ class Search(Step):
 
         They are ranked by score, then by own-task accuracy, both as they are at half time, then by their order.
         """
-        if not any(isinstance(one, Half) for one in self.candidates):
+        if not isinstance(self.candidates[0], Half):
             return list(self.candidates)
-        results = [half.result(lab) for half in self.candidates]
-        merits = [(result.get("score", -math.inf), result.get("own_task_accuracy", 0.0)) for result in results]
-        order = sorted(range(len(merits)), key=lambda i: merits[i], reverse=True)  # stable: the first of equals stays
-        return [self.candidates[i].full for i in sorted(order[: -(-len(order) // 2)])]
+
+        def merit(half: Half) -> tuple[float, float]:
+            result = half.result(lab)
+            return result.get("score", -math.inf), result.get("own_task_accuracy", 0.0)
+
+        ranked = sorted(self.candidates, key=merit, reverse=True)  # stable: the first of equals stays
+        better = ranked[: math.ceil(len(ranked) / 2)]
+        return [half.mask(lab) for half in self.candidates if half in better]
 
 
 @dataclass(frozen=True)
@@ -300,9 +287,8 @@ def discover(
     again without the outputs that are kept for others."""
     base, point, settings = masks[0].base, masks[0].point, masks[0].settings
     tables = {}
-    for mask in masks:
-        if mask.train not in tables:
-            tables[mask.train] = prefixes.outputs(lab, base, mask.train, point.start, in_use=tables.values())
+    for train in dict.fromkeys(mask.train for mask in masks):
+        tables[train] = prefixes.outputs(lab, base, train, point.start, in_use=tables.values())
     subroutines = " and ".join(sorted({mask.subroutine for mask in masks}))
     seeds = f"{len(masks)} masks" if len(masks) > 1 else f"mask seed {masks[0].seed}"
     with mask_training(lab, base) as autocast:
@@ -324,11 +310,6 @@ def discover(
         print(reason, file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
         return train()
-
-
-def loss(embeddings: torch.Tensor, odd: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the odd one's place, nats."""
-    return cross_entropy(similarity_logits(embeddings), odd)
 
 
 def _passes(lab: Lab, mask: Mask) -> Any:
@@ -375,7 +356,7 @@ def _filed(lab: Lab, mask: Mask, found: Discovery | TrainingDiverged, folder: Pa
     found.save(folder)
     rows = scores(lab, mask, found.subnetwork, mask.validation, VALIDATED)
     counts = {"active": found.subnetwork.active, "total": found.subnetwork.total}
-    return {"validation": rows, "score": _search_score(rows), **counts}
+    return {"validation": rows, "score": _search_score(*rows), **counts}
 
 
 def _copy(group: Artefact, number: str, folder: Path) -> None:
@@ -385,8 +366,7 @@ def _copy(group: Artefact, number: str, folder: Path) -> None:
     shutil.copytree(group.path / number, folder, dirs_exist_ok=True)
 
 
-def _search_score(rows: list[dict[str, Any]]) -> float:
-    subnetwork, ablated = ({row["network"]: row for row in rows}[name] for name in ("subnetwork", "ablated"))
+def _search_score(subnetwork: dict[str, Any], ablated: dict[str, Any]) -> float:
     return search.score(subnetwork["own_task_accuracy"], ablated["target_accuracy"], ablated["other_accuracy"])
 
 

@@ -19,13 +19,11 @@ from subnet_utils.masks import controls
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.break_it_down.evaluation import score_from
 from subnet_utils.papers.break_it_down.masks import AnyMask, Roles
-from subnet_utils.papers.break_it_down.networks import Network, Untrained
+from subnet_utils.papers.break_it_down.networks import Untrained
 from subnet_utils.papers.break_it_down.scoring import columns, outputs_of, scores
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
 """Random subnetworks to compare a discovered one with, by where they are drawn from."""
-ABLATIONS = ("zeros", "replaced", "mean")
-"""What stands in the place of ablated weights: zeros, an untrained network's weights, or the units' mean outputs."""
 PROBES = ("target", "other")
 
 
@@ -43,10 +41,7 @@ class Measurement(Step):
         """That of a mask, on its base's test sets."""
         return cls(mask, Roles.of(mask.base, mask.subroutine, "test"), **more)
 
-    @property
-    def shares(self) -> Network:
-        """The base model."""
-        return self.mask.base
+    shares = property(lambda self: self.mask.base)
 
 
 @dataclass(frozen=True)
@@ -85,10 +80,8 @@ class NullEffects(Measurement):
 
 @dataclass(frozen=True)
 class OtherAblations(Measurement):
-    """Test scores of the network with a mask's weights ablated in each of three ways, a row each.
-
-    donor: the untrained network whose weights take the place of ablated ones; validation: the base's validation set,
-    over which mean outputs are taken.
+    """Test scores of the network with a mask's weights ablated in each of three ways, a row each: by zeros, replaced by
+    an untrained network's weights (`donor`), or units at their mean outputs over the base's validation set.
     """
 
     donor: Untrained

@@ -5,8 +5,10 @@ control (appendix I, `Untrained`); or trained and then pruned (appendix J, `Prun
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -17,29 +19,32 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from subnet_utils.core.devices import precision_name
 from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
-from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.core.store import Artefact, note, save_table, save_tensors
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.select import sparsest
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_rows, sent
+from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
 from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down.evaluation import score_model
-from subnet_utils.papers.break_it_down.precision import mask_training
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
 from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Experiment
-from subnet_utils.papers.break_it_down.sets import ExampleSet, Sentences, example_set, published
+from subnet_utils.papers.break_it_down.sets import SPLITS, ExampleSet, Sentences, example_set, published
 from subnet_utils.papers.break_it_down.tasks import tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, similarity_logits
 from subnet_utils.statistics import LEARNED
 from subnet_utils.training import Recipe, fit
 
 Architecture = Bert | ResNet | ViT
+SMALLEST_MARGIN = 0.1
+"""Margin of a base model, see `evaluation.Score`, below which its masks are trained in float32. A similarity logit lies
+between -4 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class Network(Step):
     def modality(self) -> str:
         """`language` or `vision`."""
         return "language" if self.architecture.family == "bert" else "vision"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every network has, by name of the field."""
+        return {one.name: getattr(self, one.name) for one in fields(Network)}
 
     def data(self, set_name: str, split: str) -> ExampleSet:
         """One split of one of the five sets of the network's task."""
@@ -147,11 +157,9 @@ class Trained(Network):
         """
         parts = (self.task, self.seed) if mask_seed is None else (mask_seed,)
         draw = generator_for("untrained", *parts).initial_seed() % 2**31
-        architecture = self.architecture
-        if deviation is not None:
-            architecture = architecture.model_copy(update={"deviation": deviation})
-        common = {"task": self.task, "validation": self.validation, "test": self.test, "experiment": self.experiment}
-        return Untrained(architecture, seed=draw, twin=self, **common)
+        changes = {} if deviation is None else {"deviation": deviation}
+        about = self.about | {"architecture": self.architecture.model_copy(update=changes), "seed": draw}
+        return Untrained(**about, twin=self)
 
 
 @dataclass(frozen=True)
@@ -172,19 +180,30 @@ class Untrained(Network):
 
     twin: Trained = field(compare=False, repr=False)
 
-    @property
-    def base_seed(self) -> int:
-        """See `Network`."""
-        return self.twin.seed
-
-    @property
-    def trained(self) -> Trained:
-        """See `Network`."""
-        return self.twin
+    base_seed = property(lambda self: self.twin.seed)
+    trained = property(lambda self: self.twin)
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """File the weights as they are drawn."""
         return self.file(lab, folder, self.fresh().to(lab.device), epochs=0, best_epoch=0)
+
+
+@contextmanager
+def mask_training(lab: Lab, base: Network) -> Iterator[Callable[[], AbstractContextManager]]:
+    """The time in which masks of a base are trained. Gives the context in which their forward passes run.
+
+    For a base near collapse, which tells the odd one by less than `SMALLEST_MARGIN`, both are float32 from end to end:
+    a GPU's convolutions would take TF32 on the way back.
+    """
+    if base.result(lab)["validation_margin"] >= SMALLEST_MARGIN:
+        yield lab.autocast
+        return
+    note(precision="float32", near_collapse=True)
+    if precision_name(lab.study.compute, lab.device) != "float32":
+        why = f"tells the odd one by less than {SMALLEST_MARGIN}, near collapse"
+        print(f"{base.label}: {why}; its masks are trained in float32", file=sys.stderr)
+    with full_precision(lab.device):
+        yield partial(full_precision, lab.device)
 
 
 @dataclass(frozen=True)
@@ -208,20 +227,16 @@ class Pruning(Step):
         """Find it and measure its accuracy on validation data."""
         base, model, train = self.base, self.base.load(lab), self.base.train.load(lab)
         train = replace(train, examples=train.examples[: self.examples])
+        recipe = Recipe(self.learning_rate, self.epochs, base.seed)
+        about = {"start": base.architecture.stages[0], "recipe": recipe, "before": partial(base.first, lab)}
+        about |= {"checkpoint": folder / CHECKPOINT, "label": f"pruning {base.label}"}
+
+        def one_pass(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            return batches(train, self.batch_size, generator=generator)
+
         with mask_training(lab, base) as autocast:
-            found = self.masking.find(
-                model,
-                train.items,
-                lambda generator: batches(train, self.batch_size, generator=generator),
-                lambda embeddings, odd: cross_entropy(similarity_logits(embeddings), odd),
-                start=base.architecture.stages[0],
-                recipe=Recipe(self.learning_rate, self.epochs, base.seed),
-                before=partial(base.first, lab),
-                autocast=autocast,
-                limit_gb=cache_limit(lab.study.compute),
-                checkpoint=folder / CHECKPOINT,
-                label=f"pruning {base.label}",
-            )
+            about |= {"autocast": autocast, "limit_gb": cache_limit(lab.study.compute)}
+            found = self.masking.find(model, train.items, one_pass, loss, **about)
         found.save(folder)
         kept = found.subnetwork
         accuracy = score_model(kept.apply(model), base.validation.load(lab)).accuracy
@@ -241,10 +256,7 @@ class Pruned(Network):
 
     candidates: tuple[Pruning, ...]
 
-    @property
-    def trained(self) -> Trained:
-        """See `Network`."""
-        return self.candidates[0].base
+    trained = property(lambda self: self.candidates[0].base)
 
     def first(self, lab: Lab) -> StagedModel:
         """See `Network`."""
@@ -275,33 +287,47 @@ def pretrained_bases(lab: Lab) -> list[Trained]:
 
 def pruned_bases(lab: Lab) -> list[Pruned]:
     """Every base model that the study prunes, pruned. Raises ValueError if it prunes none."""
-    section = lab.study.break_it_down
-    if section.pruning is None:
+    section, found = lab.study.break_it_down, []
+    if (settings := section.pruning) is None:
         raise ValueError(f"profile '{lab.study.name}' has no 'pruning'; add it")
-    return [_pruned(lab, base) for base in bases(lab, section.to_prune())]
+    own = {"epochs": settings.epochs, "batch_size": settings.batch_size, "examples": settings.examples}
+    own["precision"] = lab.study.compute.precision
+    maskings = [with_settings(settings.masking, start_value=init) for init in settings.inits]
+    for base in bases(lab, section.to_prune()):
+        points = product(settings.learning_rates, maskings)
+        candidates = dict.fromkeys(Pruning(base, rate, masking, **own) for rate, masking in points)
+        found.append(Pruned(**base.about, candidates=tuple(candidates)))
+    return found
 
 
 def swept(lab: Lab) -> list[Swept]:
     """Every network of the sweep over vision transformers; none if the study has no sweep."""
-    sweep = lab.study.break_it_down.vit_search
-    if sweep is None:
-        return []
-    points = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks)
-    return [_swept(lab, sweep, *point) for point in points]
+    sweep, found = lab.study.break_it_down.vit_search, []
+    points = product(sweep.layers, sweep.batch_sizes, sweep.learning_rates, sweep.tasks) if sweep else ()
+    for layers, batch_size, learning_rate, task in points:
+        training = sweep.base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
+        architecture = sweep.architecture.model_copy(update={"layers": layers})
+        own = sweep.model_copy(update={"architecture": architecture})
+        found.append(trained(lab, own, task, training, sweep.base.seeds[0], kind=Swept))
+    return found
 
 
 def trained(
     lab: Lab, experiment: Experiment | BaseSearch, task: str, training: BaseTraining, seed: int, kind: type = Trained
 ) -> Trained:
     """One base model of an experiment."""
-    weights, data = published(experiment), experiment.data
-    sets = {split: example_set(data, task, "base", split, weights) for split in ("train", "validation", "test")}
-    architecture = experiment.architecture
+    weights, architecture = published(experiment), experiment.architecture
     if weights is not None:
         architecture = architecture.model_copy(update={"pretrained": None})  # by content, not by place: in the sets
-    own = {"task": task, "seed": seed, "experiment": experiment, "precision": lab.study.compute.precision}
     return kind(
-        architecture, training=without(training, "seeds"), pretraining=_pretraining(lab, experiment), **sets, **own
+        architecture,
+        task,
+        seed=seed,
+        experiment=experiment,
+        training=without(training, "seeds"),
+        precision=lab.study.compute.precision,
+        pretraining=_pretraining(lab, experiment),
+        **{split: example_set(experiment.data, task, "base", split, weights) for split in SPLITS},
     )
 
 
@@ -311,87 +337,62 @@ def fresh_network(architecture: Architecture, *, seed: int, **sizes: int) -> Sta
 
 
 def _pretraining(lab: Lab, experiment: Experiment | BaseSearch) -> Pretraining | None:
-    settings = getattr(experiment, "pretraining", None)
+    settings, data = getattr(experiment, "pretraining", None), experiment.data
     if settings is None:
         return None
-    sets = ()
-    if settings.method == "simclr":
-        splits = ("train", "validation")
-        sets = tuple(
-            tuple(example_set(experiment.data, task, "base", split) for task in settings.tasks) for split in splits
-        )
     about = {"precision": lab.study.compute.precision, "model": experiment.model}
-    resolution = None if settings.method != "simclr" else experiment.data.resolution
-    return Pretraining(experiment.architecture, settings, sets, resolution, **about)
+    if settings.method != "simclr":
+        return Pretraining(experiment.architecture, settings, **about)
+    sets = (tuple(example_set(data, task, "base", split) for task in settings.tasks) for split in SPLITS[:2])
+    return Pretraining(experiment.architecture, settings, tuple(sets), data.resolution, **about)
 
 
-def _pruned(lab: Lab, base: Trained) -> Pruned:
-    settings, precision = lab.study.break_it_down.pruning, lab.study.compute.precision
-    own = {"epochs": settings.epochs, "batch_size": settings.batch_size, "examples": settings.examples}
-    points = product(settings.learning_rates, settings.inits)
-    candidates = [Pruning(base, rate, starting_at(settings.masking, init), precision=precision, **own)
-                  for rate, init in points]  # fmt: skip
-    common = {name: getattr(base, name) for name in ("task", "validation", "test", "seed", "experiment")}
-    return Pruned(base.architecture, candidates=tuple(dict.fromkeys(candidates)), **common)
+def with_settings(masking: Masking, **changes: float) -> Masking:
+    """The method with other settings, if it trains logits: `start_value`, their first value, or `l0`, lambda."""
+    return masking.model_copy(update=changes) if masking.trains else masking
 
 
-def starting_at(masking: Masking, value: float) -> Masking:
-    """The method with its logits starting at a value, where it has logits."""
-    return masking.model_copy(update={"start_value": value}) if masking.trains else masking
-
-
-def _swept(lab: Lab, sweep: BaseSearch, layers: int, batch_size: int, learning_rate: float, task: str) -> Swept:
-    training = sweep.base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
-    architecture = sweep.architecture.model_copy(update={"layers": layers})
-    own = sweep.model_copy(update={"architecture": architecture})
-    return trained(lab, own, task, training, sweep.base.seeds[0], kind=Swept)
+def loss(embeddings: Tensor, odd: Tensor) -> Tensor:
+    """Cross-entropy of the odd one's place, nats."""
+    return cross_entropy(similarity_logits(embeddings), odd)
 
 
 def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.DataFrame:
     """Train all weights of a network; the best ones by validation loss are left in it. Returns the history."""
     training, train, validation = network.training, network.train.load(lab), network.validation.load(lab)
-    items = _whole(lab, model, train)
+    prefix, _ = model.cut(model.stage_names[0])  # of no stage: its outputs are the items themselves
+    items = FrozenPrefix(prefix, train.items, device=lab.device, limit_gb=math.inf)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
         generator = generator_for(network.seed, epoch)
         for rows, odd in batches(train, training.batch_size, generator=generator):
             yield rows, odd, generator
 
-    def loss(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
+    def of_batch(batch: tuple[Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
         rows, odd, generator = batch
         with lab.autocast():
             if training.flips:
                 embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
                 embeddings = embed_rows(model, {}, items, rows)
-        return cross_entropy(similarity_logits(embeddings.float()), sent(odd, lab.device))
+        return loss(embeddings.float(), sent(odd, lab.device))
 
     def validate() -> dict[str, float]:
         found = score_model(model, validation)
         return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
 
-    return fit(
-        dict(model.named_parameters()),
-        one_pass,
-        loss,
-        recipe=training.recipe(network.seed),
-        validate=validate,
-        checkpoint=folder / CHECKPOINT,
-        label=network.label,
-    )
+    about = {
+        "recipe": training.recipe(network.seed),
+        "validate": validate,
+        "checkpoint": folder / CHECKPOINT,
+        "label": network.label,
+    }
+    return fit(dict(model.named_parameters()), one_pass, of_batch, **about)
 
 
 def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
     """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
-    numbers = torch.arange(len(images), device=images.device)
     for dimension in (2, 3):
-        chosen = sent(torch.rand(len(images), generator=generator).lt(0.5), images.device)
-        both = torch.cat([images, images.flip(dimension)])
-        images = both.index_select(0, numbers + len(images) * chosen)  # whole images: four times as fast as by a mask
+        chosen = sent(torch.rand(len(images), 1, 1, 1, generator=generator).lt(0.5), images.device)
+        images = torch.where(chosen, images.flip(dimension), images)
     return images
-
-
-def _whole(lab: Lab, model: StagedModel, data: OddOneOut) -> FrozenPrefix:
-    """The items themselves, as the outputs of an empty prefix."""
-    prefix, _ = model.cut(model.stage_names[0])
-    return FrozenPrefix(prefix, data.items, device=lab.device, limit_gb=math.inf)

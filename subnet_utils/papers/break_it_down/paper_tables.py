@@ -5,6 +5,7 @@ import torch
 
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
+from subnet_utils.papers.break_it_down.statistics import KEYS
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 from subnet_utils.report import NOT_COMPARABLE, compare, verdict
 from subnet_utils.report.comparison import CLAIM, direction
@@ -21,22 +22,13 @@ PAPER_NETWORKS = {
     "bert_small_lm": (BERT_SMALL, LANGUAGE_STARTS),
 }
 """The paper's architectures and the stages at which its search starts to mask (section 5, appendix C)."""
-SIZE_TABLES = {
-    "resnet50": (5,),
-    "resnet50_simclr": (6,),
-    "wide_resnet50": (7,),
-    "bert_small": (8, 9),
-    "bert_small_lm": (10, 11),
-}
-"""Which tables of appendix H list the subnetworks of each model."""
 BY_TASK = ["model", "task", "number"]
 
 
 def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
     """Table 2 (or 3, of pretrained ones): test accuracy of the base models, one row per model and task."""
-    ours = _as_paper_model(found).rename(columns={"test_accuracy": "accuracy"})
-    printed = reference.load(f"table{table}")
-    return compare(ours, printed, by=BY_TASK, value="accuracy", profile=profile)
+    ours, printed = found.rename(columns={"test_accuracy": "accuracy"}), reference.load(f"table{table}")
+    return compare(_as_paper_model(ours), printed, by=BY_TASK, value="accuracy", profile=profile)
 
 
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
@@ -48,16 +40,15 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     """
     keys = ["task", "layers", "batch_size", "learning_rate"]
     printed = reference.load("table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
-    best = printed.groupby("task")["paper"].max().rename("paper_best").reset_index()
+    best = printed.groupby("task")["paper"].max().rename("paper_best")
     if found.empty:
-        return printed.merge(best, on="task").assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
+        return printed.join(best, on="task").assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
-    table = ours.merge(printed, on=keys, how="left").merge(best, on="task", how="left")
-    table = table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1)
-    missed = [table["ours"].fillna(0.0) < LEARNED, (table["paper"] < LEARNED).where(table["paper"].notna())]
+    table = ours.merge(printed, on=keys, how="left").join(best, on="task")
+    missed = table["ours"].fillna(0.0) < LEARNED, (table["paper"] < LEARNED).where(table["paper"].notna())
     pairs = zip(*(column.astype(float) for column in missed), strict=True)
-    table["verdict"] = [verdict(ours, ours, (paper, paper), comparable=profile == "paper") for ours, paper in pairs]
-    return table
+    verdicts = [verdict(ours, ours, (paper, paper), comparable=profile == "paper") for ours, paper in pairs]
+    return table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1, verdict=verdicts)
 
 
 def masked_totals() -> pd.DataFrame:
@@ -65,25 +56,23 @@ def masked_totals() -> pd.DataFrame:
 
     The search also starts at BERT's layer 4, but no selected mask did, so that total is not printed.
     """
-    rows = []
+    rows, printed = [], _printed_sizes().groupby(["model", "mask_start"])["total"].first()
     for model, (architecture, starts) in PAPER_NETWORKS.items():
-        printed = _printed_sizes(model).groupby("mask_start")["total"].first()
         with torch.device("meta"):  # shapes without memory
             network = build(architecture, seed=0, vocabulary=30522 if architecture["family"] == "bert" else None)
         shapes = {name: parameter.numel() for name, parameter in network.named_parameters()}
         for start in starts:
             ours = sum(shapes[name] for name in network.maskable(start))
-            rows.append({"model": model, "start": start, "paper": printed.get(start), "ours": ours})
+            rows.append({"model": model, "start": start, "paper": printed.get((model, start)), "ours": ours})
     return pd.DataFrame(rows).astype({"paper": "Int64"})
 
 
 def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Tables 5 to 11: the share of the masked weights that subnetworks keep, per model, task and subroutine."""
-    printed = pd.concat([_printed_sizes(model) for model in SIZE_TABLES], ignore_index=True)
+    printed = _printed_sizes()
     printed["density"] = printed["active"] / printed["total"]
-    by = [*BY_TASK, "subroutine"]
-    found = masks.dropna(subset=["density"])  # a mask whose training diverged has none
-    return compare(_as_paper_model(found), printed, by=by, value="density", profile=profile)
+    found = _as_paper_model(masks.dropna(subset=["density"]))  # a mask whose training diverged has none
+    return compare(found, printed, by=[*BY_TASK, "subroutine"], value="density", profile=profile)
 
 
 def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
@@ -93,9 +82,12 @@ def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") ->
     stands what it would be without masks that fail their own task (below 90%, appendix C), which the authors' runs
     have as well: `failed`, how many there are of `n_runs`; `ours_without_failed`, `verdict_without_failed`.
     """
-    by, printed = [*BY_TASK, "subroutine", "network"], printed_effects(condition)
-    ours = _counted(_as_paper_model(found), by)
-    failed = ours["key"].isin(failing(ours))
+    by, printed, ours = [*BY_TASK, "subroutine", "network"], printed_effects(condition), _as_paper_model(found)
+    learned = ours["base_accuracy"] >= LEARNED
+    ours = ours[learned | ~learned.groupby([ours[name] for name in by]).transform("any")]  # all where none did
+    failed = ours["key"].isin(
+        ours.loc[(ours["network"] == "subnetwork") & (ours["own_task_accuracy"] < LEARNED), "key"]
+    )
     table = compare(ours, printed, by=by, value="difference", profile=profile)
     table = table.join(failed.groupby([ours[name] for name in by]).sum().rename("failed"), on=by)
     if failed.all():
@@ -105,33 +97,25 @@ def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") ->
     return table.fillna({"verdict_without_failed": NOT_COMPARABLE})
 
 
-def _counted(effects: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """The runs that count: those of base models that learned their task, or all where none did."""
-    learned = effects["base_accuracy"] >= LEARNED
-    return effects[learned | ~learned.groupby([effects[name] for name in by]).transform("any")]
-
-
-def failing(effects: pd.DataFrame) -> pd.Series:
-    """Keys of the masks whose subnetwork fails the task it was trained on: below 90% accuracy (appendix C)."""
-    alone = effects[effects["network"] == "subnetwork"]
-    return alone.loc[alone["own_task_accuracy"] < LEARNED, "key"]
-
-
 def by_start(scratch: pd.DataFrame, pretrained: pd.DataFrame) -> pd.DataFrame:
     """Mean differences by what the networks started from, the paper's and ours, where ours has both (section 8).
 
     One row per task, number, subroutine and network; our bases below 90% are left out (the paper's means have them).
     """
-    keys = ["family", "task", "number", "subroutine", "network"]
-    paper = _by_family(printed_effects().rename(columns={"difference_mean": "difference"}))
-    learned = [frame[frame["base_accuracy"] >= LEARNED] for frame in (scratch, pretrained)]
-    ours = _by_family(_as_paper_model(pd.concat(learned)))
-    table = None
-    for name, frame in (("paper", paper), ("ours", ours)):
-        means = frame.pivot_table(index=keys, columns="start", values="difference", aggfunc="mean")
-        means = means.reindex(columns=["scratch", "pretrained"]).add_prefix(f"{name}_")
-        table = means if table is None else table.join(means, how="right")
+    ours = pd.concat([scratch, pretrained]).query("base_accuracy >= @LEARNED")
+    paper = printed_effects().rename(columns={"difference_mean": "difference"})
+    table = _means_by_start(paper, "paper").join(_means_by_start(_as_paper_model(ours), "ours"), how="right")
     return table.dropna(subset=["ours_scratch", "ours_pretrained"]).reset_index()
+
+
+def _means_by_start(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
+    """By family, the paper's model trained from scratch; other models are left out."""
+    family = frame["model"].replace(STARTS)
+    start = frame["model"].isin(STARTS).map({True: "pretrained", False: "scratch"})
+    frame = frame.assign(family=family, start=start)[family.isin(STARTS.values())]
+    keys = ["family", "task", "number", "subroutine", "network"]
+    means = frame.pivot_table(index=keys, columns="start", values="difference", aggfunc="mean")
+    return means.reindex(columns=["scratch", "pretrained"]).add_prefix(f"{whose}_")
 
 
 STARTS = {"resnet50_simclr": "resnet50", "bert_small_lm": "bert_small"}
@@ -145,13 +129,6 @@ def starts_of(family: str, scratch: pd.DataFrame, pretrained: pd.DataFrame) -> d
     tasks = own[["task", "number"]].drop_duplicates()
     twins = scratch[scratch["paper_model"] == family].merge(tasks, on=["task", "number"])
     return {name: rows for name, rows in (("from scratch", twins), ("pretrained", own)) if len(rows)}
-
-
-def _by_family(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `family`, the paper's model trained from scratch, and `start`; other models are left out."""
-    family = frame["model"].replace(STARTS)
-    start = frame["model"].isin(STARTS).map({True: "pretrained", False: "scratch"})
-    return frame.assign(family=family, start=start)[family.isin(STARTS.values())]
 
 
 def power(effects: pd.DataFrame) -> pd.DataFrame:
@@ -169,39 +146,34 @@ def table_12(effects: pd.DataFrame) -> pd.DataFrame:
     `CLAIM` of chance, or empty): such a control shows that mask training failed, and nothing about the network.
     """
     learned = _as_paper_model(effects[effects["base_accuracy"] >= LEARNED])
-    ours = statistics.random_control_table(learned)
-    printed = reference.load("table12").add_prefix("paper_")
-    keys = ["model", "task", "subroutine"]
-    table = ours.merge(printed, left_on=keys, right_on=[f"paper_{key}" for key in keys], how="left")
-    table = table.join(_found_by_control(learned, keys), on=keys)
+    table = statistics.random_control_table(learned)
+    table = table.join(reference.load("table12").set_index(KEYS).add_prefix("paper_"), on=KEYS)
+    table = table.join(_paper_means("random") - _paper_means("trained"), on=KEYS)
+    table = table.join(_found_by_control(learned), on=KEYS)
+    columns = ["paper_random_stars", "random_coefficient_p", "random_coefficient", "paper_subnetwork"]
+    table["coefficient_verdict"] = _significance_verdicts(table[columns])
+    columns = ["paper_ablated_stars", "random_p", "random_ablated_difference", "paper_ablated"]
+    table["chi2_verdict"] = _significance_verdicts(table[columns])
     guessing = table["random_own_task"] <= CHANCE + CLAIM
-    shift = _paper_means("random") - _paper_means("trained")
-    tests = (
-        ("coefficient", "subnetwork", ["paper_random_stars", "random_coefficient_p", "random_coefficient"]),
-        ("chi2", "ablated", ["paper_ablated_stars", "random_p", "random_ablated_difference"]),
-    )
-    for name, network, columns in tests:
-        verdicts = pd.Series(_significance_verdicts(table, columns, shift, network), index=table.index)
-        table[f"{name}_verdict"] = verdicts.mask(guessing, NOT_COMPARABLE)
-    shown = [
-        "n_bases_trained", "n_bases_random", "random_own_task", "paper_random_own_task", "random_density",
+    table.loc[guessing, ["coefficient_verdict", "chi2_verdict"]] = NOT_COMPARABLE
+    return table[[
+        *KEYS, "n_bases_trained", "n_bases_random", "random_own_task", "paper_random_own_task", "random_density",
         "paper_random_density", "random_coefficient",
         "paper_random_z", "random_coefficient_z", "paper_random_stars", "random_coefficient_stars",
         "random_coefficient_p", "random_coefficient_t_p", "random_coefficient_permutation_p", "coefficient_verdict",
         "random_ablated_difference", "paper_ablated_chi2", "random_chi2", "paper_ablated_stars", "random_stars",
         "random_p", "random_t_p", "random_permutation_p", "chi2_verdict",
-    ]  # fmt: skip
-    return table[[*keys, *shown]]
+    ]]  # fmt: skip
 
 
-def _found_by_control(learned: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _found_by_control(learned: pd.DataFrame) -> pd.DataFrame:
     """What the masks over untrained networks are, ours and the paper's: accuracy on their own task, and density."""
     values = ["own_task", "density"]
-    alone = learned[(learned["condition"] == "random") & (learned["network"] == "subnetwork")]
-    ours = alone.rename(columns={"own_task_accuracy": "own_task"}).groupby(keys)[values].mean()
+    ours = learned.query("condition == 'random' and network == 'subnetwork'")
+    ours = ours.rename(columns={"own_task_accuracy": "own_task"}).groupby(KEYS)[values].mean()
     printed = printed_effects("random").query("network == 'subnetwork'")
     printed = printed.rename(columns={"own_task_accuracy_mean": "own_task", "density_mean": "density"})
-    return ours.add_prefix("random_").join(printed.groupby(keys)[values].mean().add_prefix("paper_random_"))
+    return ours.add_prefix("random_").join(printed.groupby(KEYS)[values].mean().add_prefix("paper_random_"))
 
 
 def table_1(found: pd.DataFrame) -> pd.DataFrame:
@@ -211,47 +183,29 @@ def table_1(found: pd.DataFrame) -> pd.DataFrame:
     .05 by the paper's own test, and the direction of what is significant in both; two bases are the least for which
     there is a test.
     """
-    learned = _as_paper_model(found[found["base_accuracy"] >= LEARNED])
-    keys = ["model", "task", "subroutine"]
-    ours = statistics.compositionality_table(learned)
-    printed = reference.load("table1").set_index(keys).add_prefix("paper_")
-    table = ours.merge(printed, left_on=keys, right_index=True, how="left")
-    for test, network in (("intercept", "subnetwork"), ("ablated", "ablated")):
-        columns = [f"paper_{test}_stars", f"{test}_p", f"{network}_difference"]
-        table[f"{test}_verdict"] = _significance_verdicts(table, columns, _paper_means("trained"), network)
-    chosen = [
-        *(f"{prefix}intercept_{column}" for prefix, column in _TEST_COLUMNS["z"]), "intercept_verdict",
-        *(f"{prefix}ablated_{column}" for prefix, column in _TEST_COLUMNS["chi2"]), "ablated_verdict",
-    ]  # fmt: skip
-    return table[[*keys, "n_bases", "n_runs", *chosen]]
-
-
-_TEST_COLUMNS = {
-    statistic: [("paper_", statistic), ("", statistic), ("paper_", "stars"), ("", "stars"), ("", "p"), ("", "t_p"),
-                ("", "wild_p")]
-    for statistic in ("z", "chi2")
-}  # fmt: skip
+    table = statistics.compositionality_table(_as_paper_model(found[found["base_accuracy"] >= LEARNED]))
+    table = table.join(reference.load("table1").set_index(KEYS).add_prefix("paper_"), on=KEYS)
+    table, shown = table.join(_paper_means("trained"), on=KEYS), []
+    for test, network, statistic in (("intercept", "subnetwork", "z"), ("ablated", "ablated", "chi2")):
+        columns = [f"paper_{test}_stars", f"{test}_p", f"{network}_difference", f"paper_{network}"]
+        table[f"{test}_verdict"] = _significance_verdicts(table[columns])
+        of_both = [f"{whose}{test}_{name}" for name in (statistic, "stars") for whose in ("paper_", "")]
+        shown += [*of_both, *(f"{test}_{name}" for name in ("p", "t_p", "wild_p", "verdict"))]
+    return table[[*KEYS, "n_bases", "n_runs", *shown]]
 
 
 def stars(table: pd.DataFrame) -> pd.DataFrame:
     """The stars of `table_1` in long form: model, task, subroutine, network, stars, or `NO_TEST`."""
-    keys = ["model", "task", "subroutine"]
     parts = [
-        table[keys].assign(network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST))
+        table[KEYS].assign(network=network, stars=table[f"{test}_stars"].where(table[f"{test}_p"].notna(), NO_TEST))
         for network, test in (("subnetwork", "intercept"), ("ablated", "ablated"))
     ]
     return pd.concat(parts, ignore_index=True)
 
 
-def _significance_verdicts(table: pd.DataFrame, columns: list[str], paper: pd.Series, network: str) -> list[str]:
-    """A verdict for every row of model, task and subroutine.
-
-    columns: those of the paper's stars, our p and our difference; paper: its differences, see `_paper_means`.
-    """
-    keys = zip(table["model"], table["task"], table["subroutine"], strict=True)
-    directions = [paper.get((*key, network), float("nan")) for key in keys]
-    rows = zip(*(table[column] for column in columns), directions, strict=True)
-    return [_significance_verdict(*row) for row in rows]
+def _significance_verdicts(rows: pd.DataFrame) -> list[str]:
+    """Verdicts from the paper's stars, our p, our difference and the paper's, in this order."""
+    return [_significance_verdict(*row) for row in rows.itertuples(index=False)]
 
 
 def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float) -> str:
@@ -260,10 +214,10 @@ def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float)
     return verdict(found, found, (printed, printed), comparable=isinstance(paper_stars, str))
 
 
-def _paper_means(condition: str) -> pd.Series:
-    """The paper's mean differences by model, task, subroutine and network, singular and plural as one."""
-    keys = ["model", "task", "subroutine", "network"]
-    return printed_effects(condition).groupby(keys)["difference_mean"].mean()
+def _paper_means(condition: str) -> pd.DataFrame:
+    """The paper's mean differences, columns paper_subnetwork and paper_ablated, singular and plural as one."""
+    means = printed_effects(condition).pivot_table(index=KEYS, columns="network", values="difference_mean")
+    return means.add_prefix("paper_")
 
 
 def printed_effects(condition: str = "trained") -> pd.DataFrame:
@@ -272,8 +226,8 @@ def printed_effects(condition: str = "trained") -> pd.DataFrame:
     return table[table["condition"] == condition]
 
 
-def _printed_sizes(model: str) -> pd.DataFrame:
-    return pd.concat([reference.load(f"table{number}") for number in SIZE_TABLES[model]])
+def _printed_sizes() -> pd.DataFrame:
+    return pd.concat([reference.load(f"table{number}") for number in range(5, 12)], ignore_index=True)
 
 
 def _as_paper_model(frame: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Collection
+from functools import partial
 
 from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
@@ -29,14 +30,9 @@ def outputs(
             del _KEPT[other]
         prefix, _ = base.load(lab).cut(start)
         before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]
-        made = FrozenPrefix(
-            prefix,
-            chosen.load(lab).items,
-            device=lab.device,
-            limit_gb=left,
-            shorter=before[-1] if before else None,
-            make_room=lambda gb: _make_room(gb, left, in_use),
-        )
+        how = {"device": lab.device, "limit_gb": left, "shorter": before[-1] if before else None}
+        make_room = partial(_make_room, left=left, in_use=in_use)
+        made = FrozenPrefix(prefix, chosen.load(lab).items, make_room=make_room, **how)
         if in_use and not made.gb:
             return made  # alone they may fit
         _KEPT[*about, start] = made

@@ -8,15 +8,13 @@ size, which give every ablation effect a permutation p-value, and ablations by o
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.step import make_all
-from subnet_utils.core.store import Artefact
 from subnet_utils.papers.break_it_down import tables
 from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask
 from subnet_utils.papers.break_it_down.measurements import NullEffects, OtherAblations
+from subnet_utils.papers.break_it_down.networks import with_settings
 from subnet_utils.statistics import LEARNED
 
 RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
@@ -25,13 +23,26 @@ GROUP = ["model", "paper_model", "task", "subroutine"]
 """Columns of a row of the paper's Table 12, in which singular and plural are one."""
 
 
+def with_controls(lab: Lab, masks: Sequence[AnyMask]) -> list[AnyMask]:
+    """The masks for which the study wants controls."""
+    seeds = lab.study.break_it_down.controls.seeds
+    return [mask for mask in masks if seeds is None or mask.seed in seeds]
+
+
 def random_masks(lab: Lab) -> list[FinalMask]:
     """The masks that count, to be found in untrained networks with the same settings (appendix I).
 
     Only lambda and the deviation of the weights may be others: `control_l0` and `control_deviation` of `MaskTraining`.
     """
-    as_printed = lab.study.break_it_down.controls.as_printed
-    return [_in_untrained(mask, as_printed=as_printed) for mask in with_controls(lab, tables.final_masks(lab))]
+    as_printed, found = lab.study.break_it_down.controls.as_printed, []
+    for mask in with_controls(lab, tables.final_masks(lab)):
+        training, settings = mask.base.experiment.masks, mask.settings
+        seed = mask.seed if as_printed else None
+        if training.control_l0 is not None:
+            settings = replace(settings, masking=with_settings(settings.masking, l0=training.control_l0))
+        base = mask.base.untrained(mask_seed=seed, deviation=training.control_deviation)
+        found.append(mask.but(base=base, settings=settings))
+    return found
 
 
 def find_masks(lab: Lab) -> pd.DataFrame:
@@ -45,9 +56,7 @@ def random_effects(lab: Lab) -> pd.DataFrame:
     `base_accuracy` is that of the trained network that each is a control to: where it did not learn its task, the
     control has nothing to be compared with. Raises ValueError if no mask could be trained.
     """
-    masks = random_masks(lab)
-    make_all(lab, masks, "masks over untrained networks")
-    return tables.effects_of(lab, tables.used(lab, masks))
+    return tables.effects_of(lab, tables.used(lab, random_masks(lab), "masks over untrained networks"))
 
 
 def null_effects(lab: Lab, masks: Sequence[AnyMask]) -> list[NullEffects]:
@@ -66,22 +75,19 @@ def null_draws(lab: Lab) -> pd.DataFrame:
     kind: 'random', with as many weights in every layer as the mask; 'complement', the same outside of the mask.
     """
     masks = with_controls(lab, tables.used_masks(lab))
-    made = make_all(lab, null_effects(lab, masks), "random subnetworks")
-    return _joined(lab, masks, made, [artefact.table("draws") for artefact in made])
+    return tables.measured(lab, null_effects(lab, masks), "random subnetworks", "draws")
 
 
 def ablations(lab: Lab) -> pd.DataFrame:
-    """Effects of every mask under each of the `measurements.ABLATIONS`, a row each."""
+    """Effects of every mask under each of the `OtherAblations`, a row each."""
     masks = with_controls(lab, tables.used_masks(lab))
-    made = make_all(lab, other_ablations(masks), "other ablations")
-    return _joined(lab, masks, made, [pd.DataFrame(artefact.json("result")) for artefact in made])
+    return tables.measured(lab, other_ablations(masks), "other ablations")
 
 
 def mean_ablations(table: pd.DataFrame) -> pd.DataFrame:
     """Means of `ablations` over the base models that learned their task, of each its masks' mean: a row per ablation.
 
-    Columns: what identifies the subroutine, ablation, n_bases, target_accuracy, other_accuracy, difference. A task
-    that no base model learned has no row.
+    A task that no base model learned has no row.
     """
     of = [*GROUP[:3], "number", GROUP[3], "ablation"]
     values = ["target_accuracy", "other_accuracy", "difference"]
@@ -100,12 +106,7 @@ def permutation_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFram
     mean and sd of the draws, n_draws, and p, the share of draws (the observed one among them) with a difference as low
     or lower: one-sided, since the claim is that ablation hurts the target more than the other subroutine.
     """
-    observed = effects[effects["network"] == "ablated"].set_index(RUN)["difference"]
-    rows = [
-        dict(zip([*RUN, "kind"], key, strict=True)) | _tail(float(observed[key[:-1]]), group["difference"].to_numpy())
-        for key, group in draws.groupby([*RUN, "kind"], sort=False)
-    ]
-    return pd.DataFrame(rows)
+    return _tests(effects, draws, RUN).drop(columns="n_masks")
 
 
 def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
@@ -115,48 +116,16 @@ def grouped_tests(effects: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     in the same random order, so those of masks of one shape are nested. Their mean varies more than that of independent
     draws would, and p is cautious.
     """
-    learned = effects[(effects["network"] == "ablated") & (effects["base_accuracy"] >= LEARNED)]
-    observed = learned.set_index(RUN)["difference"]
-    rows = []
-    for key, group in draws.groupby([*GROUP, "kind"], sort=False):
-        group = group.set_index(RUN)
-        group = group[group.index.isin(observed.index)]
-        if len(group):
-            means = group.groupby("draw")["difference"].mean().to_numpy()
-            mine = observed[observed.index.isin(group.index)]
-            about = dict(zip([*GROUP, "kind"], key, strict=True))
-            rows.append(about | {"n_masks": len(mine)} | _tail(float(mine.mean()), means))
-    return pd.DataFrame(rows, columns=[*GROUP, "kind", "n_masks", *TAIL])
+    return _tests(effects[effects["base_accuracy"] >= LEARNED], draws, GROUP)
 
 
-def _in_untrained(mask: FinalMask, *, as_printed: bool) -> FinalMask:
-    """The same mask in the untrained network that is its control, with the lambda of such masks."""
-    settings = mask.base.experiment.masks
-    base = mask.base.untrained(mask_seed=mask.seed if as_printed else None, deviation=settings.control_deviation)
-    if settings.control_l0 is None or not settings.masking.trains:
-        return mask.but(base=base)
-    masking = settings.masking.model_copy(update={"l0": settings.control_l0})
-    return mask.but(base=base, settings=replace(mask.settings, masking=masking))
-
-
-def with_controls(lab: Lab, masks: Sequence[AnyMask]) -> list[AnyMask]:
-    """The masks for which the study wants controls."""
-    seeds = lab.study.break_it_down.controls.seeds
-    return [mask for mask in masks if seeds is None or mask.seed in seeds]
-
-
-def _joined(lab: Lab, masks: Sequence[AnyMask], made: list[Artefact], found: list[pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all masks as one, with columns that say which mask each row is about."""
-    about = [tables.about_mask(lab, mask, artefact) for mask, artefact in zip(masks, made, strict=True)]
-    return pd.concat([table.assign(**one) for table, one in zip(found, about, strict=True)], ignore_index=True)
-
-
-TAIL = ("observed", "null_mean", "null_sd", "n_draws", "p")
-"""Columns of a permutation test."""
-
-
-def _tail(observed: float, draws: np.ndarray) -> dict[str, float]:
-    low = int(np.sum(draws <= observed + 1e-12))  # ties count, whatever the rounding of a mean
-    spread = float(draws.std(ddof=1)) if len(draws) > 1 else float("nan")
-    p = (1 + low) / (1 + len(draws))
-    return dict(zip(TAIL, (observed, float(draws.mean()), spread, len(draws), p), strict=True))
+def _tests(effects: pd.DataFrame, draws: pd.DataFrame, of: list[str]) -> pd.DataFrame:
+    """The permutation tests of the mean over the masks of each group and kind."""
+    ablated, rows = effects[effects["network"] == "ablated"], []
+    own = ablated[[*RUN, "difference"]].rename(columns={"difference": "observed"})
+    for key, group in draws.merge(own, on=RUN).groupby([*of, "kind"], sort=False):
+        null, masks = group.groupby("draw")["difference"].mean(), group.drop_duplicates(RUN)
+        observed = masks["observed"].mean()
+        low = (null <= observed + 1e-12).sum()  # ties count, whatever the rounding of a mean
+        rows.append([*key, len(masks), observed, null.mean(), null.std(), len(null), (1 + low) / (1 + len(null))])
+    return pd.DataFrame(rows, columns=[*of, "kind", "n_masks", "observed", "null_mean", "null_sd", "n_draws", "p"])

@@ -1,12 +1,12 @@
 """How well a subnetwork, and the network without it, do on the sets of a mask."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import prefixes
-from subnet_utils.papers.break_it_down.evaluation import NETWORKS, Score, score_both
+from subnet_utils.papers.break_it_down.evaluation import NETWORKS, Score, score_from
 from subnet_utils.papers.break_it_down.statistics import clamped_difference
 
 if TYPE_CHECKING:
@@ -20,15 +20,19 @@ def scores(
     roles: "Roles",
     wanted: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Scores of the subnetwork and the ablated model, one row each; wanted: on the sets of which roles."""
-    wanted = wanted or dict.fromkeys(NETWORKS, tuple(roles.sets))
-    start, chosen = mask.start(lab), [role for role in roles.sets if any(role in own for own in wanted.values())]
-    found = score_both(mask.base.load(lab), subnetwork, start, outputs_of(lab, mask, roles, chosen), wanted=wanted)
-    densities = {"subnetwork": subnetwork.density, "ablated": (~subnetwork).density}
-    return [{"network": name, "density": densities[name], **columns(of_sets)} for name, of_sets in found.items()]
+    """Scores of the subnetwork and the ablated model, one row each; wanted: on the sets of which roles.
+
+    Raises WrongNetwork for a subnetwork of another network.
+    """
+    wanted, base, start = wanted or dict.fromkeys(NETWORKS, tuple(roles.sets)), mask.base.load(lab), mask.start(lab)
+    sets, rows = outputs_of(lab, mask, roles, dict.fromkeys(role for own in wanted.values() for role in own)), []
+    for name, part in zip(NETWORKS, (subnetwork, ~subnetwork), strict=True):
+        found = score_from(part.apply(base), start, {role: sets[role] for role in wanted[name]})
+        rows.append({"network": name, "density": part.density, **columns(found)})
+    return rows
 
 
-def outputs_of(lab: Lab, mask: "AnyMask", roles: "Roles", chosen: Sequence[str]) -> dict[str, tuple]:
+def outputs_of(lab: Lab, mask: "AnyMask", roles: "Roles", chosen: Iterable[str]) -> dict[str, tuple]:
     """The sets of some roles, with the outputs of the stages before the mask's start: role -> (outputs, set)."""
     start = mask.start(lab)
     return {

@@ -58,7 +58,7 @@ def selected_by_authors(
 
     Raises ValueError if they have no such base model.
     """
-    table = reference.load("selected_masks").fillna({"number": ""})
+    table = reference.load("selected_masks")
     wanted = {"condition": condition, "model": paper_model, "task": task, "number": number,
               "subroutine": subroutine, "base": base}  # fmt: skip
     rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]

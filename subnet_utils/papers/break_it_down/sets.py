@@ -58,8 +58,8 @@ class Drawing(Step):
         """Draw the images."""
         options = {"seed": self.seed, "split": self.split, "resolution": self.resolution, "first": self.first}
         made = shapes.generate(self.task, self.set_name, self.n, **options)
-        tensors = {"index": made.index, "palette": made.palette, "kinds": made.kinds}
-        save_tensors(folder / "stimuli.safetensors", {name: torch.as_tensor(t) for name, t in tensors.items()})
+        tensors = {name: torch.as_tensor(getattr(made, name)) for name in ("index", "palette", "kinds")}
+        save_tensors(folder / "stimuli.safetensors", tensors)
 
     def read(self, lab: Lab, artefact: Artefact) -> dict[str, torch.Tensor]:
         """See the class."""
@@ -96,9 +96,8 @@ class Sentences:
 
     def readable(self) -> agreement.AgreementSet:
         """The examples as text."""
-        return agreement.generate(
-            self.task, self.set_name, self.n, split=self.split, seed=self.seed, as_printed=self.as_printed
-        )
+        how = {"split": self.split, "seed": self.seed, "as_printed": self.as_printed}
+        return agreement.generate(self.task, self.set_name, self.n, **how)
 
 
 ExampleSet = Images | Sentences

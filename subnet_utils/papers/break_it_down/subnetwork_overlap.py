@@ -5,6 +5,7 @@ weights that all three share between the two subroutines. Here for every base mo
 in the corrected form and as printed, with what random masks of the same sizes would give.
 """
 
+from collections.abc import Iterator
 from itertools import combinations, groupby
 from typing import Any
 
@@ -16,11 +17,11 @@ from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.networks import Network
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 from subnet_utils.report import verdict
 from subnet_utils.statistics import LEARNED, t_interval
 
-PRINTED = {"inside": 13, "number": 14, "between": 15}
+TASK = ["paper_model", "task", "number"]
+PRINTED = {"within inside": 13, "within number": 14, "between": 15}
 """Tables of the paper by what they compare, all for one ResNet50 on inside-number."""
 PRINTED_LAYERS = 12
 """In each of them: stage 4 and the head."""
@@ -36,11 +37,14 @@ def by_layer(lab: Lab) -> pd.DataFrame:
     for the comparisons within; n_masks of the base. A base with one mask a subroutine has no comparison within.
     """
     rows = []
-    for network, found in _subnetworks(lab):
-        about = _about(lab, network)
-        for comparison, columns in _comparisons(found).items():
-            frame = pd.DataFrame(columns).rename_axis("layer").reset_index()
-            frame = frame.reindex(columns=["layer", "iou", "expected", "as_printed"])
+    for _, about, found in _subnetworks(lab):
+        compared = {f"within {name}": several for name, several in found.items() if len(several) > 1}
+        if len(found) == 2:
+            compared["between"] = [overlap.common(several) for several in found.values()]
+        for comparison, several in compared.items():
+            frame = pd.DataFrame({"iou": overlap.iou(several), "expected": overlap.expected_iou(several)})
+            frame["as_printed"] = float("nan") if comparison == "between" else overlap.as_printed(several)
+            frame = frame.rename_axis("layer").reset_index()
             rows.append(frame.assign(comparison=comparison, n_masks=sum(map(len, found.values())), **about))
     return pd.concat(rows, ignore_index=True)
 
@@ -48,13 +52,13 @@ def by_layer(lab: Lab) -> pd.DataFrame:
 def pairs(lab: Lab) -> pd.DataFrame:
     """Overlap of every two masks of a base model, over all layers that both mask: iou, expected, and the sources."""
     rows = []
-    for network, found in _subnetworks(lab):
+    for _, about, found in _subnetworks(lab):
         masks = [(subroutine, i, one) for subroutine, several in found.items() for i, one in enumerate(several)]
         for (first, i, a), (second, j, b) in combinations(masks, 2):
-            values = {"iou": overlap.iou([a, b]), "expected": overlap.expected_iou([a, b])}
             kind = {"comparison": f"within {first}" if first == second else "between"}
-            overall = {name: layers[overlap.OVERALL] for name, layers in values.items()}
-            rows.append(_about(lab, network) | kind | {"first": f"{first} {i}", "second": f"{second} {j}"} | overall)
+            measures = {"iou": overlap.iou, "expected": overlap.expected_iou}
+            overall = {name: measure([a, b])[overlap.OVERALL] for name, measure in measures.items()}
+            rows.append(about | kind | {"first": f"{first} {i}", "second": f"{second} {j}"} | overall)
     return pd.DataFrame(rows)
 
 
@@ -65,16 +69,18 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
     `as printed`. Values are judged at the profile `paper` only, where networks are the paper's, and if all of ours
     have masks in the paper's layers, those from stage 4 on.
     """
-    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
-    columns = {"ours": "iou", "ours_as_printed": "as_printed", "expected": "expected"}
-    grouped = ours.groupby(["paper_model", "task", "number", "comparison"], sort=False)
-    table = grouped[list(columns.values())].mean().reset_index().rename(columns={v: k for k, v in columns.items()})
-    table["n_bases"] = grouped["base_model"].nunique().to_numpy()
-    table["n_layers"] = grouped.size().to_numpy() / table["n_bases"]
-    table["paper"] = [_printed_mean(row) for row in table.itertuples()]
-    table["verdict"] = [_verdict(row, profile) for row in table.itertuples()]
-    first = ["paper_model", "task", "number", "comparison", "paper", "ours", "ours_as_printed", "expected"]
-    return table[[*first, "n_bases", "verdict"]]
+    table = _learned(layers).groupby([*TASK, "comparison"], sort=False).agg(
+        ours=("iou", "mean"), ours_as_printed=("as_printed", "mean"), expected=("expected", "mean"),
+        n_bases=("base_model", "nunique"), rows=("layer", "size"),
+    ).reset_index()  # fmt: skip
+    printed = {name: reference.load(f"table{number}")["iou"].mean() for name, number in PRINTED.items()}
+    theirs = (table["paper_model"] == "resnet50") & (table["task"] == "inside-number")
+    table.insert(4, "paper", table["comparison"].map(printed).where(theirs))
+    ours = table["ours"].where(table["comparison"] == "between", table["ours_as_printed"])
+    comparable = (table["rows"] == PRINTED_LAYERS * table["n_bases"]) & (profile == "paper")
+    table["verdict"] = [verdict(value, value, (paper - NEAR, paper + NEAR), comparable=same)
+                        for value, paper, same in zip(ours, table["paper"], comparable, strict=True)]  # fmt: skip
+    return table.drop(columns="rows")
 
 
 def claim(layers: pd.DataFrame) -> pd.DataFrame:
@@ -85,22 +91,20 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
     larger masks overlap more; above_chance: in how many the overlap between is more than that of random sets of weights
     as large as the two intersections.
     """
-    ours = layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
+    ours, rows = _learned(layers), []
     ours = ours.assign(corrected=overlap.corrected(ours["iou"], ours["expected"]))
-    rows = []
-    for key, group in ours.groupby(["paper_model", "task", "number"], sort=False):
-        lower = {}
+    for key, group in ours.groupby(TASK, sort=False):
+        counts = []
         for value in ("iou", "corrected"):
-            table = group.pivot(index=["base_model", "layer"], columns="comparison", values=value)
-            within = [column for column in table if column != "between"]
-            table = table.dropna() if len(within) == 2 and "between" in table else table.iloc[:0].assign(between=[])
-            lower[value] = table["between"] < table[within].min(axis=1)
-        row = {"layers": len(lower["iou"]), "lower": lower["iou"].sum(), "lower_corrected": lower["corrected"].sum()}
-        row["above_chance"] = (table["between"] > 0).sum()
-        share = row["lower"] / row["layers"] if row["layers"] else float("nan")
-        row["verdict"] = verdict(share, share, (NEARLY_ALL, float("inf")))
-        rows.append(dict(zip(["paper_model", "task", "number"], key, strict=True)) | row)
-    return pd.DataFrame(rows)
+            table = group.pivot(index=["base_model", "layer"], columns="comparison", values=value).dropna()
+            if len(table.columns) < 3:  # one mask a subroutine
+                table = table.iloc[:0].assign(between=[])
+            counts += [len(table), (table["between"] < table.drop(columns="between").min(axis=1)).sum()]
+        of, lower, _, lower_corrected = counts
+        share = lower / of if of else float("nan")
+        judged = verdict(share, share, (NEARLY_ALL, float("inf")))
+        rows.append([*key, of, lower, lower_corrected, (table["between"] > 0).sum(), judged])
+    return pd.DataFrame(rows, columns=[*TASK, "layers", "lower", "lower_corrected", "above_chance", "verdict"])
 
 
 def by_head(lab: Lab) -> pd.DataFrame:
@@ -111,15 +115,16 @@ def by_head(lab: Lab) -> pd.DataFrame:
     a mask of either subroutine, have no row.
     """
     rows = []
-    for network, found in _subnetworks(lab):
+    for network, about, found in _subnetworks(lab):
         count = getattr(network.architecture, "heads", None)
         if count is None or len(found) < 2:
             continue
-        kept = [_mean_densities(several, count) for several in found.values()]
-        about = _about(lab, network) | {"subroutines": ", ".join(found)}
-        for layer in kept[0].keys() & kept[1].keys():
-            pairs = zip(kept[0][layer], kept[1][layer], strict=True)
-            rows += [about | {"layer": layer, "head": i, "first": a, "second": b} for i, (a, b) in enumerate(pairs, 1)]
+        first, second = ([heads.densities(one, count) for one in several] for several in found.values())
+        for layer in (layer for layer in first[0] if layer in second[0]):
+            shares = (np.mean([one[layer] for one in each], axis=0) for each in (first, second))
+            place = about | {"subroutines": ", ".join(found), "layer": layer}
+            for i, (a, b) in enumerate(zip(*shares, strict=True), 1):
+                rows.append(place | {"head": i, "first": a, "second": b})
     return pd.DataFrame(rows)
 
 
@@ -132,16 +137,14 @@ def division(by_head: pd.DataFrame) -> pd.DataFrame:
     have 0 on average. Columns: n_bases; below, in how many it is negative; correlation, their mean on Fisher's scale,
     with its 95% interval, low and high (t over bases, singular and plural together).
     """
-    learned = by_head[by_head["base_accuracy"] >= LEARNED]
-    rows = []
+    learned, rows = by_head[by_head["base_accuracy"] >= LEARNED], []
     for (model, task), bases in learned.groupby(["paper_model", "task"], sort=False):
         found = bases.groupby("base_model", sort=False).apply(_within_layers, include_groups=False).dropna()
         on_fishers_scale = np.arctanh(found.clip(-0.9999, 0.9999))
         interval = t_interval(on_fishers_scale, found.index) if len(found) else (np.nan,) * 3
         mean, low, high = np.tanh(interval).tolist()
-        row = {"paper_model": model, "task": task, "n_bases": len(found), "below": int((found < 0).sum())}
-        rows.append(row | {"correlation": mean, "low": low, "high": high})
-    return pd.DataFrame(rows)
+        rows.append([model, task, len(found), (found < 0).sum(), mean, low, high])
+    return pd.DataFrame(rows, columns=["paper_model", "task", "n_bases", "below", "correlation", "low", "high"])
 
 
 def _within_layers(heads_of_base: pd.DataFrame) -> float:
@@ -153,57 +156,19 @@ def _within_layers(heads_of_base: pd.DataFrame) -> float:
     return float(np.corrcoef(centered["first"], centered["second"])[0, 1])
 
 
-def _mean_densities(several: list[Subnetwork], count: int) -> dict[str, np.ndarray]:
-    each = [heads.densities(one, count) for one in several]
-    return {layer: np.mean([one[layer] for one in each], axis=0) for layer in each[0]}
+def _learned(layers: pd.DataFrame) -> pd.DataFrame:
+    return layers[(layers["layer"] != overlap.OVERALL) & (layers["base_accuracy"] >= LEARNED)]
 
 
-def _subnetworks(lab: Lab) -> list[tuple[Network, dict[str, list[Subnetwork]]]]:
-    """Every base model with its subnetworks by subroutine, those of all mask seeds."""
-    masks = tables.used_masks(lab)
-    found = []
-    for network, own in groupby(masks, key=lambda mask: mask.base):
-        together = {subroutine: [] for subroutine in subroutines_of(network.task)}
+def _subnetworks(lab: Lab) -> Iterator[tuple[Network, dict[str, Any], dict[str, list[Subnetwork]]]]:
+    """Every base model, its columns, and its subnetworks by subroutine, those of all mask seeds."""
+    for network, own in groupby(tables.used_masks(lab), key=lambda mask: mask.base):
+        found: dict[str, list[Subnetwork]] = {}
         for mask in own:
-            together[mask.subroutine].append(mask.load(lab))
-        found.append((network, {name: several for name, several in together.items() if several}))
-    return found
+            found.setdefault(mask.subroutine, []).append(mask.load(lab))
+        yield network, tables.identity(network) | {"base_accuracy": network.result(lab)["test_accuracy"]}, found
 
 
 def sources(lab: Lab) -> list[str]:
     """Keys of the masks that are compared."""
     return [mask.mask(lab).key(lab) for mask in tables.used_masks(lab)]
-
-
-def _about(lab: Lab, network: Network) -> dict[str, Any]:
-    return tables.identity(network) | {"base_accuracy": network.result(lab)["test_accuracy"]}
-
-
-def _comparisons(found: dict[str, list[Subnetwork]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Columns by layer of each comparison that the masks of one base allow."""
-    made = {}
-    for subroutine, several in found.items():
-        if len(several) > 1:
-            made[f"within {subroutine}"] = {
-                "iou": overlap.iou(several),
-                "expected": overlap.expected_iou(several),
-                "as_printed": overlap.as_printed(several),
-            }
-    if len(found) == 2:
-        shared = [overlap.common(several) for several in found.values()]
-        made["between"] = {"iou": overlap.iou(shared), "expected": overlap.expected_iou(shared)}
-    return made
-
-
-def _printed_mean(row: Any) -> float:
-    """The paper's mean over layers, where it prints such a table."""
-    table = PRINTED.get(row.comparison.removeprefix("within "))
-    if (row.paper_model, row.task) != ("resnet50", "inside-number") or table is None:
-        return float("nan")
-    return float(reference.load(f"table{table}")["iou"].mean())
-
-
-def _verdict(row: Any, profile: str) -> str:
-    comparable = profile == "paper" and row.n_layers == PRINTED_LAYERS
-    ours = row.ours if row.comparison == "between" else row.ours_as_printed
-    return verdict(ours, ours, (row.paper - NEAR, row.paper + NEAR), comparable=comparable)

@@ -6,15 +6,15 @@ models that a table is about: by default those that start from random weights; s
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
-from subnet_utils.core.store import Artefact
 from subnet_utils.papers.break_it_down import networks, search
-from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask, Mask, Search, Settings
+from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask, Mask, Search
 from subnet_utils.papers.break_it_down.measurements import Effect
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import split_task, subroutines_of
@@ -27,9 +27,13 @@ FOUND = "own_task_accuracy", "ablated_difference", "score", "active", "total", "
 
 def train_bases(lab: Lab, bases: Sequence[Network] | None = None) -> pd.DataFrame:
     """Train every base model: one row each with accuracies and artefact key (Table 2)."""
-    bases = networks.bases(lab) if bases is None else bases
-    made = make_all(lab, bases, "base models")
-    return pd.DataFrame([_base_row(*pair) for pair in zip(bases, made, strict=True)])
+    bases, rows = bases or networks.bases(lab), []
+    for base, artefact in zip(bases, make_all(lab, bases, "base models"), strict=True):
+        result, cost = artefact.json("result"), artefact.json("provenance")
+        shown = ("validation_accuracy", "test_accuracy", "test_margin", "epochs", "best_epoch")
+        kept = {name: result[name] for name in shown}
+        rows.append(identity(base) | kept | {"seconds": cost["seconds"], "key": artefact.key})
+    return pd.DataFrame(rows)
 
 
 def histories(lab: Lab) -> pd.DataFrame:
@@ -44,21 +48,19 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     A setting whose training diverged has a row that says so under `fault`, and no accuracy. Empty if the study has no
     such sweep.
     """
-    swept = networks.swept(lab)
-    rows = []
+    swept, rows = networks.swept(lab), []
     for network, artefact in zip(swept, make_all(lab, swept, "ViT search"), strict=True):
-        point = {"layers": network.architecture.layers, "batch_size": network.training.batch_size}
-        point |= {"learning_rate": network.training.learning_rate, "task": network.task}
-        result = {**artefact.json("result"), "key": artefact.key}
-        kept = {name: result.get(name) for name in ("validation_accuracy", "epochs", "key", "fault")}
-        rows.append(point | kept | {"model": network.experiment.model})
+        training, result = network.training, artefact.json("result")
+        point = {"layers": network.architecture.layers, "task": network.task, "batch_size": training.batch_size}
+        kept = {name: result.get(name) for name in ("validation_accuracy", "epochs", "fault")}
+        rows.append(point | {"learning_rate": training.learning_rate, "key": artefact.key} | kept)
     return pd.DataFrame(rows)
 
 
 def searches(lab: Lab, bases: Sequence[Network] | None = None) -> list[Search]:
     """The search of every base model and subroutine."""
-    bases = networks.bases(lab) if bases is None else bases
-    return [search_of(base, subroutine) for base in bases for subroutine in subroutines_of(base.task)]
+    every = bases or networks.bases(lab)
+    return [search_of(base, subroutine) for base in every for subroutine in subroutines_of(base.task)]
 
 
 def search_of(base: Network, subroutine: str) -> Search:
@@ -68,7 +70,7 @@ def search_of(base: Network, subroutine: str) -> Search:
     if settings.search == "selected":
         about = (base.experiment.paper_model, *split_task(base.task), subroutine, base.base_seed + 1)
         points = [search.selected_by_authors(*about, condition=base.condition)]
-    masks = [Mask.of(base, subroutine, point, settings.search_seed, Settings.of(settings)) for point in points]
+    masks = [Mask.of(base, subroutine, point, settings.search_seed) for point in points]
     return Search(tuple(mask.half for mask in masks) if settings.search == "halving" else tuple(masks))
 
 
@@ -98,21 +100,22 @@ def halving(lab: Lab) -> pd.DataFrame:
     for full in searches(lab):
         halved = Search(tuple(mask.half for mask in full.candidates))
         make_all(lab, [full, halved], "half of the mask search")
-        score, best = ([mask.result(lab).get("score") for mask in one.tried(lab)] for one in (full, halved))
-        saved = (len(score) - len(best)) / len(score) / 2
-        same = full.load(lab) == halved.load(lab)
-        about = identity(full.candidates[0].base) | {"subroutine": full.candidates[0].subroutine}
-        scores = {"score": max(filter(None, score), default=0.0), "score_halved": max(filter(None, best), default=0.0)}
-        rows.append(about | scores | {"same": same, "epochs_saved": saved})
+        first, scores = full.candidates[0], {}
+        for name, one in (("score", full), ("score_halved", halved)):
+            found = (mask.result(lab).get("score") for mask in one.tried(lab))
+            scores[name] = max(filter(None, found), default=0.0)
+        n = len(full.candidates)
+        saved = (n - len(halved.tried(lab))) / n / 2
+        about = identity(first.base) | {"subroutine": first.subroutine}
+        rows.append(about | scores | {"same": full.load(lab) == halved.load(lab), "epochs_saved": saved})
     return pd.DataFrame(rows)
 
 
 def final_masks(lab: Lab, bases: Sequence[Network] | None = None) -> list[FinalMask]:
     """The masks that count: the winner of every search, with every seed."""
-    bases = networks.bases(lab) if bases is None else bases
     return [
-        FinalMask.of(base, subroutine, search_of(base, subroutine), seed, Settings.of(base.experiment.masks))
-        for base in bases
+        FinalMask.of(base, subroutine, search_of(base, subroutine), seed)
+        for base in bases or networks.bases(lab)
         for subroutine in subroutines_of(base.task)
         for seed in base.experiment.masks.seeds
     ]
@@ -120,16 +123,15 @@ def final_masks(lab: Lab, bases: Sequence[Network] | None = None) -> list[FinalM
 
 def used_masks(lab: Lab, bases: Sequence[Network] | None = None) -> list[FinalMask]:
     """The masks that count and whose training did not diverge. Raises ValueError if there is none."""
-    wanted = final_masks(lab, bases)
-    make_all(lab, wanted, "masks")
-    return used(lab, wanted)
+    return used(lab, final_masks(lab, bases), "masks")
 
 
-def used(lab: Lab, masks: Sequence[AnyMask]) -> list[AnyMask]:
+def used(lab: Lab, masks: Sequence[AnyMask], label: str) -> list[AnyMask]:
     """Those of some masks whose training did not diverge. Raises ValueError if there is none."""
+    make_all(lab, masks, label)
     left = [mask for mask in masks if not mask.fault(lab)]
     if not left:
-        raise ValueError(f"no mask is left to measure: {attempted(mask_table(lab, masks, 'masks'))}")
+        raise ValueError(f"no mask is left to measure: {attempted(mask_table(lab, masks, label))}")
     return left
 
 
@@ -158,21 +160,23 @@ def effects(lab: Lab, bases: Sequence[Network] | None = None) -> pd.DataFrame:
 
 def effects_of(lab: Lab, masks: Sequence[AnyMask]) -> pd.DataFrame:
     """The effects of some masks. `base_accuracy` is the network's own; of a control, that of the trained network."""
-    made = make_all(lab, [Effect.of(mask) for mask in masks], "ablations")
-    return pd.DataFrame(
-        about_mask(lab, mask, artefact) | row
-        for mask, artefact in zip(masks, made, strict=True)
-        for row in artefact.json("result")
-    )
+    return measured(lab, [Effect.of(mask) for mask in masks], "ablations")
 
 
-def about_mask(lab: Lab, mask: AnyMask, artefact: Artefact) -> dict[str, Any]:
-    """Columns that say what an artefact made of a mask is about."""
-    judged = mask.base.trained if mask.base.condition == "random" else mask.base
-    return identity(mask.base) | {
-        "subroutine": mask.subroutine, "mask_seed": mask.seed, "start": mask.start(lab), "key": artefact.key,
-        "base_accuracy": judged.result(lab)["test_accuracy"],
-    }  # fmt: skip
+def measured(lab: Lab, steps: Sequence[Any], label: str, table: str | None = None) -> pd.DataFrame:
+    """What steps measured with their `mask`, as one table, with columns that say which mask each row is about.
+
+    table: of the artefacts, if the rows are not in their results.
+    """
+    made, frames = make_all(lab, steps, label), []
+    for step, artefact in zip(steps, made, strict=True):
+        rows = artefact.table(table) if table else pd.DataFrame(artefact.json("result"))
+        mask, base = step.mask, step.mask.base
+        judged = base.trained if base.condition == "random" else base
+        about = {"subroutine": mask.subroutine, "mask_seed": mask.seed, "start": mask.start(lab), "key": artefact.key}
+        about |= {"base_accuracy": judged.result(lab)["test_accuracy"]}
+        frames.append(rows.assign(**identity(base), **about))
+    return pd.concat(frames, ignore_index=True)
 
 
 def pruned_networks(lab: Lab) -> pd.DataFrame:
@@ -207,8 +211,8 @@ def identity(network: Network) -> dict[str, Any]:
 
 
 def attempts(masks: pd.DataFrame) -> pd.DataFrame:
-    """How many masks of a table were attempted and how many are used, a row per subroutine, with the reasons why others
-    are not. masks: from `find_masks`, or with a column `factor` from `mask_sizes.find_masks`."""
+    """How many masks of a table were attempted and are used, and why others are not: a row per subroutine (and factor).
+    masks: from `find_masks`."""
     by = [name for name in ("model", "task", "number", "subroutine", "factor") if name in masks]
     groups = masks.groupby(by, sort=False)["fault"]
     return groups.agg(attempted="size", used=lambda faults: int((faults == "").sum()),
@@ -222,31 +226,15 @@ def attempted(masks: pd.DataFrame) -> str:
     return counts if dropped.empty else f"{counts}; {dropped['fault'].iloc[0]}"
 
 
-def _base_row(network: Network, artefact: Artefact) -> dict[str, Any]:
-    result = artefact.json("result")
-    kept = ("validation_accuracy", "test_accuracy", "test_margin", "epochs", "best_epoch")
-    cost = {"seconds": artefact.json("provenance")["seconds"], "key": artefact.key}
-    return identity(network) | {name: result[name] for name in kept} | cost
-
-
 def _mask_row(lab: Lab, mask: Mask) -> dict[str, Any]:
     artefact = mask.make(lab)
     result, cost = artefact.json("result"), artefact.json("provenance")
-    point = {name: getattr(mask.point, name) for name in ("learning_rate", "mask_init", "start")}
-    about = {"subroutine": mask.subroutine, **point, "mask_seed": mask.seed}
+    row = identity(mask.base) | {"subroutine": mask.subroutine, **asdict(mask.point), "mask_seed": mask.seed}
+    row |= dict.fromkeys(FOUND)
+    if "fault" not in result:
+        subnetwork, ablated = result["validation"]
+        row |= {"own_task_accuracy": subnetwork["own_task_accuracy"], "ablated_difference": ablated["difference"]}
+        row |= {name: result[name] for name in ("score", "active", "total")}
+        row["density"] = result["active"] / result["total"]
     seconds = cost["seconds"] + cost.get("training_seconds", 0.0)
-    made = {"seconds": seconds, "key": artefact.key, "fault": result.get("fault", "")}
-    return identity(mask.base) | about | (_found(result) if "fault" not in result else dict.fromkeys(FOUND)) | made
-
-
-def _found(result: dict[str, Any]) -> dict[str, float]:
-    validation = {row["network"]: row for row in result["validation"]}
-    numbers = (
-        validation["subnetwork"]["own_task_accuracy"],
-        validation["ablated"]["difference"],
-        result["score"],
-        result["active"],
-        result["total"],
-        result["active"] / result["total"],
-    )
-    return dict(zip(FOUND, numbers, strict=True))
+    return row | {"seconds": seconds, "key": artefact.key, "fault": result.get("fault", "")}

@@ -28,6 +28,7 @@ def train(
     an interval; file(step): files what is kept then; about, order: names of the random draws. Every interval has seeds
     of its own, so that one that goes on from a checkpoint sees what it would have seen.
     """
+
     def one_interval(interval: int) -> Iterator[Any]:
         generator = generator_for(about, training.seed, interval)
         torch.manual_seed(generator_for("dropout", training.seed, interval).initial_seed())

@@ -39,35 +39,33 @@ class Pretraining(Step):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train, and keep the weights with the lowest validation loss."""
-        settings, simple = self.settings, self.settings.method != "simclr"
-        sizes = {"vocabulary": tokenization.tokenizer().size} if simple else {"resolution": self.resolution}
+        settings = self.settings
+        images = settings.method == "simclr"
+        sizes = {"resolution": self.resolution} if images else {"vocabulary": tokenization.tokenizer().size}
         model = build(self.architecture.model_dump(exclude_none=True), seed=settings.seed, **sizes).to(lab.device)
-        options = {"recipe": settings.recipe(settings.seed), "batch_size": settings.batch_size}
-        options |= {
-            "precision": lab.autocast,
-            "checkpoint": folder / CHECKPOINT,
-            "label": f"{self.model} {settings.method.replace('_', ' ')}",
-        }
-        history = self._from_sentences(model, **options) if simple else self._from_images(lab, model, **options)
+        label = f"{self.model} {settings.method.replace('_', ' ')}"
+        about = {"precision": lab.autocast, "checkpoint": folder / CHECKPOINT, "label": label}
+        if images:
+            train, validation = ([one.load(lab) for one in of_split] for of_split in self.images)
+            history = simclr(model, train, validation, settings, **about)
+        else:
+            history = self._from_sentences(model, **about)
         best = history.loc[history["validation_loss"].idxmin()]
         save_table(folder / "history.parquet", history)
         save_tensors(folder / "weights.safetensors", model.state_dict())
         result = {name: float(best[name]) for name in ("validation_accuracy", "validation_loss")}
         return result | {"best_epoch": int(best["epoch"]), "epochs": len(history), "network": fingerprint(model)}
 
-    def _from_images(self, lab: Lab, model: StagedModel, **options: Any) -> pd.DataFrame:
-        """SimCLR on the base sets of the tasks."""
-        train, validation = ([one.load(lab) for one in of_split] for of_split in self.images)
-        return simclr(model, train, validation, temperature=self.settings.temperature, **options)
-
-    def _from_sentences(self, model: StagedModel, **options: Any) -> pd.DataFrame:
+    def _from_sentences(self, model: StagedModel, **about: Any) -> pd.DataFrame:
         """The masked language model on sentences of the tasks, validated on a tenth as many others."""
+        # not above: it imports transformers, which takes seconds
         from subnet_utils.papers.break_it_down.pretraining.hidden_words import grammatical, masked_language_model
 
-        about = {"seed": self.settings.seed, "tokenizer": tokenization.tokenizer()}
-        sentences = grammatical(self.settings.tasks, "train", limit=self.settings.sentences, **about)
-        held_out = grammatical(self.settings.tasks, "validation", limit=max(1, len(sentences) // 10), **about)
-        return masked_language_model(model, sentences, held_out, **options)
+        settings = self.settings
+        train = grammatical(settings.tasks, "train", limit=settings.sentences, seed=settings.seed)
+        few = max(1, len(train) // 10)
+        held_out = grammatical(settings.tasks, "validation", limit=few, seed=settings.seed)
+        return masked_language_model(model, train, held_out, settings, **about)
 
 
 def start_from(model: StagedModel, artefact: Artefact, settings: SimCLR | MaskedLanguageModel) -> None:

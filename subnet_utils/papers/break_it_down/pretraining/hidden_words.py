@@ -3,7 +3,7 @@
 A stand-in for the published weights that *Break It Down* starts from (section 8), not a replication.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,30 +18,31 @@ from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.models.language import Layer, trim_padding
 from subnet_utils.papers.break_it_down.pretraining.views import Precision
+from subnet_utils.papers.break_it_down.section import MaskedLanguageModel
 from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
 from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
-from subnet_utils.training import Recipe, fit
+from subnet_utils.training import fit
 
 MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
 """Stands in the place of a hidden word. The word-level vocabulary has no [MASK], and no sentence has a word that it
 lacks, so the number of [UNK] is free; a token more would change the shape and the random weights of every BERT."""
+SHARE = 0.15
+"""Of the words of a sentence that are hidden."""
 EPS = 1e-12
 """Of BERT's layer normalization."""
 
 
-def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int, tokenizer: agreement.Tokenizer) -> Tensor:
+def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int) -> Tensor:
     """At most `limit` distinct grammatical sentences of a split of the given tasks, as token ids [n, longest].
 
     They are drawn from the partition that all sets of a task share, so those of the training split occur in no
-    validation or test set; unless `as_printed`, by which sets ignore the partition.
-    Raises ValueError for an unknown task or split.
+    validation or test set; unless `as_printed`, by which sets ignore the partition. Raises ValueError for an unknown
+    task.
     """
-    if split not in agreement.SPLITS:
-        raise ValueError(f"unknown split '{split}'; choose one of {', '.join(agreement.SPLITS)}")
     parts = pd.concat([agreement.splits(task, seed=0) for task in tasks])
     found = parts.loc[(parts["split"] == split) & (parts["kind"] == 0), "sentence"].drop_duplicates()
     order = torch.randperm(len(found), generator=generator_for("grammatical", split, seed))[:limit]
-    return tokenizer.encode(found.iloc[order.numpy()].tolist())
+    return tokenization.tokenizer().encode(found.iloc[order.numpy()].tolist())
 
 
 def every_token(model: StagedModel) -> StagedModel:
@@ -50,11 +51,9 @@ def every_token(model: StagedModel) -> StagedModel:
     A state (tokens [m, L],) becomes (hidden [m, L, width], keep [m, L]).
     """
     prefix, _ = model.cut("pooler")
-    stages = {
-        name: Layer(stage, first_only=False) if isinstance(stage, Layer) else stage
-        for name, stage in prefix.stages.items()
-    }
-    return StagedModel(stages, trim=trim_padding)
+    stages = prefix.stages.items()
+    whole = {name: Layer(stage, first_only=False) if isinstance(stage, Layer) else stage for name, stage in stages}
+    return StagedModel(whole, trim=trim_padding)
 
 
 def prediction_head(width: int, vocabulary: int, *, seed: int) -> dict[str, Tensor]:
@@ -80,11 +79,8 @@ def masked_language_model(
     model: StagedModel,
     sentences: Tensor,
     validation: Tensor,
+    settings: MaskedLanguageModel,
     *,
-    recipe: Recipe,
-    batch_size: int,
-    share: float = 0.15,
-    mask_id: int = MASK_ID,
     precision: Precision = nullcontext,
     checkpoint: Path | None = None,
     label: str = "masked language model",
@@ -94,21 +90,22 @@ def masked_language_model(
     Kept are the weights of the epoch with the lowest cross-entropy on the validation sentences [v, L], whose gaps are
     the same every time. The prediction head is trained along and thrown away; the pooler is not trained. Returns the
     history; validation_accuracy is the share of words that are found.
-    Raises ValueError if `mask_id` is a token of the sentences, TrainingDiverged as `fit` does.
+    Raises ValueError if `MASK_ID` is a token of the sentences, TrainingDiverged as `fit` does.
     """
-    if (sentences == mask_id).any():
-        raise ValueError(f"mask_id {mask_id} is a token of the sentences; give a number that none has")
-    encoder, device = every_token(model), next(model.parameters()).device
+    if (sentences == MASK_ID).any():
+        raise ValueError(f"token {MASK_ID}, which stands for a hidden word, is in the sentences; leave these out")
+    encoder, device, seed = every_token(model), next(model.parameters()).device, settings.seed
     table = encoder.stages["embeddings"].word_embeddings.weight
-    head = {
-        n: t.to(device).requires_grad_()
-        for n, t in prediction_head(table.shape[1], len(table), seed=recipe.seed).items()
-    }
-    cloze = partial(make_gaps, share=share, mask_id=mask_id, lexicon=sentences[word_places(sentences)].unique())
-    held_out = list(_cloze_batches(validation, CHUNK, cloze, generator_for(recipe.seed, "validation"), shuffled=False))
+    head = {n: t.to(device).requires_grad_() for n, t in prediction_head(table.shape[1], len(table), seed=seed).items()}
+    cloze = partial(make_gaps, share=SHARE, mask_id=MASK_ID, lexicon=sentences[word_places(sentences)].unique())
 
     def one_pass(epoch: int) -> Iterator[Gaps]:
-        return _cloze_batches(sentences, batch_size, cloze, generator_for(recipe.seed, epoch), shuffled=True)
+        generator = generator_for(seed, epoch)
+        order = torch.randperm(len(sentences), generator=generator)
+        return _gapped(sentences, order.split(settings.batch_size), cloze, generator)
+
+    in_order = torch.arange(len(validation)).split(CHUNK)
+    held_out = list(_gapped(validation, in_order, cloze, generator_for(seed, "validation")))
 
     def loss(gaps: Gaps, epoch: int) -> Tensor:
         gaps = gaps.to(device)
@@ -124,22 +121,15 @@ def masked_language_model(
         right = (logits.argmax(dim=1) == words).double().mean()
         return {"validation_loss": float(functional.cross_entropy(logits, words)), "validation_accuracy": float(right)}
 
-    return fit(
-        dict(encoder.named_parameters()) | {f"head.{name}": tensor for name, tensor in head.items()},
-        one_pass,
-        loss,
-        recipe=recipe,
-        validate=validate,
-        checkpoint=checkpoint,
-        label=label,
-    )
+    trained = dict(encoder.named_parameters()) | {f"head.{name}": tensor for name, tensor in head.items()}
+    about = {"recipe": settings.recipe(seed), "validate": validate, "checkpoint": checkpoint, "label": label}
+    return fit(trained, one_pass, loss, **about)
 
 
-def _cloze_batches(
-    tokens: Tensor, size: int, cloze: Callable[..., Gaps], generator: torch.Generator, *, shuffled: bool
+def _gapped(
+    tokens: Tensor, batches: Iterable[Tensor], cloze: Callable[..., Gaps], generator: torch.Generator
 ) -> Iterator[Gaps]:
-    """One pass over sentences [n, L], padding cut off where no sentence of a batch needs it."""
-    order = torch.randperm(len(tokens), generator=generator) if shuffled else torch.arange(len(tokens))
-    for rows in order.split(size):
+    """Batches of sentences [n, L] with gaps, padding cut off where no sentence of a batch needs it."""
+    for rows in batches:
         (batch,) = trim_padding((tokens[rows],))
         yield cloze(batch, generator=generator)

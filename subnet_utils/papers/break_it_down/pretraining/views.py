@@ -18,8 +18,9 @@ from torch.nn import functional
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision, sent
+from subnet_utils.papers.break_it_down.section import SimCLR
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
-from subnet_utils.training import Recipe, fit
+from subnet_utils.training import fit
 
 Precision = Callable[[], AbstractContextManager]
 """Makes the context in which networks run forward while they are trained."""
@@ -118,25 +119,16 @@ def contrastive_batches(sets: Sequence[OddOneOut], batch_size: int, generator: t
     fill a batch is left out: the fewer images, the easier it is to tell two views of one from the rest.
     Raises ValueError for an odd batch size and for one that the examples do not fill.
     """
-    pairs, examples = batch_size // 2, sum(map(len, sets))
-    if batch_size % 2 or not 0 < pairs <= examples:
-        raise ValueError(f"batch_size {batch_size}: give an even number from 2 to {2 * examples}, as many as there are")
-    owners = torch.cat([torch.full((len(data),), i) for i, data in enumerate(sets)])
-    places = torch.cat([torch.arange(len(data)) for data in sets])
-    columns = torch.randint(3, (examples,), generator=generator)
-    order = torch.randperm(examples, generator=generator)
-    for part in order[: examples - examples % pairs].split(pairs):
-        yield torch.cat([
-            data.items[_pairs(data, places[mine], columns[mine])]
-            for i, data in enumerate(sets)
-            for mine in [part[owners[part] == i]]
-        ])  # fmt: skip
-
-
-def _pairs(data: OddOneOut, examples: Tensor, columns: Tensor) -> Tensor:
-    """Rows [2k] of the rule-following items in the given columns of k examples, each followed by the odd one's."""
-    chosen = data.examples[examples]
-    return torch.stack([chosen.gather(1, columns[:, None]).squeeze(1), chosen[:, 3]], dim=1).flatten()
+    size, examples = batch_size // 2, torch.cat([data.examples for data in sets])
+    if batch_size % 2 or not 0 < size <= len(examples):
+        most = 2 * len(examples)
+        raise ValueError(f"batch_size {batch_size}: give an even number from 2 to {most}, as many as there are")
+    owners = torch.repeat_interleave(torch.tensor([len(data) for data in sets]))
+    columns = torch.randint(3, (len(examples),), generator=generator)
+    pairs = torch.stack([examples.gather(1, columns[:, None]).squeeze(1), examples[:, 3]], dim=1)
+    order = torch.randperm(len(examples), generator=generator)
+    for part in order[: len(order) - len(order) % size].split(size):
+        yield torch.cat([data.items[pairs[part[owners[part] == i]].flatten()] for i, data in enumerate(sets)])
 
 
 def nt_xent(embeddings: Tensor, temperature: float) -> Tensor:
@@ -145,7 +137,7 @@ def nt_xent(embeddings: Tensor, temperature: float) -> Tensor:
     embeddings: [2n, d], rows i and i + n being views of one image. For each view it is the cross-entropy of finding its
     partner among the 2n - 1 others by cosine similarity over the temperature.
     """
-    return functional.cross_entropy(_similarities(embeddings) / temperature, _partners(embeddings))
+    return functional.cross_entropy(*_matches(embeddings, temperature))
 
 
 def top_k_accuracy(embeddings: Tensor, k: int = 5) -> float:
@@ -156,50 +148,44 @@ def top_k_accuracy(embeddings: Tensor, k: int = 5) -> float:
     """
     if len(embeddings) - 1 <= k:
         raise ValueError(f"{len(embeddings)} views are too few for a top-{k} accuracy; give at least {k + 2}")
-    similarities = _similarities(embeddings)
-    partner = similarities.gather(1, _partners(embeddings)[:, None])
+    similarities, partners = _matches(embeddings)
+    partner = similarities.gather(1, partners[:, None])
     return float(((similarities >= partner).sum(dim=1) <= k).double().mean())
 
 
-def _similarities(embeddings: Tensor) -> Tensor:
-    """Cosine similarities [2n, 2n], minus infinity for a view with itself."""
-    directions = functional.normalize(embeddings, dim=1)
-    itself = torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
-    return (directions @ directions.T).masked_fill(itself, -math.inf)
-
-
-def _partners(embeddings: Tensor) -> Tensor:
-    """Row of the other view of each view's image."""
-    return torch.arange(len(embeddings), device=embeddings.device).roll(len(embeddings) // 2)
+def _matches(embeddings: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Cosine similarities [2n, 2n] over the temperature, minus infinity for a view with itself, and the row [2n] of the
+    other view of each view's image."""
+    directions, rows = functional.normalize(embeddings, dim=1), torch.arange(len(embeddings), device=embeddings.device)
+    similarities = (directions @ directions.T).fill_diagonal_(-math.inf)
+    return similarities / temperature, rows.roll(len(rows) // 2)
 
 
 def simclr(
     model: StagedModel,
     train: Sequence[OddOneOut],
     validation: Sequence[OddOneOut],
+    settings: SimCLR,
     *,
-    recipe: Recipe,
-    batch_size: int,
-    temperature: float,
     precision: Precision = nullcontext,
     checkpoint: Path | None = None,
     label: str = "SimCLR",
 ) -> pd.DataFrame:
     """Pretrain a ResNet, whose `head` is the projection MLP, on the images of several sets (appendix G).
 
-    Kept are the weights of the epoch with the best top-5 accuracy on
+    The learning rate falls to a fiftieth by a cosine. Kept are the weights of the epoch with the best top-5 accuracy on
     the validation sets, measured on the same views every time, batch by batch. Returns the history, whose
     validation_loss, the number that decides, is 1 - top-5 accuracy; validation_nt_xent is the contrastive loss.
     Raises ValueError if either list of sets does not fill a batch, TrainingDiverged as `fit` does.
     """
-    device = next(model.parameters()).device
-    held_out = list(contrastive_batches(validation, batch_size, generator_for(recipe.seed, "validation")))
+    device, seed, batch_size = next(model.parameters()).device, settings.seed, settings.batch_size
+    held_out = list(contrastive_batches(validation, batch_size, generator_for(seed, "validation")))
 
     def two_views(images: Tensor, generator: torch.Generator) -> Tensor:
         return augment(sent(images, device).repeat(2, 1, 1, 1), generator)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, torch.Generator]]:
-        generator = generator_for(recipe.seed, epoch)
+        generator = generator_for(seed, epoch)
         for images in contrastive_batches(train, batch_size, generator):
             yield images, generator
 
@@ -207,23 +193,16 @@ def simclr(
         views = two_views(*batch)
         with precision():
             embeddings = model(views)
-        return nt_xent(embeddings.float(), temperature)
+        return nt_xent(embeddings.float(), settings.temperature)
 
     @torch.no_grad()
     def validate() -> dict[str, float]:
-        generator = generator_for(recipe.seed, "views")
+        generator = generator_for(seed, "views")
         with full_precision(device):
             embeddings = [model(two_views(images, generator)) for images in held_out]
-            contrast = mean(float(nt_xent(e, temperature)) for e in embeddings)
+            contrast = mean(float(nt_xent(e, settings.temperature)) for e in embeddings)
             top = mean(top_k_accuracy(e) for e in embeddings)
         return {"validation_loss": 1 - top, "validation_accuracy": top, "validation_nt_xent": contrast}
 
-    return fit(
-        dict(model.named_parameters()),
-        one_pass,
-        loss,
-        recipe=recipe,
-        validate=validate,
-        checkpoint=checkpoint,
-        label=label,
-    )
+    about = {"recipe": settings.recipe(seed), "validate": validate, "checkpoint": checkpoint, "label": label}
+    return fit(dict(model.named_parameters()), one_pass, loss, **about)
