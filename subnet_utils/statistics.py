@@ -6,13 +6,13 @@ number and the sum of the values in each base.
 """
 
 import math
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations_with_replacement, product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import special, stats
 
 EXACT_SIGNS = 12
 """Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
@@ -136,12 +136,16 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
     """
     if min(len(one.sums), len(other.sums)) < 2:
         return math.nan
-    means = np.concatenate([one.means, other.means])
-    labels = _labellings(len(one.sums), len(other.sums), seed=seed, draws=draws)
-    weights = np.where(labels, 1 / len(one.sums), -1 / len(other.sums))
-    observed = abs(one.means.mean() - other.means.mean())
-    # the tolerance makes ties, above all with the observed difference itself, independent of rounding
-    return float(np.mean(np.abs(weights @ means) >= observed - _ROUNDING * max(one.scale, other.scale)))
+    scale = max(one.scale, other.scale) or 1.0
+
+    def difference(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+        # rounded: ties, above all with the observed difference itself, must not depend on rounding errors
+        return np.round(np.abs(first.mean(axis) - second.mean(axis)) / scale, 12)
+
+    labellings = math.comb(len(one.sums) + len(other.sums), len(one.sums))
+    resamples = math.inf if labellings <= EXACT_LABELLINGS else draws
+    options = {"vectorized": True, "alternative": "greater", "n_resamples": resamples, "rng": seed}
+    return float(stats.permutation_test((one.means, other.means), difference, **options).pvalue)
 
 
 def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
@@ -156,18 +160,13 @@ def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
     return exact if labellings <= EXACT_LABELLINGS else max(exact, 1 / (draws + 1))
 
 
-def _labellings(one: int, other: int, *, seed: int, draws: int) -> np.ndarray:
-    """Return who is in the first group, [labellings, bases]: all ways, or the observed one and `draws` random ones."""
-    observed = np.arange(one + other) < one
-    if math.comb(one + other, one) > EXACT_LABELLINGS:
-        drawn = np.random.default_rng(seed).permuted(np.tile(observed, (draws, 1)), axis=1)
-        return np.vstack([observed, drawn])
-    chosen = np.array(list(combinations(range(one + other), one)))
-    return (chosen[:, :, None] == np.arange(one + other)).any(axis=1)
-
-
 def bootstrap(runs: Runs, *, level: float, seed: int, draws: int) -> Interval:
-    """Return the mean over runs and its percentile interval over resampled bases."""
+    """Return the mean over runs and its percentile interval over base models drawn with replacement.
+
+    Up to `EXACT_RESAMPLES` bases every resample is enumerated, and `seed` and `draws` play no part. With two or three
+    bases the 95% interval is just the range of the bases' means, which covers far less than 95%: show `t_interval`
+    then. One base: the limits are nan.
+    """
     if len(runs.sums) < 2:
         return Interval(runs.mean, math.nan, math.nan)
     counts, weights = _resamples(len(runs.sums), seed=seed, draws=draws)
@@ -194,7 +193,7 @@ def student(runs: Runs, *, level: float) -> Interval:
     mean = float(means.mean())
     if len(means) < 2:
         return Interval(mean, math.nan, math.nan)
-    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * means.std(ddof=1) / math.sqrt(len(means)))
+    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * stats.sem(means))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -219,27 +218,13 @@ def stars(p: float) -> str:
     return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
 
 
-def bootstrap_interval(
-    values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0, draws: int = 9999
-) -> Interval:
-    """Return the mean of all runs and its percentile interval over base models drawn with replacement.
-
-    values: [runs]; clusters: [runs] the base model of each run. Up to `EXACT_RESAMPLES` bases every
-    resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
-    just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
-    the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a
-    level outside (0, 1).
-    """
-    check_options(level=level, draws=draws)
-    return bootstrap(by_base(values, clusters), level=level, seed=seed, draws=draws)
-
-
 def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the mean of the base models' means and its Student interval.
 
-    It has (bases - 1) degrees of freedom. Bases count equally, however many runs they have. With equally
-    many runs this is the mean of all runs, and the standard error is the cluster-robust one of the paper.
-    One base: the limits are nan. Arguments and errors as for `bootstrap_interval`.
+    values: [runs]; clusters: [runs] the base model of each run. It has (bases - 1) degrees of freedom. Bases count
+    equally, however many runs they have. With equally many runs this is the mean of all runs, and the standard error is
+    the cluster-robust one of the paper. One base: the limits are nan. Raises ValueError for no values, unequal lengths,
+    values that are not finite, or a level outside (0, 1).
     """
     check_options(level=level, draws=1)
     return student(by_base(values, clusters), level=level)

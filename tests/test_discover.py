@@ -1,9 +1,7 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
 import gc
-import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from subnet_utils.masks.masking import Magnitude
 from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, out_of_memory
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -151,7 +149,7 @@ def test_finds_the_planted_subnetwork(start):
 def test_masks_that_are_drawn_find_the_planted_subnetwork_and_resume(seed, every_epoch, tmp_path):
     model, data, path = planted(), noisy_examples(), torch.zeros(4, 4, dtype=torch.bool)
     path[0, 0] = True
-    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(alpha=3e-3)}
+    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(l0=3e-3)}
     found = find(model, data, **arguments)
     assert all(torch.equal(mask, path) for mask in found.subnetwork.masks.values())
     assert list(found.history) == ["epoch", "train_loss", "density"]
@@ -415,26 +413,6 @@ def test_a_checkpoint_of_another_mask_is_not_used(other, every_epoch, tmp_path, 
 # -- the frozen prefix -------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_want_full_precision_leave_the_flag_as_the_first_found_it(monkeypatch):
-    """It is the whole process's: the last one to leave must not put back what another one had set."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    inside, first_left = threading.Barrier(2), threading.Event()
-
-    def second() -> None:
-        with full_precision(CPU):
-            inside.wait(10)
-            first_left.wait(10)
-            assert not torch.backends.cudnn.allow_tf32, "still wanted off here"
-
-    with ThreadPoolExecutor(1) as pool:
-        with full_precision(CPU):
-            waiting = pool.submit(second)
-            inside.wait(10)
-        first_left.set()
-        waiting.result(10)
-    assert torch.backends.cudnn.allow_tf32
-
-
 def frozen(model: StagedModel, data: OddOneOut, start: str, *, limit_gb: float = 4.0) -> FrozenPrefix:
     return FrozenPrefix(model.cut(start)[0], data.items, device=CPU, limit_gb=limit_gb)
 
@@ -452,36 +430,13 @@ def test_prefix_outputs_are_those_of_the_prefix(family):
     assert torch.equal(items, data.items[rows])
 
 
-@pytest.mark.parametrize("limit_gb", [4.0, 1e-9])
-def test_a_prefix_goes_on_from_a_shorter_one(family, limit_gb):
-    model, data = network(family), examples_for(family)
-    (prefix, _), stages = model.cut(model.stage_names[2]), []
-    for name, stage in model.stages.items():
-        stage.register_forward_hook(lambda module, inputs, output, name=name: stages.append(name))
-    shorter = frozen(model, data, model.stage_names[1], limit_gb=limit_gb)
-    expected = frozen(model, data, model.stage_names[2])(torch.arange(12))
-    stages.clear()
-    outputs = FrozenPrefix(prefix, data.items, device=CPU, limit_gb=4.0, shorter=shorter)
-    # one item through the whole prefix tells the size; then the stages that are missing, or all of them again
-    assert stages == [*model.stage_names[:2], *model.stage_names[0 if limit_gb < 1 else 1 : 2]]
-    for found, tensor in zip(outputs(torch.arange(12)), expected, strict=True):
-        assert torch.equal(found, tensor)
-
-
-def test_a_prefix_does_not_go_on_from_another_network():
-    data = examples_for("bert")
-    other = frozen(network("bert", 1), data, "layer_1")
-    with pytest.raises(ValueError, match="prefix outputs are of another network or start"):
-        FrozenPrefix(network("bert").cut("layer_2")[0], data.items, device=CPU, limit_gb=4.0, shorter=other)
-
-
 def test_embeddings_are_those_of_the_whole_network(family):
     model, data = network(family), examples_for(family)
     start = model.stage_names[2]
     suffix, cached, expected = model.cut(start)[1], frozen(model, data, start), model(data.items).detach()
-    torch.testing.assert_close(embed_all(suffix, {}, cached), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed_all(suffix, cached), expected, atol=1e-5, rtol=1e-5)
     rows = torch.tensor([[1, 5, 1], [0, 1, 11]])
-    torch.testing.assert_close(embed_rows(suffix, {}, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed_rows(suffix, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
 
 
 def test_outputs_for_which_memory_runs_out_are_recomputed(monkeypatch, capsys):

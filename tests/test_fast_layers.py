@@ -5,13 +5,12 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from subnet_utils.models import build, packing
 from subnet_utils.models.attention import attend
 from subnet_utils.models.convolution import Convolution, obeying_autocast
-from subnet_utils.models.packing import Spread, Take, packed
+from subnet_utils.models.packing import packed
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -59,16 +58,6 @@ def test_packing_is_left_out_where_it_does_not_pay(monkeypatch):
     seen = []
     torch.vmap(lambda keep: seen.append(packed(keep)) or keep)(keep_of([1, 9])[:, None])
     assert seen == [None]
-
-
-def test_take_and_spread_undo_each_other():
-    places = torch.tensor([4, 0, 3])
-    rows = draws(3, 2)
-    spread = Spread.apply(rows, places, 5)
-    assert torch.equal(spread[[1, 2]], torch.zeros(2, 2).double())
-    assert torch.equal(Take.apply(spread, places), rows)
-    assert gradcheck(lambda x: Take.apply(x, places), draws(5, 2))
-    assert gradcheck(lambda x: Spread.apply(x, places, 5), draws(3, 2))
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])

@@ -18,9 +18,9 @@ from torch.nn import functional
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Fault
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel
 
 
 class NoControl(Fault):
@@ -78,7 +78,7 @@ def replaced(model: StagedModel, subnetwork: Subnetwork, donor: StagedModel) -> 
 
     Raises WrongNetwork if the subnetwork is not one of `model`, ValueError if the donor lacks one of its weights.
     """
-    _require_own(model, subnetwork)
+    subnetwork.require(model)
     changed = copy.deepcopy(model)
     ours, theirs = dict(changed.named_parameters()), dict(donor.named_parameters())
     with torch.no_grad():
@@ -174,14 +174,6 @@ def _drawn(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], kind: str, see
         drawn[places[order[: int(mask.sum())]]] = True
         masks[name] = drawn.reshape(mask.shape)
     return Subnetwork(masks, subnetwork.network)
-
-
-def _require_own(model: nn.Module, subnetwork: Subnetwork) -> None:
-    found = fingerprint(model)
-    if found != subnetwork.network:
-        raise WrongNetwork(
-            f"this subnetwork belongs to network {subnetwork.network}, not to {found}; load the base it was found in"
-        )
 
 
 IN_PROJ = "in_proj_weight"

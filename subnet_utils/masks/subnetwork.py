@@ -92,6 +92,14 @@ class Subnetwork:
         """active / total, between 0 and 1."""
         return self.active / self.total
 
+    def require(self, model: nn.Module) -> None:
+        """Raise WrongNetwork for any other network than the one in which this subnetwork was found."""
+        found = fingerprint(model)
+        if found != self.network:
+            raise WrongNetwork(
+                f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
+            )
+
     def apply(self, model: Network) -> Network:
         """A copy of the network with all masked weights outside the subnetwork set to zero.
 
@@ -99,11 +107,7 @@ class Subnetwork:
         `model` is not the network in which this subnetwork was found, or has no weight of a mask's name and shape; the
         model itself is not changed.
         """
-        found = fingerprint(model)
-        if found != self.network:
-            raise WrongNetwork(
-                f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
-            )
+        self.require(model)
         subnetwork = copy.deepcopy(model)
         parameters = dict(subnetwork.named_parameters())
         for name, mask in self.masks.items():

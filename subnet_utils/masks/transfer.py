@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.controls import random_in_complement, random_like
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -43,20 +44,17 @@ def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
 
     Raises ValueError for an unknown choice, NoControl if the complement has not enough weights.
     """
-    if what == "subnetwork":
-        return subnetwork
-    if what == "all":
-        return subnetwork | ~subnetwork
-    if what == "nothing":
-        return subnetwork & ~subnetwork
-    if what == "random":
-        return random_like(subnetwork, seed=seed)
-    if what == "all but random":
-        return ~random_like(subnetwork, seed=seed)
-    if what == "complement":
-        return random_in_complement(subnetwork, seed=seed)
-    valid = "all, all but random, complement, nothing, random, subnetwork"
-    raise ValueError(f"unknown '{what}'; valid: {valid}")
+    choices = {
+        "subnetwork": lambda: subnetwork,
+        "all": lambda: subnetwork | ~subnetwork,
+        "nothing": lambda: subnetwork & ~subnetwork,
+        "random": lambda: random_like(subnetwork, seed=seed),
+        "all but random": lambda: ~random_like(subnetwork, seed=seed),
+        "complement": lambda: random_in_complement(subnetwork, seed=seed),
+    }
+    if what not in choices:
+        raise ValueError(f"unknown '{what}'; {nearest(what, sorted(choices))}")
+    return choices[what]()
 
 
 def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:
@@ -66,9 +64,7 @@ def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carr
     frozen: the kept ones are not trained. Raises WrongNetwork if `kept` is not a subnetwork of the donor, ValueError
     for networks of different shapes.
     """
-    found = fingerprint(donor)
-    if found != kept.network:
-        raise WrongNetwork(f"this subnetwork belongs to network {kept.network}, not to {found}; give its own donor")
+    kept.require(donor)
     ours, theirs = _state(fresh), _state(donor)
     if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
         raise ValueError("donor and new network differ in their weights' names or shapes; build both alike")
@@ -152,7 +148,9 @@ def train_on(
     with separate_randomness():
         kept = {"checkpoint": checkpoint, "faults": faults, "label": label}
         history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **kept)
-    _forget_batches(model.eval())
+    for name, buffer in model.eval().named_buffers():
+        if name.endswith("num_batches_tracked"):  # no checkpoint has it and nothing reads it: the same after any pause
+            buffer.zero_()
     return whole(), history
 
 
@@ -186,14 +184,6 @@ def measure_all(
         found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
     model.train(training)
     return torch.cat(found, dim=1)
-
-
-def _forget_batches(model: StagedModel) -> None:
-    """Let a network be the same whether or not its training was interrupted: batch normalization counts its batches,
-    which no checkpoint has and nothing reads."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("num_batches_tracked"):
-            buffer.zero_()
 
 
 def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:

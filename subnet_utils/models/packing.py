@@ -31,38 +31,6 @@ def is_vectorized(tensor: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-class Take(torch.autograd.Function):
-    """Rows of a matrix, each at most once: [n, d] -> [k, d]. Indexing, too, but its gradient adds up row by row."""
-
-    @staticmethod
-    def forward(ctx, matrix: Tensor, places: Tensor) -> Tensor:
-        """matrix: [n, d]; places: [k]."""
-        ctx.save_for_backward(places)
-        ctx.n = len(matrix)
-        return matrix.index_select(0, places)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient of the rows at their places, 0 elsewhere."""
-        (places,) = ctx.saved_tensors
-        return _spread(gradient, places, ctx.n), None
-
-
-class Spread(torch.autograd.Function):
-    """The inverse of `Take`: rows [k, d] at their places among n, 0 elsewhere."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, places: Tensor, n: int) -> Tensor:
-        """rows: [k, d]; places: [k]."""
-        ctx.save_for_backward(places)
-        return _spread(rows, places, n)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient at the rows' places."""
-        (places,) = ctx.saved_tensors
-        return gradient.index_select(0, places), None, None
-
-
-def _spread(rows: Tensor, places: Tensor, n: int) -> Tensor:
-    return rows.new_zeros(n, *rows.shape[1:]).index_copy_(0, places, rows)
+def spread(rows: Tensor, places: Tensor, n: int) -> Tensor:
+    """Rows [k, d] at their places among n, 0 elsewhere."""
+    return rows.new_zeros(n, *rows.shape[1:]).index_copy(0, places, rows)

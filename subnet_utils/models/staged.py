@@ -62,7 +62,7 @@ class StagedModel(nn.Module):
             state = stage(*state)
         return state
 
-    def cut(self, start: str) -> tuple["StagedModel", "StagedModel"]:
+    def cut(self, start: str | None) -> tuple["StagedModel", "StagedModel"]:
         """Split before stage `start`: `suffix(*prefix(items))` equals `model(items)`.
 
         Both parts share modules and parameter names with the whole. Cutting at the first stage gives an empty
@@ -71,7 +71,7 @@ class StagedModel(nn.Module):
         before, after = self._split(start)
         return self._part(before), self._part(after)
 
-    def maskable(self, start: str) -> tuple[str, ...]:
+    def maskable(self, start: str | None = None) -> tuple[str, ...]:
         """Names of the weight matrices from stage `start` on: what a mask covers.
 
         These are the weights of linear and convolutional layers, the input projections of torch's attention
@@ -105,8 +105,9 @@ class StagedModel(nn.Module):
         unmasked = [name for name in self._unmasked if name in names]
         return StagedModel({name: self.stages[name] for name in names}, trim=self._trim, unmasked=unmasked)
 
-    def _split(self, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _split(self, start: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = self.stage_names
+        start = names[0] if start is None else start
         if start not in names:
             raise ValueError(f"unknown stage '{start}'; {nearest(start, names)}")
         return names[: names.index(start)], names[names.index(start) :]
@@ -119,7 +120,7 @@ def maskable(model: nn.Module, start: str | None = None) -> tuple[str, ...]:
     ValueError for a start if there are no stages, and for an unknown stage.
     """
     if isinstance(model, StagedModel):
-        return model.maskable(_stage(model, start))
+        return model.maskable(start)
     _require_no_start(model, start)
     return tuple(name for name, parameter in model.named_parameters() if parameter.ndim >= 2)
 
@@ -131,13 +132,9 @@ def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Mod
     as `maskable` does.
     """
     if isinstance(model, StagedModel):
-        return model.cut(_stage(model, start))
+        return model.cut(start)
     _require_no_start(model, start)
     return StagedModel({}), model
-
-
-def _stage(model: StagedModel, start: str | None) -> str:
-    return model.stage_names[0] if start is None else start
 
 
 def _require_no_start(model: nn.Module, start: str | None) -> None:
@@ -145,17 +142,11 @@ def _require_no_start(model: nn.Module, start: str | None) -> None:
         raise ValueError(f"a {type(model).__name__} has no stages, so no '{start}' to start at; use start=None")
 
 
-CONVOLUTIONS = (
-    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-)
-
-
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """Attribute names of the maskable weights that a module holds itself, not through its children."""
     from transformers.pytorch_utils import Conv1D  # seconds to import
 
-    if isinstance(module, (nn.Linear, *CONVOLUTIONS, Conv1D)):
+    if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd, Conv1D)):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):
         return ("in_proj_weight",)  # the query, key and value matrices in one; out_proj is a child
@@ -180,13 +171,13 @@ def fingerprint(model: nn.Module) -> str:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
-    modes = {module: module.training for module in model.modules()}
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def require_positive(**sizes: int) -> None:

@@ -65,11 +65,6 @@ class Parts(Step):
         return self.masks[0].base
 
     @property
-    def shares(self) -> Network:
-        """The base model."""
-        return self.base
-
-    @property
     def title(self) -> str:
         """Model, task and base model, for captions."""
         about = identity(self.base)

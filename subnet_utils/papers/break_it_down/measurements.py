@@ -19,7 +19,7 @@ from subnet_utils.masks import controls
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.break_it_down.evaluation import score_from
 from subnet_utils.papers.break_it_down.masks import AnyMask, Roles
-from subnet_utils.papers.break_it_down.networks import Network, Untrained
+from subnet_utils.papers.break_it_down.networks import Untrained
 from subnet_utils.papers.break_it_down.scoring import columns, outputs_of, scores
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
@@ -42,11 +42,6 @@ class Measurement(Step):
     def of(cls, mask: AnyMask, **more: Any) -> "Measurement":
         """That of a mask, on its base's test sets."""
         return cls(mask, Roles.of(mask.base, mask.subroutine, "test"), **more)
-
-    @property
-    def shares(self) -> Network:
-        """The base model."""
-        return self.mask.base
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def compositionality_table(effects: pd.DataFrame, *, seed: int = 0, draws: int =
       weights, exact up to `EXACT_SIGNS` bases, otherwise from `draws` random sign vectors. It cannot fall
       below `..._wild_p_smallest`, which is 2 / 2^G when exact: three bases never get below .25;
     - `..._bootstrap_low`, `..._bootstrap_high`, `..._t_low`, `..._t_high`: 95% intervals over bases, of
-      `bootstrap_interval` and `t_interval`.
+      `bootstrap` and `t_interval`.
 
     Degenerate input, all without a warning. One base: there is no error to estimate, and all but counts and
     means is nan. All bases with the same mean: z is inf or -inf (chi2 inf, p 0), or nan (p nan) if that
