@@ -23,7 +23,6 @@ from typing import Any
 
 import pandas as pd
 import safetensors.torch
-import torch
 from filelock import FileLock, Timeout
 from safetensors import safe_open
 from torch import Tensor
@@ -165,18 +164,20 @@ class Store:
         _note_use(artefact)
         return artefact
 
-    def _partial(self, artefact: Artefact) -> Path:
-        return self.root / "partial" / f"{artefact.kind}-{artefact.key}"
-
     def _artefact(self, kind: str, spec: Mapping[str, Any]) -> Artefact:
         key = key_of(kind, spec)
         return Artefact(kind, key, self.root / kind / key)
 
     def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
-        folder = self._partial(artefact)
+        folder = self.root / "partial" / f"{artefact.kind}-{artefact.key}"
         folder.mkdir(parents=True, exist_ok=True)
-        with _begun() as work, _counted(+1):
-            build(folder)
+        work = Building()
+        token = _BUILDING.set(work)
+        try:
+            with _counted(+1):
+                build(folder)
+        finally:
+            _BUILDING.reset(token)
         # besides checkpoints, what calls left that were killed while they wrote a file or before the last rename
         for pattern in ("checkpoint*", ".*", "manifest.json"):
             for left_over in folder.glob(pattern):
@@ -207,17 +208,6 @@ class Store:
 
 
 @contextmanager
-def _begun() -> Iterator[Building]:
-    """The time in which an artefact is the one that is being built."""
-    work = Building()
-    token = _BUILDING.set(work)
-    try:
-        yield work
-    finally:
-        _BUILDING.reset(token)
-
-
-@contextmanager
 def _counted(sign: int) -> Iterator[None]:
     """Add the time of the block to what is being built, or take it away: a wait, or another artefact inside it."""
     work, (seconds, cpu_seconds) = building(), clocks()
@@ -242,13 +232,14 @@ def key_of(kind: str, spec: Mapping[str, Any]) -> str:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file: whole or not at all, without a copy of the tensors in memory."""
+    """Write a safetensors file: whole or not at all, equal content as equal bytes."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = _header(tensors, metadata or {})
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    parts = (memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()) for name in header if name != METADATA)
-    _replace(path, len(text).to_bytes(8, "little") + text, *parts)
+    content = memoryview(safetensors.torch.save(tensors, dict(metadata or {})))
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(bytes(content[8:end]))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # which the library has in random order
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(end - 8)
+    write_whole(path, content[:8], text, content[end:])
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -262,12 +253,27 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def save_json(path: Path, content: Any) -> None:
     """Write a JSON file: whole or not at all."""
-    _replace(path, (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    write_whole(path, (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
 def save_table(path: Path, table: pd.DataFrame) -> None:
     """Write a parquet file: whole or not at all."""
-    _replace(path, table.to_parquet(index=False))
+    write_whole(path, table.to_parquet(index=False))
+
+
+def write_whole(path: Path, *content: bytes | memoryview) -> None:
+    """Write a file whole or not at all: beside the target, flushed to disk, then renamed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            for part in content:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:
@@ -318,38 +324,6 @@ def _digests(folder: Path) -> dict[str, str]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-METADATA = "__metadata__"
-
-
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What stands before the tensors of a safetensors file, in their order: as the library has it for empty ones, but
-    with its metadata, which come in random order, sorted, so that equal content makes equal files."""
-    content = safetensors.torch.save({name: tensor.new_empty(0) for name, tensor in tensors.items()}, dict(metadata))
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    header[METADATA] = dict(sorted(metadata.items()))
-    end = 0
-    for name, about in header.items():
-        if name != METADATA:
-            start, end = end, end + tensors[name].nbytes
-            about |= {"shape": list(tensors[name].shape), "data_offsets": [start, end]}
-    return header
-
-
-def _replace(path: Path, *content: bytes | memoryview) -> None:
-    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            for part in content:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _sync(folder: Path) -> None:

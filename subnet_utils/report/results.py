@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from subnet_utils.core.provenance import checkout_state, provenance
 from subnet_utils.core.sections import ROOT
-from subnet_utils.core.store import save_json
+from subnet_utils.core.store import save_json, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MANIFEST_SCHEMA = 1
@@ -129,13 +129,6 @@ def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].map(lambda value: _round(value, digits)) for name in floats})
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under another name first."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_bytes(content)
-    os.replace(new, path)
-
-
 def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
     """What a reader wants to know of a manifest: profile, what was made from what, code, versions, device, time."""
     sources = sorted({key for item in record["items"] for key in item["sources"]})
@@ -218,10 +211,6 @@ def _device_name(device: torch.device) -> str:
     """The accelerator's name, or the processor's and its number of cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {os.cpu_count()} cores"
-
-
-def _processor() -> str:
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    return f"{found.group(1).strip() if found else platform.machine()}, {os.cpu_count()} cores"
