@@ -77,9 +77,8 @@ def by_base(values: ArrayLike, clusters: ArrayLike) -> Runs:
 def mean_and_error(sums: np.ndarray, runs: Runs, n_bases: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean over runs and its cluster-robust standard error: HC0 sandwich times G / (G - 1).
 
-    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a
-    group mean the sandwich is the sum of the squared cluster sums of residuals over the squared number of
-    runs.
+    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a group mean
+    the sandwich is the sum of the squared cluster sums of residuals over the squared number of runs.
     """
     n = runs.sizes.sum()
     mean = without_rounding(sums.sum(axis=-1) / n, runs.scale)
@@ -103,10 +102,9 @@ def ratio(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
 def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> tuple[float, float]:
     """Return the two-sided wild cluster bootstrap p-value of mean = 0, and the smallest one attainable.
 
-    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each
-    replicate flips the sign of all runs of a base at once and is studentized again. The observed signs
-    count as one of the random vectors, which keeps the test valid. nan for fewer than two bases, or where
-    there is no statistic.
+    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each replicate flips the
+    sign of all runs of a base at once and is studentized again. The observed signs count as one of the random vectors,
+    which keeps the test valid. nan for fewer than two bases, or where there is no statistic.
     """
     n_bases = len(runs.sums)
     if n_bases < 2:
@@ -208,8 +206,7 @@ def check_options(*, level: float, draws: int) -> None:
 def stars(p: float) -> str:
     """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
 
-    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no
-    probability.
+    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no probability.
     """
     if math.isnan(p):
         return ""

@@ -150,15 +150,10 @@ class Step:
         if fault := fault_of(artefact):
             raise Fault(fault)
         kept, key = _KEPT.setdefault(type(self), OrderedDict()), (artefact.path, artefact.digest, str(lab.device))
-        if key not in kept:
-            loaded = self.read(lab, artefact)
-            if not self.keeps:
-                return loaded
-            kept[key] = loaded
-            while len(kept) > self.keeps:
-                kept.popitem(last=False)
-        kept.move_to_end(key)
-        return kept[key]
+        loaded = kept[key] = kept.pop(key) if key in kept else self.read(lab, artefact)
+        while len(kept) > self.keeps:
+            kept.popitem(last=False)
+        return loaded
 
     def but(self, **changes: Any) -> Self:
         """The same step with other values of some fields."""
@@ -184,7 +179,7 @@ class Step:
 
 
 _KEPT: dict[type[Step], OrderedDict[tuple, Any]] = {}
-"""Loaded objects of this process by class, those that were not used for longest first."""
+"""Loaded objects of this process by class, the one that was not used for longest first."""
 
 
 def fault_of(artefact: Artefact) -> str:

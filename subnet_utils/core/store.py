@@ -23,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 import safetensors.torch
+import torch
 from filelock import FileLock, Timeout
 from safetensors import safe_open
 from torch import Tensor
@@ -82,19 +83,13 @@ class Building:
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    uses: dict[str, None] = field(default_factory=dict)
+    uses: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
 
     def more(self, seconds: float, cpu_seconds: float) -> None:
         """Count with more seconds than have passed, or with fewer."""
         self.seconds += seconds
         self.cpu_seconds += cpu_seconds
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What is written down in the end."""
-        times = {"seconds": round(self.seconds, 2), "cpu_seconds": round(self.cpu_seconds, 2)}
-        return times | {"uses": sorted(self.uses)} | self.notes
 
 
 _BUILDING: ContextVar[Building | None] = ContextVar("building", default=None)
@@ -140,9 +135,8 @@ class Store:
         whose name starts with `checkpoint` are dropped when the artefact is finished. Two processes that ask for the
         same artefact build it once. Raises StoreError if the folder cannot be written or the disk is full.
         """
-        artefact = self.find(kind, spec)
-        if artefact is not None:
-            return artefact
+        if (found := self.find(kind, spec)) is not None:
+            return found
         artefact = self._artefact(kind, spec)
         with _explained(self.root), _counted(-1), self._lock(artefact):
             if not artefact.path.is_dir():  # another process may have built it meanwhile
@@ -183,7 +177,8 @@ class Store:
             for left_over in folder.glob(pattern):
                 shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         save_json(folder / "spec.json", spec)
-        save_json(folder / "provenance.json", provenance(**work.provenance))
+        times = {"seconds": round(work.seconds, 2), "cpu_seconds": round(work.cpu_seconds, 2)}
+        save_json(folder / "provenance.json", provenance(**times, uses=sorted(work.uses), **work.notes))
         save_json(folder / "manifest.json", _digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
@@ -222,7 +217,7 @@ def _counted(sign: int) -> Iterator[None]:
 def _note_use(artefact: Artefact) -> None:
     work = building()
     if work is not None:
-        work.uses[f"{artefact.kind}/{artefact.key}"] = None
+        work.uses.add(f"{artefact.kind}/{artefact.key}")
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:
@@ -249,6 +244,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         raise StoreError(f"{path} cannot be read as safetensors ({error}); delete it and run again") from None
+
+
+def digest_of(tensors: Mapping[str, Tensor], *header: str) -> str:
+    """SHA-256 of a file's header and of its tensors' bytes: one flipped bit would otherwise load as another tensor."""
+    digest = hashlib.sha256("\n".join(header).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_json(path: Path, content: Any) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import save_table
@@ -26,7 +25,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
-from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, maskable
+from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, for_each, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 HISTOGRAM_BINS = 50
@@ -168,15 +167,13 @@ class _Together:
 
     def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
-        # one name for each weight: no need to look for others in every step
-        once = len(weights) == len(list(self.suffix.named_parameters(remove_duplicate=False)))
         method = tasks[0].method
         flat = FlatMasks.of(method, weights, self.names, len(tasks))
         logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
-                embeddings = torch.func.functional_call(self.suffix, weights | masked, state, tie_weights=not once)
+                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)
             return self.loss(embeddings[places].float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
@@ -189,9 +186,9 @@ class _Together:
             if flat:
                 with self.autocast():
                     masked, penalties = flat(epoch)
-                found = _each(network_loss, masked, state, places, targets) + penalties
+                found = for_each(network_loss, masked, state, places, targets) + penalties
             else:
-                found = _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
+                found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
             if found.ndim != 1:
                 raise ValueError(f"{self.label}: the loss of a mask must be one number, not {tuple(found.shape[1:])}")
             return found
@@ -271,17 +268,6 @@ class _Together:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
         bins = [column for column in own if column.startswith("bin_")]
         return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
-
-
-def _each(
-    loss: Callable[..., Tensor], weights: dict[str, Tensor], state: State, places: Tensor, targets: Tensor
-) -> Tensor:
-    """The losses [k] of k masks, from what each of them has as its part of every tensor."""
-    if len(places) == 1:
-        own = {name: tensor.squeeze(0) for name, tensor in weights.items()}
-        return loss(own, tuple(tensor.squeeze(0) for tensor in state), places.squeeze(0), targets.squeeze(0))[None]
-    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
-        return torch.vmap(loss)(weights, state, places, targets)
 
 
 def _described(method: MaskMethod) -> dict[str, str]:

@@ -19,16 +19,10 @@ from subnet_utils.core.sections import PositiveFloat, Section
 
 # torch is imported where it is used: to read a profile takes a fraction of a second without it
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from subnet_utils.masks.discover import Discovery
     from subnet_utils.masks.methods import MaskMethod
-    from subnet_utils.models.frozen import FrozenPrefix
-    from subnet_utils.training import Recipe
-
-    Batches = Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
-    Loss = Callable[[Tensor, Tensor], Tensor]
 
 METHODS: dict[str, type["Masking"]] = {}
 """All methods by the name that a profile gives."""
@@ -46,13 +40,10 @@ class Masking(Section):
         if field is not None:
             METHODS[field.default] = cls
 
-    def find(
-        self, model: "nn.Module", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *,
-        start: str | None = None, recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
-    ) -> "Discovery":  # fmt: skip
-        """The subnetwork of a model for a task. items, batches, loss, start, recipe, options: see `discover`.
+    def find(self, model: "nn.Module", items, batches, loss, *, recipe, before=None, **options) -> "Discovery":
+        """The subnetwork of a model for a task. items, batches, loss, recipe, options: see `discover`.
 
-        before: gives the model as it was before it was trained, for methods that look at what has changed.
+        before(): the model as it was before it was trained, for methods that look at what has changed.
         """
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.masks.methods import ContinuousSparsification, MaskMethod
-from subnet_utils.models.convolution import autocast_type
+from subnet_utils.models.layers import autocast_type
 
 
 def masked_weights(

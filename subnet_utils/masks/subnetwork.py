@@ -6,7 +6,6 @@ one network in which it was found.
 """
 
 import copy
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.store import StoreError, load_tensors, save_tensors
+from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.models.staged import fingerprint
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -126,10 +125,9 @@ class Subnetwork:
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file, eight entries a byte."""
-        path = Path(path)
         packed = {name: torch.from_numpy(np.packbits(mask.numpy().ravel())) for name, mask in self.masks.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.masks.items()})
-        digest = _digest(packed, shapes, self.network)
+        digest = digest_of(packed, shapes, self.network)
         save_tensors(path, packed, {"network": self.network, "shapes": shapes, "digest": digest})
 
     @classmethod
@@ -138,7 +136,7 @@ class Subnetwork:
         packed, metadata = load_tensors(Path(path))
         if not {"network", "shapes", "digest"} <= metadata.keys():
             raise StoreError(f"{path} holds no subnetwork; give a file written by Subnetwork.save")
-        if metadata["digest"] != _digest(packed, metadata["shapes"], metadata["network"]):
+        if metadata["digest"] != digest_of(packed, metadata["shapes"], metadata["network"]):
             raise StoreError(f"{path} is damaged: it does not match its digest; delete it and run again")
         masks = {}
         for name, shape in json.loads(metadata["shapes"]).items():
@@ -151,11 +149,3 @@ class Subnetwork:
             raise WrongNetwork(f"subnetworks of two networks, {self.network} and {other.network}, cannot be combined")
         if self.masks.keys() != other.masks.keys():
             raise WrongNetwork("these subnetworks mask different weights; combine those with the same start stage")
-
-
-def _digest(packed: Mapping[str, Tensor], *header: str) -> str:
-    """SHA-256 of all that a file holds: one flipped bit would otherwise load as another subnetwork."""
-    digest = hashlib.sha256("\n".join(header).encode())
-    for name in sorted(packed):
-        digest.update(name.encode() + packed[name].numpy().tobytes())
-    return digest.hexdigest()

@@ -15,14 +15,13 @@ from pathlib import Path
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
-from subnet_utils.models.staged import StagedModel
+from subnet_utils.models.staged import StagedModel, evaluating, for_each
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -108,12 +107,11 @@ def train_on(
 
     model: of the architecture; its own weights are not used. batches(epoch): pairs of inputs and targets, [k, B, ...]
     each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
-    numbers, with what the recipe judges by; autocast: context of the forward pass; updating: whether the network is in
-    training mode, which dropout and running statistics (these for one network at a time) depend on. Frozen weights come
-    back with the bits that they had. faults: see `fit`. Raises TrainingDiverged for a loss that is not finite, unless
-    `faults` is given.
+    numbers, with what the recipe judges by; updating: whether the network is in training mode, which dropout and
+    running statistics (these for one network at a time) depend on. Frozen weights come back with the bits that they
+    had. faults: see `fit`. Raises TrainingDiverged for a loss that is not finite, unless `faults` is given.
     """
-    device, count = next(model.parameters()).device, len(transfers)
+    device = next(model.parameters()).device
     fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
     trained = dict(model.named_parameters())
     new = {name: weights.clone().requires_grad_(name in trained) for name, weights in fixed.items()}
@@ -129,11 +127,7 @@ def train_on(
 
     def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
         inputs, targets = (sent(tensor, device) for tensor in batch)
-        if count == 1:  # nothing to vectorize
-            parts = ({name: tensor.squeeze(0) for name, tensor in part.items()} for part in (new, fixed, stays))
-            return one_loss(*parts, inputs.squeeze(0), targets.squeeze(0))[None]
-        with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
-            return torch.vmap(one_loss, randomness="different")(new, fixed, stays, inputs, targets)
+        return for_each(one_loss, new, fixed, stays, inputs, targets, randomness="different")
 
     def whole() -> dict[str, Tensor]:
         with torch.no_grad():
@@ -167,23 +161,14 @@ def measure_all(
 
     weights: [k, ...] by name; inputs, targets: [m, ...].
     """
-    device, training = next(model.parameters()).device, model.training
-
-    def one(own: dict[str, Tensor], items: Tensor, wanted: Tensor) -> Tensor:
-        return measure(torch.func.functional_call(model, own, (items,)), wanted)
+    device = next(model.parameters()).device
 
     def every(items: Tensor, wanted: Tensor) -> Tensor:
-        if len(next(iter(weights.values()))) == 1:
-            return one({name: tensor.squeeze(0) for name, tensor in weights.items()}, items, wanted)[None]
-        with sdpa_kernel(SDPBackend.MATH):
-            return torch.vmap(one, in_dims=(0, None, None))(dict(weights), items, wanted)
+        return for_each(lambda own: measure(torch.func.functional_call(model, own, (items,)), wanted), dict(weights))
 
-    model.eval()
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
-    with full_precision(device):
-        found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
-    model.train(training)
-    return torch.cat(found, dim=1)
+    with evaluating(model), full_precision(device):
+        return torch.cat([every(items.to(device), wanted.to(device)) for items, wanted in chunks], dim=1)
 
 
 def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:

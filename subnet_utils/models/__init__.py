@@ -37,9 +37,8 @@ def build(
 
     architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit" | "resnet_classifier" | "vit_classifier", ...}`, the
     rest being arguments of the function of that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels
-    a side (vit, vit_classifier; checked for resnet).
-    The global random state is left as it was. Raises ValueError for an unknown family, unknown or missing
-    keys, and impossible sizes.
+    a side (vit, vit_classifier; checked for resnet). The global random state is left as it was. Raises ValueError for
+    an unknown family, unknown or missing keys, and impossible sizes.
 
     >>> tiny = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
     >>> build(tiny, seed=0, vocabulary=9).stage_names

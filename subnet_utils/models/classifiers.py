@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.models.convolution import obeying_autocast
+from subnet_utils.models.layers import obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_positive
 from subnet_utils.models.vision import (
     TokenHead,

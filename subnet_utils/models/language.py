@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
-from subnet_utils.models.attention import attend
-from subnet_utils.models.packing import packed, spread
+from subnet_utils.models.layers import attend, packed, spread
 from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0

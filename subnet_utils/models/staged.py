@@ -5,17 +5,18 @@ the network at that stage gives two plain networks: a frozen prefix, whose outpu
 suffix, whose weights are masked. Both share the modules of the whole and the names of their parameters. So a mask found
 in the suffix is a mask of the whole network.
 
-No network is ever edited: masked weights go through
-`torch.func.functional_call(suffix, {name: weight * mask}, state)`, which can be vectorized over masks with
-`torch.func.vmap`.
+No network is ever edited: masked weights go through `torch.func.functional_call(suffix, {name: weight * mask}, state)`.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves, tree_map
 
 from subnet_utils.core.messages import nearest
 
@@ -74,10 +75,9 @@ class StagedModel(nn.Module):
     def maskable(self, start: str | None = None) -> tuple[str, ...]:
         """Names of the weight matrices from stage `start` on: what a mask covers.
 
-        These are the weights of linear and convolutional layers, the input projections of torch's attention
-        included; never biases, normalization layers, embeddings or class tokens (section 6 and the totals of
-        Tables 5 to 11). Recurrent layers have none: override this to mask them. Raises ValueError for an unknown
-        stage.
+        These are the weights of linear and convolutional layers, the input projections of torch's attention included;
+        never biases, normalization layers, embeddings or class tokens (section 6 and the totals of Tables 5 to 11).
+        Recurrent layers have none: override this to mask them. Raises ValueError for an unknown stage.
         """
         _, after = self._split(start)
         return tuple(
@@ -91,8 +91,7 @@ class StagedModel(nn.Module):
     def compact(self, state: State) -> State:
         """The same batch without columns that are padding in every item; the embeddings stay the same.
 
-        Meant to be called outside of compiled or vectorized code, because the result's shape depends on the
-        data.
+        Not for compiled or vectorized code: the result's shape depends on the data.
         """
         return state if self._trim is None else self._trim(state)
 
@@ -166,6 +165,14 @@ def fingerprint(model: nn.Module) -> str:
         flat = tensor.detach().cpu().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def for_each(function: Callable[..., Tensor], *parts: Any, **options: Any) -> Tensor:
+    """What a function gives for each of k networks, from its part of all tensors [k, ...]; options: of torch.vmap."""
+    if len(tree_leaves(parts)[0]) == 1:  # nothing to vectorize
+        return function(*tree_map(lambda tensor: tensor.squeeze(0), parts))[None]
+    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+        return torch.vmap(function, **options)(*parts)
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """Vision networks: residual networks and vision transformers with an embedding head.
 
-*Break It Down* (section 5, appendices B and D) uses ResNet50, Wide ResNet50-2 and ViT. The blocks are
-torchvision's; we put them together ourselves so that depth and width are free, and replace batch
-normalization by instance normalization without parameters or running statistics, so that an item's embedding
-does not depend on its batch.
+*Break It Down* (section 5, appendices B and D) uses ResNet50, Wide ResNet50-2 and ViT. The blocks are torchvision's; we
+put them together ourselves so that depth and width are free, and replace batch normalization by instance normalization
+without parameters or running statistics, so that an item's embedding does not depend on its batch.
 
 A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1].
 """
@@ -18,8 +17,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.models.attention import attend
-from subnet_utils.models.convolution import obeying_autocast
+from subnet_utils.models.layers import attend, obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
@@ -88,12 +86,11 @@ def resnet(
 ) -> StagedModel:
     """A residual network with stages `stem`, `stage_1` to `stage_4` and `head`.
 
-    block: 'basic' or 'bottleneck'; depths: blocks in each of the four stages; width: channels of the first
-    stage, doubled from stage to stage; width_factor: 2 doubles the inner width of bottlenecks (Wide
-    ResNet50-2); head: average pooling, then an MLP with one hidden layer of head_width. ResNet50 is
-    ('bottleneck', (3, 4, 6, 3), 64).
-    small_stem: a 3x3 convolution of stride 2 in place of the 7x7 one and the pooling after it, for small
-    images. Raises ValueError for sizes that make no network.
+    block: 'basic' or 'bottleneck'; depths: blocks in each of the four stages; width: channels of the first stage,
+    doubled from stage to stage; width_factor: 2 doubles the inner width of bottlenecks (Wide ResNet50-2); head: average
+    pooling, then an MLP with one hidden layer of head_width; small_stem: for small images a 3x3 convolution of stride 2
+    in place of the 7x7 one and the pooling after it. ResNet50 is ('bottleneck', (3, 4, 6, 3), 64). Raises ValueError
+    for sizes that make no network.
     """
     require_positive(width_factor=width_factor, head_width=head_width, embedding=embedding)
     if block == "basic" and width_factor != 1:

@@ -33,12 +33,7 @@ Labels = str | Sequence[str]
 
 
 class Results:
-    """Collects the figures and tables of one notebook run; `close()` writes the manifest.
-
-    results = Results("tiny", "03_ablations")
-    results.figure(figure, "figure_4", caption="Differences in accuracy.", paper="Figure 4", sources=keys)
-    results.close()
-    """
+    """Collects the figures and tables of one notebook run; `close()` writes the manifest."""
 
     def __init__(self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None):
         """Start the record. The manifest of an earlier run is withdrawn as soon as one of its files is replaced.
@@ -133,11 +128,13 @@ def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
     """What a reader wants to know of a manifest: profile, what was made from what, code, versions, device, time."""
     sources = sorted({key for item in record["items"] for key in item["sources"]})
     kinds = [item["kind"] for item in record["items"]]
+    git = record["git"] or {"commit": "not in git", "dirty": False}
+    commit = git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
     return {
         "profile": record["profile"],
         "figures, tables": f"{kinds.count('figure')}, {kinds.count('table')}",
         "artefacts": ", ".join(sources) or "none",
-        "commit": _commit_text(record["git"]),
+        "commit": commit,
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "device": record["device"],
         "seconds": f"{record['seconds']:.1f}",
@@ -199,12 +196,6 @@ def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
     means = numbers[both].mean().to_dict() if not paper.min() < 0 < paper.max() else {"paper": None, "ours": None}
     runs = int(frame.loc[both, "n_runs"].sum()) if "n_runs" in frame else None
     return means | {"rows": int(both.sum()), "runs": runs}
-
-
-def _commit_text(git: dict[str, Any] | None) -> str:
-    if git is None:
-        return "not in git"
-    return git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
 
 
 def _device_name(device: torch.device) -> str:
