@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import safetensors.torch
 import torch
@@ -75,21 +76,15 @@ class Artefact:
 
 @dataclass
 class Building:
-    """What is known of an artefact while it is built: how long that took, what it used, and what it notes of itself.
+    """What is known of an artefact while it is built.
 
-    Seconds are its own, without those of the artefacts that are built inside it; uses: these and all others that it
-    asked for, `kind/key`.
+    seconds: by both `clocks`, its own, without those of the artefacts that are built inside it; uses: these and all
+    others that it asked for, `kind/key`; notes: what it notes of itself.
     """
 
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    seconds: np.ndarray = field(default_factory=lambda: np.zeros(2))
     uses: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
-
-    def more(self, seconds: float, cpu_seconds: float) -> None:
-        """Count with more seconds than have passed, or with fewer."""
-        self.seconds += seconds
-        self.cpu_seconds += cpu_seconds
 
 
 _BUILDING: ContextVar[Building | None] = ContextVar("building", default=None)
@@ -108,9 +103,9 @@ def note(**facts: Any) -> None:
         work.notes.update(facts)
 
 
-def clocks() -> tuple[float, float]:
+def clocks() -> np.ndarray:
     """Seconds by the clock on the wall and of this process's processor time, from some beginning."""
-    return time.monotonic(), time.process_time()
+    return np.array([time.monotonic(), time.process_time()])
 
 
 class Store:
@@ -177,7 +172,7 @@ class Store:
             for left_over in folder.glob(pattern):
                 shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         save_json(folder / "spec.json", spec)
-        times = {"seconds": round(work.seconds, 2), "cpu_seconds": round(work.cpu_seconds, 2)}
+        times = dict(zip(("seconds", "cpu_seconds"), work.seconds.round(2).tolist(), strict=True))
         save_json(folder / "provenance.json", provenance(**times, uses=sorted(work.uses), **work.notes))
         save_json(folder / "manifest.json", _digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,13 +200,12 @@ class Store:
 @contextmanager
 def _counted(sign: int) -> Iterator[None]:
     """Add the time of the block to what is being built, or take it away: a wait, or another artefact inside it."""
-    work, (seconds, cpu_seconds) = building(), clocks()
+    work, begun = building(), clocks()
     try:
         yield
     finally:
         if work is not None:
-            now = clocks()
-            work.more(sign * (now[0] - seconds), sign * (now[1] - cpu_seconds))
+            work.seconds += sign * (clocks() - begun)
 
 
 def _note_use(artefact: Artefact) -> None:

@@ -74,7 +74,7 @@ def sample_fit(
     with standing_in(None):
         history = fit(parameters, few, loss, recipe=recipe, stop_after=made, file=file, **options)
     if (work := building()) is not None:
-        work.more(*map(float, epochs * few.seconds - (now() - begun)))
+        work.seconds += epochs * few.seconds - (now() - begun)
     if are_logits:
         _as_if_trained(parameters)
     rows = history.to_dict("records")
@@ -85,7 +85,7 @@ def now() -> np.ndarray:
     """Seconds on the wall's clock and of processor time, once the GPU has caught up."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    return np.array(clocks())
+    return clocks()
 
 
 @contextmanager

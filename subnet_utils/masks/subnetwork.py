@@ -128,7 +128,7 @@ class Subnetwork:
         packed = {name: torch.from_numpy(np.packbits(mask.numpy().ravel())) for name, mask in self.masks.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.masks.items()})
         digest = digest_of(packed, shapes, self.network)
-        save_tensors(path, packed, {"network": self.network, "shapes": shapes, "digest": digest})
+        save_tensors(Path(path), packed, {"network": self.network, "shapes": shapes, "digest": digest})
 
     @classmethod
     def load(cls, path: Path) -> "Subnetwork":
