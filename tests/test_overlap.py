@@ -206,9 +206,3 @@ def test_the_global_random_state_is_untouched():
     after = np.random.get_state()
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(after[1], numpys[1]) and after[2:] == numpys[2:]
-
-
-@pytest.mark.parametrize("draws", [0, -1])
-def test_no_draws_are_no_expectation(draws):
-    with pytest.raises(ValueError, match=f"draws {draws} is no number of draws; give at least 1"):
-        expected_iou([random_subnetwork(0), random_subnetwork(1)], draws=draws)

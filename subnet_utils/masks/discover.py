@@ -108,11 +108,11 @@ def discover_many(
     TrainingDiverged that says so, and the others go on.
 
     loss(embeddings [*rows.shape, d], targets): a scalar. start: first masked stage of a StagedModel, or None to mask
-    all weight matrices of any module. recipe: each mask has its own seed in place of this one's. autocast: context in
-    which the suffix runs forward. watch: what to add to the history of the subnetwork that thresholding gives after
-    each epoch. limit_gb: of a table's outputs that are kept (`FrozenPrefix`). checkpoint: a file to go on from, of the
-    same network, items, method and recipe; other targets or another loss need a file of their own. stop_after: pause
-    after so many epochs with the subnetworks that thresholding gives there. split: see `memory.in_parts`.
+    all weight matrices of any module. recipe: without its seed, each mask has its own. autocast: context in which the
+    suffix runs forward. watch(subnetwork): what to add to the history after each epoch. limit_gb: of a table's outputs
+    that are kept (`FrozenPrefix`). checkpoint: a file to go on from, of the same network, items, method and recipe;
+    other targets or another loss need a file of their own. stop_after: pause after so many epochs, with the subnetworks
+    as they are then. split: see `memory.in_parts`.
 
     Raises ValueError for masks that cannot be trained together, an unknown stage or one after which there is no weight,
     outputs of another prefix, a schedule of another length than the recipe's, a weight that is tied to one before the

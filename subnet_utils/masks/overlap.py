@@ -58,11 +58,8 @@ def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
 def expected_iou(subnetworks: Sequence[Subnetwork], *, draws: int = 1000, seed: int = 0) -> dict[str, float]:
     """The mean `iou` of independent random masks, each with as many weights in every layer as one of the subnetworks.
 
-    A pure function of these numbers and the seed. Draws in which all masks are empty have no IoU. Raises as `iou` does,
-    and ValueError for fewer draws than one.
+    A pure function of these numbers and the seed. Draws in which all masks are empty have no IoU. Raises as `iou` does.
     """
-    if draws < 1:
-        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better a thousand")
     layers = _layers(subnetworks, least=2)
     totals = np.array([masks[0].numel() for masks in layers.values()])
     active = np.array([masks.flatten(1).sum(dim=1).tolist() for masks in layers.values()]).T

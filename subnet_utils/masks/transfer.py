@@ -139,9 +139,9 @@ def train_on(
         return batches(epoch)
 
     model.train(updating)
+    options = {"recipe": recipe, "checkpoint": checkpoint, "faults": faults, "label": label}
     with separate_randomness():
-        kept = {"checkpoint": checkpoint, "faults": faults, "label": label}
-        history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **kept)
+        history = fit(new, one_pass, losses, validate=lambda: validate(whole()), **options)
     for name, buffer in model.eval().named_buffers():
         if name.endswith("num_batches_tracked"):  # no checkpoint has it and nothing reads it: the same after any pause
             buffer.zero_()

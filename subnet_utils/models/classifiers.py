@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -50,6 +51,8 @@ VIT_NAMES = {
     r"^layers\.(\d+)": lambda found: f"layer_{int(found[1]) + 1}",
 }
 """Patterns of transformers' names of a ViT's parts, and ours."""
+RESNET_NAMES = {r"^layer": "stage_", r"^fc": f"{CLASSIFIER}.fc", r"^(?=conv1|bn1)": "stem."}
+"""Of torchvision's names of a ResNet's."""
 TORCHVISION = "torchvision"
 """In place of a file: the weights that torchvision publishes, fetched from its server."""
 
@@ -111,7 +114,8 @@ def resnet_classifier(
     stages[CLASSIFIER] = nn.Sequential(OrderedDict([*pooling(), ("fc", nn.Linear(channels, classes))]))
     model = with_convolutions(StagedModel(stages, unmasked=(CLASSIFIER,)))
     if pretrained is not None:
-        _load(model, {_staged(name): tensor for name, tensor in _torchvision(pretrained).items()}, pretrained)
+        weights = {_renamed(name, RESNET_NAMES): tensor for name, tensor in _torchvision(pretrained).items()}
+        _load(model, weights, pretrained)
     return model
 
 
@@ -166,12 +170,11 @@ def _torchvision(source: str) -> Mapping[str, Tensor]:
         ) from None
 
 
-def _staged(name: str) -> str:
-    """torchvision's name of a ResNet's weight -> ours."""
-    first, _, rest = name.partition(".")
-    if first.startswith("layer"):
-        return f"stages.stage_{first.removeprefix('layer')}.{rest}"
-    return f"stages.{CLASSIFIER}.{name}" if first == "fc" else f"stages.stem.{name}"
+def _renamed(name: str, ours: Mapping[str, Any]) -> str:
+    """Our name of a weight."""
+    for pattern, replacement in ours.items():
+        name = re.sub(pattern, replacement, name)
+    return f"stages.{name}"
 
 
 def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tensor], float]:
@@ -190,9 +193,7 @@ def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tenso
         raise WeightsError(f"{source} lacks {len(lacking)} weights, such as '{lacking[0]}'; fetch it again")
     renamed = {}
     for name, tensor in found.state_dict().items():
-        for theirs, ours in VIT_NAMES.items():
-            name = re.sub(theirs, ours, name)
-        renamed.setdefault(f"stages.{name}", []).append(tensor)
+        renamed.setdefault(_renamed(name, VIT_NAMES), []).append(tensor)
     # torch's attention has query, key and value in one matrix: they come in this order
     return {name: torch.cat(parts) for name, parts in renamed.items()}, found.config.layer_norm_eps
 

@@ -8,7 +8,7 @@ A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1].
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +104,7 @@ def resnet(
 
 def residual_stages(
     pixels: nn.Module,
-    norm: type[nn.Module],
+    norm: Callable[[int], nn.Module],
     block: str,
     depths: Sequence[int],
     width: int,
@@ -145,7 +145,7 @@ def _residual_stage(
     *,
     stride: int,
     width_factor: int,
-    norm: type[nn.Module],
+    norm: Callable[[int], nn.Module],
 ) -> tuple[Stage, int]:
     """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
     out = planes * block.expansion
