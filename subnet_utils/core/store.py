@@ -289,10 +289,9 @@ def _damage(path: Path) -> str | None:
     """What is wrong with an artefact's files, or None."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        complete = set(ABOUT) <= manifest.keys()
+        if not set(ABOUT) <= manifest.keys():
+            raise ValueError
     except (OSError, AttributeError, ValueError):
-        complete = False
-    if not complete:
         return "manifest.json is missing or unreadable"
     for name, digest in manifest.items():
         try:

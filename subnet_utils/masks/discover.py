@@ -340,8 +340,9 @@ def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[
     total = sum(tensor[0].numel() for tensor in logits.values())
     soft = method.soft(logits, epoch, torch.Generator())
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
-    active = sum(method.hard(tensor).flatten(1).sum(dim=1) for tensor in logits.values())
-    row |= {"density": (active.double() / total).tolist()}
+    # mask by mask: what `hard` keeps of one may depend on all of it
+    hard = [torch.stack([method.hard(mask).sum() for mask in masks]) for masks in logits.values()]
+    row |= {"density": (sum(hard).double() / total).tolist()}
     bins = sum(torch.stack([_histogram(mask) for mask in masks]) for masks in soft.values()) / total
     return row | {f"bin_{j:02d}": shares.tolist() for j, shares in enumerate(bins.T)}
 

@@ -10,7 +10,7 @@ Several transfers of one architecture are trained at once (`torch.func.vmap`), w
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -99,17 +99,15 @@ def train_on(
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     updating: bool = True,
-    checkpoint: Path | None = None,
-    faults: dict[int, str] | None = None,
-    label: str = "transfer",
+    **options: Any,
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """Train every transfer, all at once: the weights [k, ...] of each one's best epoch, and the history.
 
     model: of the architecture; its own weights are not used. batches(epoch): pairs of inputs and targets, [k, B, ...]
     each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
     numbers, with what the recipe judges by; updating: whether the network is in training mode, which dropout and
-    running statistics (these for one network at a time) depend on. Frozen weights come back with the bits that they
-    had. faults: see `fit`. Raises TrainingDiverged for a loss that is not finite, unless `faults` is given.
+    running statistics (these for one network at a time) depend on; options: of `fit`, such as `checkpoint`. Frozen
+    weights come back with the bits that they had. Raises TrainingDiverged as `fit` does.
     """
     device = next(model.parameters()).device
     fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
@@ -139,9 +137,8 @@ def train_on(
         return batches(epoch)
 
     model.train(updating)
-    options = {"recipe": recipe, "checkpoint": checkpoint, "faults": faults, "label": label}
     with separate_randomness():
-        history = fit(new, one_pass, losses, validate=lambda: validate(whole()), **options)
+        history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **options)
     for name, buffer in model.eval().named_buffers():
         if name.endswith("num_batches_tracked"):  # no checkpoint has it and nothing reads it: the same after any pause
             buffer.zero_()
