@@ -1,6 +1,5 @@
 """Checkpoints: the full state of a run in one file, from which it goes on and ends with the same bits."""
 
-import hashlib
 import json
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subnet_utils.core.store import StoreError, load_tensors, save_tensors
+from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 
 SECONDS = 10.0
 """A checkpoint is written at the end of an epoch if the last one is at least this old, older where saving is slow."""
@@ -79,25 +78,16 @@ class Checkpoint:
                 tensors[f"adam/{name}/{key}"] = torch.as_tensor(value)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         header = json.dumps({"run": self.run, "progress": asdict(progress)}, default=float)  # numpy's numbers
-        save_tensors(self.path, tensors, {"header": header, "digest": _digest(tensors, header)})
+        save_tensors(self.path, tensors, {"header": header, "digest": digest_of(tensors, header)})
         self.saved = time.monotonic()
 
     def _read(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and progress. Raises StoreError if the file is damaged or belongs to another run."""
         tensors, metadata = load_tensors(self.path)
-        if metadata.get("digest") != _digest(tensors, metadata.get("header", "")):
+        if metadata.get("digest") != digest_of(tensors, metadata.get("header", "")):
             raise StoreError(f"{self.path} does not match its digest")
         header = json.loads(metadata["header"])
         if header["run"] != self.run:
             differ = "its recipe, its parameters or its subject differ"
             raise StoreError(f"{self.path} was written by another run: {differ}")
         return tensors, header["progress"]
-
-
-def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
-    """SHA-256 of the header and of names, types, shapes and bytes of the tensors: all that a flipped bit can change."""
-    digest = hashlib.sha256(header.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from subnet_utils.check import require
 from subnet_utils.core.papers import Paper, papers
-from subnet_utils.core.sections import Section, without
+from subnet_utils.core.sections import without
 from subnet_utils.core.study import Study
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ SECONDS_BETWEEN_LOOKS = 2.0
 
 @dataclass(frozen=True)
 class Shard:
-    """What one process makes.
-
-    steps: their names. after: the names of the shards that it waits for. papers: to whose notebooks it belongs.
-    """
+    """What one process makes: names of steps, of the shards that it waits for, and of the papers that need it."""
 
     steps: tuple[str, ...]
     after: tuple[str, ...]
@@ -69,25 +66,20 @@ def missing(study: Study) -> dict[str, Shard]:
     from subnet_utils.core.step import plan
 
     lab, owners = _open(study), {}
-    for paper in papers().values():
-        for step in paper.steps_of(_with_what_is_there(lab, paper)):
-            owners.setdefault(step.name, (step, []))[1].append(paper.name)
-    jobs = plan(lab, [step for step, _ in owners.values()])
+    steps = {paper.name: paper.steps_of(_with_what_is_there(lab, paper)) for paper in papers().values()}
+    for paper, own in steps.items():
+        for step in own:
+            owners.setdefault(step.name, set()).add(paper)
+    jobs = plan(lab, [step for own in steps.values() for step in own])
     names = [job.steps[0].name for job in jobs]
-    wanted_by = _wanted_by(jobs, {name: set(of) for name, (_, of) in owners.items()})
     return {
-        name: Shard(tuple(s.name for s in job.steps), tuple(sorted(names[i] for i in job.after)), of)
-        for name, job, of in zip(names, jobs, wanted_by, strict=True)
+        name: Shard(
+            tuple(step.name for step in job.steps),
+            tuple(sorted(names[i] for i in job.after)),
+            tuple(sorted(set().union(*(owners[step.name] for step in job.steps)))),
+        )
+        for name, job in zip(names, jobs, strict=True)
     }
-
-
-def _wanted_by(jobs: list, papers_of: dict[str, set[str]]) -> list[tuple[str, ...]]:
-    """The papers of each job: of its steps, and of all jobs that wait for it."""
-    found = [set().union(*(papers_of.get(step.name, ()) for step in job.steps)) for job in jobs]
-    for i in reversed(range(len(jobs))):
-        for before in jobs[i].after:
-            found[before] |= found[i]
-    return [tuple(sorted(of)) for of in found]
 
 
 def make(study: Study, names: list[str]) -> None:
@@ -114,11 +106,10 @@ def _named(lab: "Lab", names: list[str]) -> "list[Step]":
         except ValueError:  # not before: to look for all data takes longer than many a step
             steps = paper.steps_of(_with_what_is_there(lab, paper))
         known |= {step.name: step for step in steps}
-    profile = lab.study.name
     for name in names:
         if name not in known:
-            remedy = f"`python -m subnet_utils.shards {profile}` lists them"
-            raise ValueError(f"no step '{name}' in profile '{profile}'; {remedy}")
+            remedy = f"`python -m subnet_utils.shards {lab.study.name}` lists them"
+            raise ValueError(f"no step '{name}' in profile '{lab.study.name}'; {remedy}")
     return [known[name] for name in names]
 
 
@@ -136,15 +127,10 @@ def _with_what_is_there(lab: "Lab", paper: Paper) -> "Lab":
             paper.require(notebook, lab)
         except ValueError as error:
             print(f"{notebook.name}: no shards, because {' '.join(str(error).split())}", file=sys.stderr)
-            section = _without(section, notebook.about)
+            field = type(section).model_fields.get(notebook.about) if section is not None else None
+            section = None if field is None or field.is_required() else without(section, notebook.about)
     left = section if any(notebook.is_about(section) for notebook in paper.notebooks) else None
     return dataclasses.replace(lab, study=lab.study.model_copy(update={paper.name: left}))
-
-
-def _without(section: Section | None, about: str) -> Section | None:
-    """A section as if one of its parts were not given. None: it cannot be without."""
-    field = type(section).model_fields.get(about) if section is not None else None
-    return None if field is None or field.is_required() else without(section, about)
 
 
 @contextmanager
@@ -181,16 +167,14 @@ def _first_free(gpus: list[str]) -> tuple[FileLock, str]:
 
     folder = Store().root / "locks"
     folder.mkdir(parents=True, exist_ok=True)
+    # SLURM may number the GPUs of every job anew
+    job = "-".join(filter(None, [os.uname().nodename, os.environ.get("SLURM_JOB_ID")]))
     while True:
         for gpu in gpus:
-            # SLURM may number the GPUs of every job anew
-            job = "-".join(filter(None, [os.uname().nodename, os.environ.get("SLURM_JOB_ID")]))
             lock = FileLock(folder / f"gpu-{job}-{gpu}.lock")
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=0)
                 return lock, gpu
-            except Timeout:
-                continue
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 

@@ -6,18 +6,16 @@ number and the sum of the values in each base.
 """
 
 import math
-from itertools import combinations, combinations_with_replacement, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import special, stats
 
 EXACT_SIGNS = 12
 """Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
-EXACT_RESAMPLES = 8
-"""Up to this many bases the bootstrap interval enumerates all G^G resamples (6435 distinct ones)."""
 EXACT_LABELLINGS = 20_000
 """Up to this many ways to divide the bases into two groups the permutation test enumerates them all (8 + 8 bases)."""
 
@@ -77,9 +75,8 @@ def by_base(values: ArrayLike, clusters: ArrayLike) -> Runs:
 def mean_and_error(sums: np.ndarray, runs: Runs, n_bases: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean over runs and its cluster-robust standard error: HC0 sandwich times G / (G - 1).
 
-    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a
-    group mean the sandwich is the sum of the squared cluster sums of residuals over the squared number of
-    runs.
+    sums: [..., bases], those of `runs` or of replicates of them; the results have the leading shape. For a group mean
+    the sandwich is the sum of the squared cluster sums of residuals over the squared number of runs.
     """
     n = runs.sizes.sum()
     mean = without_rounding(sums.sum(axis=-1) / n, runs.scale)
@@ -103,10 +100,9 @@ def ratio(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
 def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> tuple[float, float]:
     """Return the two-sided wild cluster bootstrap p-value of mean = 0, and the smallest one attainable.
 
-    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each
-    replicate flips the sign of all runs of a base at once and is studentized again. The observed signs
-    count as one of the random vectors, which keeps the test valid. nan for fewer than two bases, or where
-    there is no statistic.
+    Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each replicate flips the
+    sign of all runs of a base at once and is studentized again. The observed signs count as one of the random vectors,
+    which keeps the test valid. nan for fewer than two bases, or where there is no statistic.
     """
     n_bases = len(runs.sums)
     if n_bases < 2:
@@ -136,12 +132,16 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
     """
     if min(len(one.sums), len(other.sums)) < 2:
         return math.nan
-    means = np.concatenate([one.means, other.means])
-    labels = _labellings(len(one.sums), len(other.sums), seed=seed, draws=draws)
-    weights = np.where(labels, 1 / len(one.sums), -1 / len(other.sums))
-    observed = abs(one.means.mean() - other.means.mean())
-    # the tolerance makes ties, above all with the observed difference itself, independent of rounding
-    return float(np.mean(np.abs(weights @ means) >= observed - _ROUNDING * max(one.scale, other.scale)))
+    scale = max(one.scale, other.scale) or 1.0
+
+    def difference(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+        # rounded: ties, above all with the observed difference itself, must not depend on rounding errors
+        return np.round(np.abs(first.mean(axis) - second.mean(axis)) / scale, 12)
+
+    labellings = math.comb(len(one.sums) + len(other.sums), len(one.sums))
+    resamples = math.inf if labellings <= EXACT_LABELLINGS else draws
+    options = {"vectorized": True, "alternative": "greater", "n_resamples": resamples, "rng": seed}
+    return float(stats.permutation_test((one.means, other.means), difference, **options).pvalue)
 
 
 def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
@@ -156,61 +156,10 @@ def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
     return exact if labellings <= EXACT_LABELLINGS else max(exact, 1 / (draws + 1))
 
 
-def _labellings(one: int, other: int, *, seed: int, draws: int) -> np.ndarray:
-    """Return who is in the first group, [labellings, bases]: all ways, or the observed one and `draws` random ones."""
-    observed = np.arange(one + other) < one
-    if math.comb(one + other, one) > EXACT_LABELLINGS:
-        drawn = np.random.default_rng(seed).permuted(np.tile(observed, (draws, 1)), axis=1)
-        return np.vstack([observed, drawn])
-    chosen = np.array(list(combinations(range(one + other), one)))
-    return (chosen[:, :, None] == np.arange(one + other)).any(axis=1)
-
-
-def bootstrap(runs: Runs, *, level: float, seed: int, draws: int) -> Interval:
-    """Return the mean over runs and its percentile interval over resampled bases."""
-    if len(runs.sums) < 2:
-        return Interval(runs.mean, math.nan, math.nan)
-    counts, weights = _resamples(len(runs.sums), seed=seed, draws=draws)
-    means = (counts @ runs.sums) / (counts @ runs.sizes)
-    low, negative_high = (
-        np.quantile(sign * means, (1 - level) / 2, weights=weights, method="inverted_cdf") for sign in (1, -1)
-    )
-    return Interval(runs.mean, float(low), 0.0 - float(negative_high))  # 0 - x, because -x would print -0.0
-
-
-def _resamples(n_bases: int, *, seed: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each base is drawn, [resamples, bases], and the relative weight of each resample."""
-    if n_bases > EXACT_RESAMPLES:
-        shares = np.full(n_bases, 1 / n_bases)
-        return np.random.default_rng(seed).multinomial(n_bases, shares, size=draws), np.ones(draws)
-    chosen = np.array(list(combinations_with_replacement(range(n_bases), n_bases)))
-    counts = (chosen[:, :, None] == np.arange(n_bases)).sum(axis=1)
-    return counts, math.factorial(n_bases) / special.factorial(counts).prod(axis=1)
-
-
-def student(runs: Runs, *, level: float) -> Interval:
-    """Return the mean of the bases' means and its Student interval."""
-    means = runs.means
-    mean = float(means.mean())
-    if len(means) < 2:
-        return Interval(mean, math.nan, math.nan)
-    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * means.std(ddof=1) / math.sqrt(len(means)))
-    return Interval(mean, mean - half, mean + half)
-
-
-def check_options(*, level: float, draws: int) -> None:
-    """Raise ValueError for a level or a number of draws that means nothing."""
-    if not 0 < level < 1:
-        raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
-    if draws < 1:
-        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better thousands")
-
-
 def stars(p: float) -> str:
     """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
 
-    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no
-    probability.
+    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no probability.
     """
     if math.isnan(p):
         return ""
@@ -219,27 +168,19 @@ def stars(p: float) -> str:
     return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
 
 
-def bootstrap_interval(
-    values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0, draws: int = 9999
-) -> Interval:
-    """Return the mean of all runs and its percentile interval over base models drawn with replacement.
-
-    values: [runs]; clusters: [runs] the base model of each run. Up to `EXACT_RESAMPLES` bases every
-    resample is enumerated, and `seed` and `draws` play no part. With two or three bases the 95% interval is
-    just the range of the bases' means, which covers far less than 95%: show `t_interval` then. One base:
-    the limits are nan. Raises ValueError for no values, unequal lengths, values that are not finite, or a
-    level outside (0, 1).
-    """
-    check_options(level=level, draws=draws)
-    return bootstrap(by_base(values, clusters), level=level, seed=seed, draws=draws)
-
-
 def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the mean of the base models' means and its Student interval.
 
-    It has (bases - 1) degrees of freedom. Bases count equally, however many runs they have. With equally
-    many runs this is the mean of all runs, and the standard error is the cluster-robust one of the paper.
-    One base: the limits are nan. Arguments and errors as for `bootstrap_interval`.
+    values: [runs]; clusters: [runs] the base model of each run. It has (bases - 1) degrees of freedom. Bases count
+    equally, however many runs they have. With equally many runs this is the mean of all runs, and the standard error is
+    the cluster-robust one of the paper. One base: the limits are nan. Raises ValueError for no values, unequal lengths,
+    values that are not finite, or a level outside (0, 1).
     """
-    check_options(level=level, draws=1)
-    return student(by_base(values, clusters), level=level)
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
+    means = by_base(values, clusters).means
+    mean = float(means.mean())
+    if len(means) < 2:
+        return Interval(mean, math.nan, math.nan)
+    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * stats.sem(means))
+    return Interval(mean, mean - half, mean + half)

@@ -24,7 +24,7 @@ from subnet_utils.cost import race
 from subnet_utils.masks.discover import MaskTask, discover_many
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build
-from subnet_utils.models.attention import attend
+from subnet_utils.models.layers import attend
 from subnet_utils.models.vision import InstanceNorm
 
 GPU = torch.device("cuda")

@@ -1,9 +1,5 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
-import gc
-import threading
-import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +21,7 @@ from subnet_utils.masks.masking import Magnitude
 from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, full_precision, out_of_memory
+from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, out_of_memory
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -151,7 +147,7 @@ def test_finds_the_planted_subnetwork(start):
 def test_masks_that_are_drawn_find_the_planted_subnetwork_and_resume(seed, every_epoch, tmp_path):
     model, data, path = planted(), noisy_examples(), torch.zeros(4, 4, dtype=torch.bool)
     path[0, 0] = True
-    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(alpha=3e-3)}
+    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(l0=3e-3)}
     found = find(model, data, **arguments)
     assert all(torch.equal(mask, path) for mask in found.subnetwork.masks.values())
     assert list(found.history) == ["epoch", "train_loss", "density"]
@@ -415,26 +411,6 @@ def test_a_checkpoint_of_another_mask_is_not_used(other, every_epoch, tmp_path, 
 # -- the frozen prefix -------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_want_full_precision_leave_the_flag_as_the_first_found_it(monkeypatch):
-    """It is the whole process's: the last one to leave must not put back what another one had set."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    inside, first_left = threading.Barrier(2), threading.Event()
-
-    def second() -> None:
-        with full_precision(CPU):
-            inside.wait(10)
-            first_left.wait(10)
-            assert not torch.backends.cudnn.allow_tf32, "still wanted off here"
-
-    with ThreadPoolExecutor(1) as pool:
-        with full_precision(CPU):
-            waiting = pool.submit(second)
-            inside.wait(10)
-        first_left.set()
-        waiting.result(10)
-    assert torch.backends.cudnn.allow_tf32
-
-
 def frozen(model: StagedModel, data: OddOneOut, start: str, *, limit_gb: float = 4.0) -> FrozenPrefix:
     return FrozenPrefix(model.cut(start)[0], data.items, device=CPU, limit_gb=limit_gb)
 
@@ -452,36 +428,13 @@ def test_prefix_outputs_are_those_of_the_prefix(family):
     assert torch.equal(items, data.items[rows])
 
 
-@pytest.mark.parametrize("limit_gb", [4.0, 1e-9])
-def test_a_prefix_goes_on_from_a_shorter_one(family, limit_gb):
-    model, data = network(family), examples_for(family)
-    (prefix, _), stages = model.cut(model.stage_names[2]), []
-    for name, stage in model.stages.items():
-        stage.register_forward_hook(lambda module, inputs, output, name=name: stages.append(name))
-    shorter = frozen(model, data, model.stage_names[1], limit_gb=limit_gb)
-    expected = frozen(model, data, model.stage_names[2])(torch.arange(12))
-    stages.clear()
-    outputs = FrozenPrefix(prefix, data.items, device=CPU, limit_gb=4.0, shorter=shorter)
-    # one item through the whole prefix tells the size; then the stages that are missing, or all of them again
-    assert stages == [*model.stage_names[:2], *model.stage_names[0 if limit_gb < 1 else 1 : 2]]
-    for found, tensor in zip(outputs(torch.arange(12)), expected, strict=True):
-        assert torch.equal(found, tensor)
-
-
-def test_a_prefix_does_not_go_on_from_another_network():
-    data = examples_for("bert")
-    other = frozen(network("bert", 1), data, "layer_1")
-    with pytest.raises(ValueError, match="prefix outputs are of another network or start"):
-        FrozenPrefix(network("bert").cut("layer_2")[0], data.items, device=CPU, limit_gb=4.0, shorter=other)
-
-
 def test_embeddings_are_those_of_the_whole_network(family):
     model, data = network(family), examples_for(family)
     start = model.stage_names[2]
     suffix, cached, expected = model.cut(start)[1], frozen(model, data, start), model(data.items).detach()
-    torch.testing.assert_close(embed_all(suffix, {}, cached), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed_all(suffix, cached), expected, atol=1e-5, rtol=1e-5)
     rows = torch.tensor([[1, 5, 1], [0, 1, 11]])
-    torch.testing.assert_close(embed_rows(suffix, {}, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed_rows(suffix, cached, rows).detach(), expected[rows], atol=1e-5, rtol=1e-5)
 
 
 def test_outputs_for_which_memory_runs_out_are_recomputed(monkeypatch, capsys):
@@ -693,18 +646,10 @@ def test_a_mask_that_diverges_is_dropped_and_the_others_go_on():
     assert discover_many(model, [], odd_one_out, **options) == []
 
 
-def test_parameters_of_two_names(monkeypatch):
-    calls, functional_call = [], torch.func.functional_call
-    monkeypatch.setattr(torch.func, "functional_call", lambda *given, tie_weights=True: (
-        calls.append(tie_weights) or functional_call(*given, tie_weights=tie_weights)))  # fmt: skip
-    data, options = noisy_examples(20), {"start": "middle", "epochs": 1}
-    find(planted(), data, **options)
-    assert not any(calls), "it takes as long as a dozen operations to look for them"
-    calls.clear()
-    tied = planted()
+def test_parameters_of_two_names():
+    data, options, tied = noisy_examples(20), {"start": "middle", "epochs": 1}, planted()
     tied.stages["last"].linear.bias = tied.stages["middle"].linear.bias
     find(tied, data, **options)
-    assert calls and all(calls)
     tied.stages["last"].linear.weight = tied.stages["middle"].linear.weight
     with pytest.raises(ValueError, match="'stages.last.linear.weight' is one tensor with an earlier weight"):
         find(tied, data, **options)
@@ -783,42 +728,6 @@ def test_parts_are_the_same_whether_it_is_known_that_all_are_too_many():
     first = parts_of(9)
     assert first == [(0, 1), (2,), (3, 4), (5, 6), (7, 8)] and TOO_MANY == {("network",): 3}
     assert parts_of(9) == first and parts_of(2) == [()]
-
-
-def test_what_did_not_fit_is_let_go_before_halves_are_tried(monkeypatch):
-    """A GPU's memory does not make the garbage collector run."""
-    held, alive, calls, train = [], [], [], discover_module._Together._train
-    first_logits = discover_module._Together._first_logits
-
-    def watched(self, *given):
-        alive.append(sum(reference() is not None for reference in held))
-        held.clear()
-        return train(self, *given)
-
-    def noted(self, *given):
-        logits, trained = first_logits(self, *given)
-        held.extend(map(weakref.ref, trained.values()))
-        return logits, trained
-
-    def full(embeddings: Tensor, odd: Tensor) -> Tensor:
-        calls.append(1)
-        if len(calls) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return odd_one_out(embeddings, odd)
-
-    emptied, model, options = [], network("bert"), {"start": "layer_1", "recipe": Recipe(0.01, 3, seed=0)}
-    monkeypatch.setattr(discover_module._Together, "_train", watched)
-    monkeypatch.setattr(discover_module._Together, "_first_logits", noted)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(alive)))
-    gc.collect()
-    gc.disable()
-    try:
-        assert len(discover_many(model, mask_tasks("bert"), full, **options)) == 4
-    finally:
-        gc.enable()
-    assert alive == [0, 0, 0] and held, "none of the attempt's, nor of the first half's"
-    assert emptied == [1], "once, between the attempt and the first half"
 
 
 class Recurrent(nn.Module):

@@ -5,13 +5,10 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from subnet_utils.models import build, packing
-from subnet_utils.models.attention import attend
-from subnet_utils.models.convolution import Convolution, obeying_autocast
-from subnet_utils.models.packing import Spread, Take, packed
+from subnet_utils.models import build, layers
+from subnet_utils.models.layers import Convolution, attend, obeying_autocast, packed
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -44,7 +41,7 @@ def test_attention_is_torchs(readers):
 
 
 def test_packed_places_hold_every_real_token_once(monkeypatch):
-    monkeypatch.setattr(packing, "GRAIN", 4)
+    monkeypatch.setattr(layers, "GRAIN", 4)
     keep = keep_of([2, 7, 3, 1])
     places = packed(keep)
     assert len(places) == 16  # 13 real tokens, filled up
@@ -54,21 +51,11 @@ def test_packed_places_hold_every_real_token_once(monkeypatch):
 
 def test_packing_is_left_out_where_it_does_not_pay(monkeypatch):
     assert packed(keep_of([2, 7, 3, 1])) is None  # a grain is more than all tokens
-    monkeypatch.setattr(packing, "GRAIN", 1)
+    monkeypatch.setattr(layers, "GRAIN", 1)
     assert packed(torch.ones(4, 5, dtype=torch.bool)) is None
     seen = []
     torch.vmap(lambda keep: seen.append(packed(keep)) or keep)(keep_of([1, 9])[:, None])
     assert seen == [None]
-
-
-def test_take_and_spread_undo_each_other():
-    places = torch.tensor([4, 0, 3])
-    rows = draws(3, 2)
-    spread = Spread.apply(rows, places, 5)
-    assert torch.equal(spread[[1, 2]], torch.zeros(2, 2).double())
-    assert torch.equal(Take.apply(spread, places), rows)
-    assert gradcheck(lambda x: Take.apply(x, places), draws(5, 2))
-    assert gradcheck(lambda x: Spread.apply(x, places, 5), draws(3, 2))
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
@@ -77,10 +64,10 @@ def test_packed_layers_compute_what_padded_ones_do(monkeypatch, precision):
         {"family": "bert", "layers": 3, "width": 16, "heads": 2, "mlp_width": 32}, seed=0, vocabulary=30
     ).double()
     tokens = torch.randint(1, 30, (6, 9), generator=torch.Generator().manual_seed(0)) * keep_of([9, 2, 5, 3, 3, 1])
-    monkeypatch.setattr(packing, "GRAIN", 4)
+    monkeypatch.setattr(layers, "GRAIN", 4)
     results = []
     for worth in (0.95, 0.0):
-        monkeypatch.setattr(packing, "WORTH", worth)
+        monkeypatch.setattr(layers, "WORTH", worth)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
             embeddings = model.float()(tokens) if precision == torch.bfloat16 else model(tokens)
         results.append((embeddings.double(), gradients(embeddings.double().square().sum(), model)))

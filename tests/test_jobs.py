@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from subnet_utils import models
-from subnet_utils.core.jobs import WorkerDied, _Order, cache_limit, run_jobs, worker_count
+from subnet_utils.core.jobs import WorkerDied, cache_limit, run_jobs, worker_count
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute
 from subnet_utils.core.seeds import generator_for
@@ -46,11 +46,6 @@ def descend(seed: int, seconds: float) -> tuple[int, list[float], int]:
         w = w - 0.01 * x.t() @ torch.tanh(x @ w)
     time.sleep(seconds)
     return seed, w.flatten()[:50].tolist(), torch.get_num_threads()
-
-
-def slow_process_id(_: int) -> int:
-    time.sleep(0.3)  # long enough for the other worker to begin
-    return os.getpid()
 
 
 def what_is_imported(_: int) -> tuple[bool, bool, bool]:
@@ -254,38 +249,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     assert not still_beating(tmp_path / "beats", within=5)
 
 
-# -- what shares something ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shared", "workers", "taken"),
-    [
-        (["a", "a", "b", "b", "a", "c"], [0, 1, 1, 0, 1, 0, 0], [0, 2, 3, 1, 5, 4, None]),  # goes on with what it had
-        (["a"] * 2 + ["b"] * 4, [0, 1, 0, 0], [0, 2, 1, 3]),  # helps where most is left
-        ([None] * 4, [0, 1, 1, 0, 0], [0, 1, 2, 3, None]),  # in order, where nothing is shared
-        ([None, "a", None, "a"], [0, 0, 1, 0], [0, 1, 2, 3]),
-    ],
-)
-def test_which_job_a_worker_takes(shared, workers, taken):
-    order = _Order(shared, [()] * len(shared))
-    assert [order.next_for(worker) for worker in workers] == taken
-
-
-def test_a_job_begins_when_those_before_it_have_ended():
-    order = _Order([None, "a", None, "a"], [{2, 3}, (), (), {1}])
-    assert [order.next_for(0), order.next_for(1), order.next_for(0)] == [1, 2, None]
-    order.ended(2)
-    assert order.next_for(1) is None
-    order.ended(1)
-    assert order.next_for(1) == 3
-    order.ended(3)
-    assert order.next_for(0) == 0
-
-
-def test_jobs_that_share_something_run_in_one_process():
-    jobs = [(number,) for number in range(6)]
-    processes = run_jobs(slow_process_id, jobs, compute=Compute(workers=2), label="jobs", shared=lambda n: n % 2)
-    assert processes[0] == processes[2] == processes[4] != processes[1] == processes[3] == processes[5]
+# -- what waits --------------------------------------------------------------------------------------------------------
 
 
 def leave_a_mark(folder: Path, number: int) -> list[str]:
@@ -301,7 +265,7 @@ def test_what_waits_sees_what_it_waited_for(tmp_path, workers):
 
 
 def test_jobs_that_wait_for_each_other_are_an_error():
-    with pytest.raises(ValueError, match="the jobs that are left wait for each other"):
+    with pytest.raises(ValueError, match="some jobs wait for each other"):
         run_jobs(process_id, [(0,), (1,)], compute=Compute(workers=2), label="jobs", after=[{1}, {0}])
 
 

@@ -320,19 +320,6 @@ def test_of_cached_outputs_those_not_used_for_longest_are_dropped(lab, kept):
     assert [key[2] for key in kept] == [first, third]
 
 
-def test_cached_outputs_go_on_from_those_of_an_earlier_start(lab, kept, monkeypatch):
-    (base, (other, chosen, *_)), given, make = sets_of(lab), [], prefixes.FrozenPrefix
-    monkeypatch.setattr(prefixes, "FrozenPrefix", lambda *some, shorter, **more: (
-        given.append(shorter) or make(*some, shorter=shorter, **more)))  # fmt: skip
-    first = prefixes.outputs(lab, base, chosen, "layer_1")
-    prefixes.outputs(lab, base, other, "layer_2")
-    later = prefixes.outputs(lab, base, chosen, "layer_2")
-    assert prefixes.outputs(lab, base, chosen, "layer_1") is first and given == [None, None, first]
-    kept.clear()
-    again = prefixes.outputs(lab, base, chosen, "layer_2")
-    assert all(torch.equal(*pair) for pair in zip(later(torch.arange(4)), again(torch.arange(4)), strict=True))
-
-
 def test_outputs_of_a_group_stay_within_the_limit_together(lab, kept, tmp_path, monkeypatch, capsys):
     (base, others), wanted = sets_of(lab), []
     group = [mask for one in tables.searches(lab) for mask in one.candidates if mask.point.start == "layer_2"]

@@ -223,7 +223,7 @@ def test_draws_follow_the_generator():
 def test_every_logit_pays_alike_however_small():
     """The penalty is of the logits, not of the mask: r = alpha sum l."""
     values = {"a": torch.tensor([-9.0, 2.0], requires_grad=True), "b": torch.tensor([0.5], requires_grad=True)}
-    method = GumbelSigmoid(alpha=0.25)
+    method = GumbelSigmoid(l0=0.25)
     penalty = method.penalty(method.soft(values, 0, UNUSED), values)
     assert penalty.item() == pytest.approx(0.25 * -6.5)
     assert all((gradient == 0.25).all() for gradient in torch.autograd.grad(penalty, values.values()))

@@ -122,12 +122,9 @@ def test_subnetworks_that_cannot_be_compared(operation):
 @pytest.mark.parametrize("operation", [iou, as_printed, expected_iou])
 def test_one_alone_has_no_overlap(operation):
     for few in ([], [random_subnetwork(0)]):
-        with pytest.raises(ValueError, match=f"that of two or more, got {len(few)}; find masks with more seeds"):
+        with pytest.raises(ValueError, match=f"that of 2 or more, got {len(few)}; find masks with more seeds"):
             operation(few)
-
-
-def test_nothing_has_no_weights_in_common():
-    with pytest.raises(ValueError, match="no subnetworks to compare; give one or more"):
+    with pytest.raises(ValueError, match="1 or more, got 0"):
         common([])
 
 
@@ -209,9 +206,3 @@ def test_the_global_random_state_is_untouched():
     after = np.random.get_state()
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(after[1], numpys[1]) and after[2:] == numpys[2:]
-
-
-@pytest.mark.parametrize("draws", [0, -1])
-def test_no_draws_are_no_expectation(draws):
-    with pytest.raises(ValueError, match=f"draws {draws} is no number of draws; give at least 1"):
-        expected_iou([random_subnetwork(0), random_subnetwork(1)], draws=draws)

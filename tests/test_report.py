@@ -1,4 +1,4 @@
-"""The report: verdicts by rule, books whose manifest comes last, and a site that a real browser can show offline."""
+"""The report: verdicts by rule, books whose manifest comes last, and a site that asks no other machine."""
 
 import base64
 import hashlib
@@ -36,11 +36,6 @@ from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.site import Site, expected, significant
 
 EXPECTED = expected()
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on PATH; install chromium or google-chrome to look at the report in a browser"
-)
 
 
 def runs_of(means, *, spread: float = 0.0, accuracy=0.99, value: str = "difference") -> pd.DataFrame:
@@ -641,59 +636,6 @@ def test_a_damaged_manifest_is_one_line(tmp_path):
     (tmp_path / "figures/tiny/nb.json").write_text("{")
     with pytest.raises(ValueError, match=r"nb\.json is no manifest of a notebook; delete it and run nb again"):
         Site("tiny", root=tmp_path)
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
-
-INSPECT = """<script>addEventListener("load", () => { const images = [...document.images];
-document.body.dataset.images = images.length;
-document.body.dataset.broken = images.filter(i => !(i.complete && i.naturalWidth > 0)).map(i => i.alt).join("|");
-document.body.dataset.cut = [...document.querySelectorAll(".places")].some(e => e.scrollWidth > e.clientWidth);
-document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth; });</script>"""
-
-
-def browse(page: Path, profile: Path, *more: str) -> str:
-    """The page's document after loading, as Chromium sees it."""
-    profile.mkdir(exist_ok=True)
-    command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-        "--virtual-time-budget=5000", "--window-size=1200,4800", f"--user-data-dir={profile}", *more, page.as_uri(),
-    ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-
-
-def inspected(page: Path, browser_profile: Path, extra: str = "") -> dict[str, str]:
-    """What a script finds in a copy of the page, which differs in that its policy allows that one script."""
-    policy = "style-src 'unsafe-inline'"
-    source = page.read_text()
-    assert policy in source
-    copy = page.with_name(f"copy-of-{page.name}")
-    copy.write_text(
-        source.replace(policy, f"{policy}; script-src 'unsafe-inline'").replace("</main>", f"{extra}</main>{INSPECT}")
-    )
-    try:
-        document = browse(copy, browser_profile, "--dump-dom")
-    finally:
-        copy.unlink()
-    return dict(re.findall(r'data-(images|broken|wide|cut)="([^"]*)"', document))
-
-
-@needs_browser
-def test_chromium_shows_every_picture_of_the_site(index, tmp_path):
-    found = {page.name: inspected(page, tmp_path / "browser") for page in index.parent.glob("*.html")}
-    assert found == {
-        "index.html": {"images": "2", "broken": "", "wide": "false", "cut": "false"},
-        "03_ablations.html": {"images": "3", "broken": "", "wide": "false", "cut": "false"},
-        "04_other.html": {"images": "3", "broken": "", "wide": "false", "cut": "false"},
-    }
-
-
-@needs_browser
-def test_chromium_names_a_picture_that_is_missing_or_elsewhere(index, tmp_path):
-    """The check above can fail, and the policy keeps a page from asking another machine."""
-    extra = '<img alt="missing" src="../nowhere.png"><img alt="elsewhere" src="http://127.0.0.1:9/a.png">'
-    assert inspected(index, tmp_path / "browser", extra)["broken"] == "missing|elsewhere"
 
 
 def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path, monkeypatch):

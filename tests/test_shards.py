@@ -7,7 +7,7 @@ import pytest
 
 from subnet_utils import shards
 from subnet_utils.core.papers import notebooks
-from subnet_utils.core.sections import ROOT, Section, without
+from subnet_utils.core.sections import ROOT
 from tests.toy_paper import run
 
 
@@ -21,19 +21,6 @@ def test_unknown_step_or_profile_is_one_line(capsys):
     assert shards.main(["tyni"]) == 2 and shards.main(["tiny", "base-0"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and "did you mean 'tiny'?" in lines[0] and "no step 'base-0' in profile 'tiny'" in lines[1]
-
-
-def test_a_section_without_a_part_whose_data_are_missing():
-    class Images(Section):
-        folders: str
-
-    class Both(Section):
-        numbers: int
-        images: Images | None = None
-
-    both = Both(numbers=3, images=Images(folders="a"))
-    assert shards._without(both, "images") == Both(numbers=3) == without(both, "images")
-    assert shards._without(both, "numbers") is shards._without(both, "") is shards._without(None, "images") is None
 
 
 def test_the_papers_own_settings_come_to_hundreds_of_shards_and_no_notebook_waits_for_another_paper(tmp_path):

@@ -1,4 +1,4 @@
-"""The statistics against statsmodels, brute-force bootstraps, hand-computed cases and the paper's Tables 1 and 12."""
+"""The statistics against statsmodels, brute-force resampling, hand-computed cases and the paper's Tables 1 and 12."""
 
 import math
 from itertools import combinations, product
@@ -18,7 +18,7 @@ from subnet_utils.papers.break_it_down.statistics import (
     compositionality_table,
     random_control_table,
 )
-from subnet_utils.statistics import bootstrap_interval, by_base, permutation_test, stars, t_interval, wild_bootstrap
+from subnet_utils.statistics import by_base, permutation_test, stars, t_interval, wild_bootstrap
 
 NUMBERS = ["intercept_z", "intercept_p", "ablated_chi2", "ablated_p"]
 quick = settings(max_examples=30, deadline=None)
@@ -188,30 +188,6 @@ def test_wild_bootstrap_of_many_bases_draws_by_seed():
     assert wild_bootstrap(certain, seed=0, draws=99) == (0.01, 0.01)
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (3, 3, 3), (1, 2, 4, 3), (2, 2, 2, 2, 1)])
-@pytest.mark.parametrize("level", [0.95, 0.8])
-def test_bootstrap_interval_enumerates_all_resamples(sizes, level):
-    rng = np.random.default_rng(len(sizes))
-    runs = [rng.normal(size=n) for n in sizes]
-    means = [np.concatenate(drawn).mean() for drawn in product(runs, repeat=len(runs))]
-    clusters = np.repeat(np.arange(len(sizes)), sizes)
-    mean, low, high = bootstrap_interval(np.concatenate(runs), clusters, level=level)
-    assert mean == pytest.approx(np.concatenate(runs).mean())
-    tail = (1 - level) / 2
-    assert low == pytest.approx(np.quantile(means, tail, method="inverted_cdf"))
-    assert high == pytest.approx(np.quantile(means, 1 - tail, method="inverted_cdf"))
-
-
-def test_bootstrap_interval_of_many_bases_draws_by_seed():
-    values = np.random.default_rng(2).normal(size=60)
-    clusters = np.repeat(np.arange(20), 3)
-    first, again, other = (bootstrap_interval(values, clusters, seed=seed) for seed in (0, 0, 1))
-    assert first == again != other
-    means = values.reshape(20, 3).mean(axis=1)
-    half = 1.96 * means.std() / math.sqrt(20)
-    np.testing.assert_allclose(first, (means.mean(), means.mean() - half, means.mean() + half), atol=0.1 * half)
-
-
 def test_t_interval_is_the_one_of_scipy_over_base_means():
     values, clusters = [0.1, 0.3, 0.6, 0.5], ["a", "a", "b", "c"]
     means = [0.2, 0.6, 0.5]
@@ -229,8 +205,8 @@ def test_one_base_has_means_and_nothing_else():
     rest = row.drop(["model", "task", "subroutine", "n_bases", "n_runs", "subnetwork_difference", "ablated_difference"])
     assert list(rest.filter(like="stars")) == ["", ""]
     assert rest.drop(["intercept_stars", "ablated_stars"]).isna().all()
-    for interval in (bootstrap_interval([0.5, 0.6], [0, 0]), t_interval([0.5, 0.6], [0, 0])):
-        assert interval.mean == pytest.approx(0.55) and math.isnan(interval.low) and math.isnan(interval.high)
+    interval = t_interval([0.5, 0.6], [0, 0])
+    assert interval.mean == pytest.approx(0.55) and math.isnan(interval.low) and math.isnan(interval.high)
 
 
 @pytest.mark.parametrize("value", [0.3, 0.1, 0.7, -0.1])
@@ -297,15 +273,11 @@ def test_bad_effects_are_refused_in_one_line(change, message):
         ([0.1, 0.2], [0, None], {}, "one finite value or more"),
         ([0.1, 0.2], [0], {}, "2 values but 1 clusters"),
         ([0.1, 0.2], [0, 1], {"level": 95}, "level 95 is outside"),
-        ([0.1, 0.2], [0, 1], {"draws": 0}, "draws 0"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(values, clusters, options, message):
     with pytest.raises(ValueError, match=message):
-        bootstrap_interval(values, clusters, **options)
-    if "draws" not in options:
-        with pytest.raises(ValueError, match=message):
-            t_interval(values, clusters, **options)
+        t_interval(values, clusters, **options)
 
 
 def test_clamped_difference_by_hand():

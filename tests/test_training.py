@@ -169,17 +169,6 @@ def test_same_seed_same_bits_other_seed_other_bits(uninterrupted):
     assert torch.equal(other["never"], fresh()["never"])
 
 
-def test_epochs_are_shuffled_differently():
-    orders = []
-    fit(
-        parameters := scalar(),
-        lambda epoch: orders.append(torch.randperm(30, generator=generator_for(0, epoch))) or [0],
-        lambda batch, epoch: parameters["w"].square(),
-        recipe=Recipe(0.1, 3, seed=0),
-    )
-    assert not torch.equal(orders[0], orders[1]) and not torch.equal(orders[1], orders[2])
-
-
 def test_global_random_states_are_left_alone_and_have_no_influence(uninterrupted):
     torch.manual_seed(123), np.random.seed(123), random.seed(123)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
@@ -362,13 +351,6 @@ def test_flipped_bits_start_over(half_way, uninterrupted, capsys):
         starts_over(half_way, uninterrupted, capsys)
 
 
-def test_digits_of_the_history_are_protected(half_way, uninterrupted, capsys):
-    content = half_way.read_bytes()
-    place = content.index(b'\\"epoch\\": 3,')
-    half_way.write_bytes(content[:place] + content[place:].replace(b": 3,", b": 1,", 1))
-    starts_over(half_way, uninterrupted, capsys)
-
-
 def test_foreign_file_starts_over(tmp_path, uninterrupted, capsys, every_epoch):
     save_tensors(tmp_path / "weights", {"w": torch.ones(3)})
     starts_over(tmp_path / "weights", uninterrupted, capsys)
@@ -501,11 +483,6 @@ def test_a_run_without_data_stops():
 
 
 # -- progress, device, precision ---------------------------------------------------------------------------------------
-
-
-def test_a_short_run_says_nothing_without_a_terminal(capsys):
-    regression(fresh())
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_long_run_says_a_plain_line_every_half_minute_and_at_its_end(monkeypatch, capsys):

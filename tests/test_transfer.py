@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_refused(donor, found):
         transplant(other, network(1), found, carried=True, frozen=True)
     with pytest.raises(ValueError, match="differ in their weights' names or shapes"):
         transplant(donor, network(1, layers=1), found, carried=True, frozen=True)
-    with pytest.raises(ValueError, match="unknown 'half'; valid: all, all but random"):
+    with pytest.raises(ValueError, match="unknown 'half'; did you mean 'all'"):
         inherited(found, "half", seed=0)
     with pytest.raises(NoControl, match="use random_like"):
         inherited(~found, "complement", seed=0)

@@ -22,7 +22,7 @@ def resolve_device(compute: Compute) -> torch.device:
     if compute.device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     # that equal seeds give equal bits: of cuDNN's convolutions only such algorithms, and none of its attention, which
-    # also plans anew for every length of sentence; torch's own keeps to it up to 64 tokens (`models.attention.attend`)
+    # also plans anew for every length of sentence; torch's own keeps to it up to 64 tokens (`models.layers.attend`)
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device("cuda")

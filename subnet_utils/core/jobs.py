@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from heapq import heappop, heappush
+from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -64,56 +64,54 @@ def run_jobs(
     *,
     compute: Compute,
     label: str,
-    shared: Callable[..., Any] | None = None,
     after: Sequence[Collection[int]] | None = None,
 ) -> list[Any]:
     """Results of `function(*job)` for every job, in order.
 
-    shared(*job): what a job has in common with others that its process keeps in memory, such as a network and the
-    outputs of its frozen stages; such jobs go to the same worker, as long as no other one is idle. after: for every job
-    the numbers of those that must have ended before it begins. Without workers jobs run in their order. With workers
-    earlier ones begin first where there is a choice.
+    after: for every job the numbers of those that must have ended before it begins. Without workers jobs run in their
+    order. With workers earlier ones begin first where there is a choice.
     The first exception (an interrupt, too) ends the run and is raised here; jobs still at work are killed, and go on
     from their checkpoints in the next run. Raises WorkerDied if a worker process is killed from outside.
     """
     workers = min(worker_count(compute), len(jobs))
-    if workers <= 1:
-        torch.set_num_threads(compute.threads)
-        keep_freed_memory()
-        with progress_bar(len(jobs), label) as advance:
-            return [_and_advance(function(*job), advance) for job in jobs]
-    order = _Order([shared(*job) if shared else None for job in jobs], after or [()] * len(jobs))
-    with progress_bar(len(jobs), label) as advance, _pools(workers, compute.threads) as pools:
-        results: dict[int, Any] = {}
+    results: dict[int, Any] = {}
+    with progress_bar(len(jobs), label) as advance:
+        if workers <= 1:
+            torch.set_num_threads(compute.threads)
+            keep_freed_memory()
+            found = ((number, function(*job)) for number, job in enumerate(jobs))
+        else:
+            found = _side_by_side(function, jobs, after or [()] * len(jobs), workers, compute.threads)
         try:
-            for number, result in _results(function, jobs, order, pools):
+            for number, result in found:
                 results[number] = result
                 advance({})
         except BrokenProcessPool:
             raise WorkerDied(f"{label}: a worker process was killed; {_remedy(bool(results))}") from None
-        return [results[number] for number in range(len(jobs))]
+    return [results[number] for number in range(len(jobs))]
 
 
-def _results(
-    function: Callable, jobs: Sequence[tuple], order: "_Order", pools: Sequence[ProcessPoolExecutor]
+def _side_by_side(
+    function: Callable, jobs: Sequence[tuple], after: Sequence[Collection[int]], workers: int, threads: int
 ) -> Iterator[tuple[int, Any]]:
     """The number and the result of each job, as they end."""
-    running: dict[Future, tuple[int, int]] = {}
-    idle, left = list(range(len(pools))), len(jobs)
-    while left:
-        for worker in list(idle):
-            number = order.next_for(worker)
-            if number is not None:
-                idle.remove(worker)
-                running[pools[worker].submit(function, *jobs[number])] = worker, number
-        if not running:
-            raise ValueError("the jobs that are left wait for each other")
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            worker, number = running.pop(future)
-            idle.append(worker)
-            left -= 1
-            yield number, future.result()
-            order.ended(number)
+    order = TopologicalSorter(dict(enumerate(after)))
+    try:
+        order.prepare()
+    except CycleError:
+        raise ValueError("some jobs wait for each other") from None
+    ready: list[int] = []
+    running: dict[Future, int] = {}
+    with _pool(workers, threads) as pool:
+        while order.is_active():
+            ready = sorted([*ready, *order.get_ready()])
+            while ready and len(running) < workers:
+                number = ready.pop(0)
+                running[pool.submit(function, *jobs[number])] = number
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                yield number, future.result()
+                order.done(number)
 
 
 def _remedy(some_ended: bool) -> str:
@@ -122,67 +120,18 @@ def _remedy(some_ended: bool) -> str:
     return "memory may have run out; set compute.workers lower and run again, finished work is kept"
 
 
-class _Order:
-    """Which of the waiting jobs a worker takes: of those that share something with its last one the first, else of what
-    no other worker is at, else of what most jobs are left of. A job waits until those before it have ended."""
-
-    def __init__(self, shared: Sequence[Any], after: Sequence[Collection[int]]) -> None:
-        # what shares nothing is on its own
-        self._shared = [number if one is None else (one,) for number, one in enumerate(shared)]
-        self._waits_for = [set(numbers) for numbers in after]
-        self._before: dict[int, list[int]] = {}
-        for number, earlier in enumerate(self._waits_for):
-            for one in earlier:
-                self._before.setdefault(one, []).append(number)
-        self._ready: dict[Any, list[int]] = {}
-        self._at: dict[int, Any] = {}
-        self._let_in(range(len(shared)))
-
-    def next_for(self, worker: int) -> int | None:
-        """The number of the job, None if none can begin now."""
-        if not self._ready:
-            return None
-        if self._at.get(worker, self) not in self._ready:
-            free = self._ready.keys() - self._at.values()
-            most = max(self._ready, key=lambda key: len(self._ready[key]))
-            self._at[worker] = min(free, key=lambda key: self._ready[key][0]) if free else most
-        key = self._at[worker]
-        number = heappop(self._ready[key])
-        if not self._ready[key]:
-            del self._ready[key]
-        return number
-
-    def ended(self, number: int) -> None:
-        """Let in what has waited for this job alone."""
-        later = self._before.get(number, [])
-        for other in later:
-            self._waits_for[other].discard(number)
-        self._let_in(later)
-
-    def _let_in(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            if not self._waits_for[number]:
-                heappush(self._ready.setdefault(self._shared[number], []), number)
-
-
-def _and_advance(result: Any, advance: Callable) -> Any:
-    advance({})
-    return result
-
-
 @contextmanager
-def _pools(workers: int, threads: int) -> Iterator[list[ProcessPoolExecutor]]:
-    """Pools of one worker each, which end at once when the block is left by an exception, or when this process is
-    killed.
+def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+    """Workers, which end at once when the block is left by an exception, or when this process is killed.
 
     Every worker waits for the end of a pipe that only this process holds open.
     """
     own = context()
     watched, held = own.Pipe(duplex=False)
     start = {"initializer": _start_worker, "initargs": (threads, watched)}
-    with watched, held, ExitStack() as stack:
+    with watched, held, ProcessPoolExecutor(workers, mp_context=own, **start) as pool:
         try:
-            yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=own, **start)) for _ in range(workers)]
+            yield pool
         except BaseException:
             held.close()
             raise

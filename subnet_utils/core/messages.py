@@ -110,7 +110,9 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
 
 def _instead(root: type[BaseModel], location: tuple, given: Any) -> str:
     """What to do about an unknown key: how it is spelt, where it belongs, what it is called, or what there is."""
-    key, valid, inner = str(location[-1]), _keys_at(root, location[:-1]), _sections_within(root, location[:-1])
+    key, valid = str(location[-1]), _keys_at(root, location[:-1])
+    around = [item for section in _walk(root, location[:-1])[1] for item in section.model_fields.items()]
+    inner = {name: _sections(field.annotation) for name, field in around}
     homes = [name for name, sections in inner.items() if any(key in section.model_fields for section in sections)]
     if homes and not difflib.get_close_matches(key, valid, n=1, cutoff=0.8):
         return f"it belongs in {' or '.join(repr(name) for name in homes)}; move it there"
@@ -119,12 +121,6 @@ def _instead(root: type[BaseModel], location: tuple, given: Any) -> str:
     if alike and not difflib.get_close_matches(key, valid, n=1, cutoff=0.5):
         return f"its keys are those of '{alike[0]}'; call it so"
     return nearest(key, valid)
-
-
-def _sections_within(root: type[BaseModel], location: tuple) -> dict[str, list[type[BaseModel]]]:
-    """The sections that may stand under each key of the section at a location."""
-    fields = [item for section in _walk(root, location)[1] for item in section.model_fields.items()]
-    return {name: _sections(field.annotation) for name, field in fields}
 
 
 def _plain(given: Any) -> str:

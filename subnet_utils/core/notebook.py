@@ -63,9 +63,7 @@ def _unknown(parameters: Iterable[str]) -> str | None:
 
 def _cells() -> list[str]:
     """Sources of the cells run so far, or nothing outside a notebook."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return []
+    from IPython import get_ipython
+
     shell = get_ipython()
     return list(shell.user_ns.get("In", [])) if shell is not None else []

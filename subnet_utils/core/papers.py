@@ -24,18 +24,15 @@ ROOMS = "subnet_utils.papers"
 
 @dataclass(frozen=True)
 class Notebook:
-    """One notebook of a paper.
-
-    name: its file without the ending. about: the part of the paper's section without which there is nothing to do, such
-    as 'arithmetic'; '' for all of it. requires: `module:function` in the room, called with the lab before anything is
-    made. It raises ValueError for data or published weights that are not there. after: notebooks of the same paper
-    whose artefacts it uses. folder: where the file lies.
-    """
+    """One notebook of a paper; name: its file without the ending."""
 
     name: str
     about: str = ""
+    """The part of the paper's section without which there is nothing to do, such as 'arithmetic'; '' for all of it."""
     requires: str = ""
+    """`module:function` in the room, which raises ValueError for what a lab's study names and that is not there."""
     after: tuple[str, ...] = ()
+    """Notebooks of the same paper whose artefacts it uses."""
     folder: Path = ROOT / "notebooks"
 
     @property
@@ -54,9 +51,8 @@ class Paper:
 
     name: of its folder and of its section in a study. title, reference: of the paper, as in a bibliography. section:
     its part of a study. steps: `module:function` in the room, which gives every step that can be named before anything
-    is made, as an iterable, for a lab. reproduces: the paper's figures and tables, such as 'Figure 4', and what
-    each shows; the report names those that are missing. also_shows: further labels, such as appendices, that are not
-    missed.
+    is made, as an iterable, for a lab. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
+    shows; the report names those that are missing. also_shows: further labels, such as appendices, that are not missed.
     """
 
     name: str

@@ -93,18 +93,13 @@ class Step:
     @cached_property
     def parents(self) -> tuple["Step", ...]:
         """The steps among the fields, also those in tuples and in other dataclasses; each once."""
-        found = _steps_in([getattr(self, field.name) for field in _compared(self)])
+        found = _steps_in([value for value, _ in _fields_of(self).values()])
         return tuple({step.name: step for step in found}.values())
 
     @property
     def work(self) -> float:
         """Roughly how long the step takes, above 0, in any unit: what many long ones wait for begins first."""
         return 1.0
-
-    @property
-    def shares(self) -> Any:
-        """What several steps have in common that a worker keeps in memory, such as a network; see `run_jobs`."""
-        return None
 
     def group(self, lab: "Lab") -> Any:
         """Steps of one class for which this is the same are made at once, by `make_together`. None: alone."""
@@ -155,15 +150,10 @@ class Step:
         if fault := fault_of(artefact):
             raise Fault(fault)
         kept, key = _KEPT.setdefault(type(self), OrderedDict()), (artefact.path, artefact.digest, str(lab.device))
-        if key not in kept:
-            loaded = self.read(lab, artefact)
-            if not self.keeps:
-                return loaded
-            kept[key] = loaded
-            while len(kept) > self.keeps:
-                kept.popitem(last=False)
-        kept.move_to_end(key)
-        return kept[key]
+        loaded = kept[key] = kept.pop(key) if key in kept else self.read(lab, artefact)
+        while len(kept) > self.keeps:
+            kept.popitem(last=False)
+        return loaded
 
     def but(self, **changes: Any) -> Self:
         """The same step with other values of some fields."""
@@ -189,7 +179,7 @@ class Step:
 
 
 _KEPT: dict[type[Step], OrderedDict[tuple, Any]] = {}
-"""Loaded objects of this process by class, those that were not used for longest first."""
+"""Loaded objects of this process by class, the one that was not used for longest first."""
 
 
 def fault_of(artefact: Artefact) -> str:
@@ -217,7 +207,6 @@ def make_all(lab: "Lab", steps: Sequence[Step], label: str) -> list[Artefact]:
         [(job.steps, lab) for job in jobs],
         compute=lab.study.compute,
         label=label,
-        shared=lambda group, lab: group[0].shares,
         after=[job.after for job in jobs],
     )
     return [step.make(lab) for step in steps]
@@ -294,15 +283,11 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
     """
     if isinstance(value, Step) and not top:
         return parent(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        own = {field.name: getattr(value, field.name) for field in _compared(value)}
-        defaults = {field.name: _default(field) for field in fields(value)}
-        return [type(value).__name__, _described_fields(own, defaults, parent)]
-    if isinstance(value, BaseModel):
-        own = {name: getattr(value, name) for name in type(value).model_fields}
-        defaults = {name: MISSING if field.is_required() else field.get_default(call_default_factory=True)
-                    for name, field in type(value).model_fields.items()}  # fmt: skip
-        return [type(value).__name__, _described_fields(own, defaults, parent)]
+    if (own := _fields_of(value)) is not None:
+        changed = {
+            name: one for name, (one, default) in own.items() if type(one) is not type(default) or one != default
+        }
+        return [type(value).__name__, {name: described(one, parent, top=False) for name, one in changed.items()}]
     if isinstance(value, Mapping):
         return {str(name): described(one, parent, top=False) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -312,24 +297,26 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
     raise TypeError(f"a step cannot depend on {value!r}; give numbers, text, tuples, sections, dataclasses or steps")
 
 
-def _described_fields(own: Mapping[str, Any], defaults: Mapping[str, Any], parent: Callable) -> dict[str, Any]:
-    changed = {name: value for name, value in own.items() if not _is_default(value, defaults[name])}
-    return {name: described(value, parent, top=False) for name, value in changed.items()}
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return default is not MISSING and type(value) is type(default) and value == default
-
-
-def _default(field: dataclasses.Field) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def _compared(value: Any) -> Iterator[dataclasses.Field]:
-    return (field for field in fields(value) if field.compare)
+def _fields_of(value: Any) -> dict[str, tuple[Any, Any]] | None:
+    """Value and default (MISSING without one) of each field that counts; None for what is no dataclass or section."""
+    if isinstance(value, BaseModel):
+        defaults = {
+            name: MISSING if field.is_required() else field.get_default(call_default_factory=True)
+            for name, field in type(value).model_fields.items()
+        }
+    elif is_dataclass(value) and not isinstance(value, type):
+        defaults = {
+            field.name: field.default if field.default_factory is MISSING else field.default_factory()
+            for field in fields(value)
+            if field.compare
+        }
+    else:
+        return None
+    return {name: (getattr(value, name), default) for name, default in defaults.items()}
 
 
 def _steps_in(value: Any) -> Iterator[Step]:
+    """The steps within a value that is no section, those within other steps not among them."""
     if isinstance(value, Step):
         yield value
     elif isinstance(value, Mapping):
@@ -338,4 +325,4 @@ def _steps_in(value: Any) -> Iterator[Step]:
         for one in value:
             yield from _steps_in(one)
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from _steps_in([getattr(value, field.name) for field in _compared(value)])
+        yield from _steps_in([one for one, _ in _fields_of(value).values()])

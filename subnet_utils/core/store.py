@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import safetensors.torch
 import torch
@@ -75,27 +76,15 @@ class Artefact:
 
 @dataclass
 class Building:
-    """What is known of an artefact while it is built: how long that took, what it used, and what it notes of itself.
+    """What is known of an artefact while it is built.
 
-    Seconds are its own, without those of the artefacts that are built inside it; uses: these and all others that it
-    asked for, `kind/key`.
+    seconds: by both `clocks`, its own, without those of the artefacts that are built inside it; uses: these and all
+    others that it asked for, `kind/key`; notes: what it notes of itself.
     """
 
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    uses: dict[str, None] = field(default_factory=dict)
+    seconds: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    uses: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
-
-    def more(self, seconds: float, cpu_seconds: float) -> None:
-        """Count with more seconds than have passed, or with fewer."""
-        self.seconds += seconds
-        self.cpu_seconds += cpu_seconds
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What is written down in the end."""
-        times = {"seconds": round(self.seconds, 2), "cpu_seconds": round(self.cpu_seconds, 2)}
-        return times | {"uses": sorted(self.uses)} | self.notes
 
 
 _BUILDING: ContextVar[Building | None] = ContextVar("building", default=None)
@@ -114,9 +103,9 @@ def note(**facts: Any) -> None:
         work.notes.update(facts)
 
 
-def clocks() -> tuple[float, float]:
+def clocks() -> np.ndarray:
     """Seconds by the clock on the wall and of this process's processor time, from some beginning."""
-    return time.monotonic(), time.process_time()
+    return np.array([time.monotonic(), time.process_time()])
 
 
 class Store:
@@ -141,9 +130,8 @@ class Store:
         whose name starts with `checkpoint` are dropped when the artefact is finished. Two processes that ask for the
         same artefact build it once. Raises StoreError if the folder cannot be written or the disk is full.
         """
-        artefact = self.find(kind, spec)
-        if artefact is not None:
-            return artefact
+        if (found := self.find(kind, spec)) is not None:
+            return found
         artefact = self._artefact(kind, spec)
         with _explained(self.root), _counted(-1), self._lock(artefact):
             if not artefact.path.is_dir():  # another process may have built it meanwhile
@@ -165,24 +153,27 @@ class Store:
         _note_use(artefact)
         return artefact
 
-    def _partial(self, artefact: Artefact) -> Path:
-        return self.root / "partial" / f"{artefact.kind}-{artefact.key}"
-
     def _artefact(self, kind: str, spec: Mapping[str, Any]) -> Artefact:
         key = key_of(kind, spec)
         return Artefact(kind, key, self.root / kind / key)
 
     def _build(self, artefact: Artefact, spec: Mapping[str, Any], build: Callable[[Path], None]) -> None:
-        folder = self._partial(artefact)
+        folder = self.root / "partial" / f"{artefact.kind}-{artefact.key}"
         folder.mkdir(parents=True, exist_ok=True)
-        with _begun() as work, _counted(+1):
-            build(folder)
+        work = Building()
+        token = _BUILDING.set(work)
+        try:
+            with _counted(+1):
+                build(folder)
+        finally:
+            _BUILDING.reset(token)
         # besides checkpoints, what calls left that were killed while they wrote a file or before the last rename
         for pattern in ("checkpoint*", ".*", "manifest.json"):
             for left_over in folder.glob(pattern):
                 shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         save_json(folder / "spec.json", spec)
-        save_json(folder / "provenance.json", provenance(**work.provenance))
+        times = dict(zip(("seconds", "cpu_seconds"), work.seconds.round(2).tolist(), strict=True))
+        save_json(folder / "provenance.json", provenance(**times, uses=sorted(work.uses), **work.notes))
         save_json(folder / "manifest.json", _digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
@@ -207,32 +198,20 @@ class Store:
 
 
 @contextmanager
-def _begun() -> Iterator[Building]:
-    """The time in which an artefact is the one that is being built."""
-    work = Building()
-    token = _BUILDING.set(work)
-    try:
-        yield work
-    finally:
-        _BUILDING.reset(token)
-
-
-@contextmanager
 def _counted(sign: int) -> Iterator[None]:
     """Add the time of the block to what is being built, or take it away: a wait, or another artefact inside it."""
-    work, (seconds, cpu_seconds) = building(), clocks()
+    work, begun = building(), clocks()
     try:
         yield
     finally:
         if work is not None:
-            now = clocks()
-            work.more(sign * (now[0] - seconds), sign * (now[1] - cpu_seconds))
+            work.seconds += sign * (clocks() - begun)
 
 
 def _note_use(artefact: Artefact) -> None:
     work = building()
     if work is not None:
-        work.uses[f"{artefact.kind}/{artefact.key}"] = None
+        work.uses.add(f"{artefact.kind}/{artefact.key}")
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:
@@ -242,13 +221,14 @@ def key_of(kind: str, spec: Mapping[str, Any]) -> str:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file: whole or not at all, without a copy of the tensors in memory."""
+    """Write a safetensors file: whole or not at all, equal content as equal bytes."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = _header(tensors, metadata or {})
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    parts = (memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()) for name in header if name != METADATA)
-    _replace(path, len(text).to_bytes(8, "little") + text, *parts)
+    content = memoryview(safetensors.torch.save(tensors, dict(metadata or {})))
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(bytes(content[8:end]))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # which the library has in random order
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(end - 8)
+    write_whole(path, content[:8], text, content[end:])
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -260,14 +240,37 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise StoreError(f"{path} cannot be read as safetensors ({error}); delete it and run again") from None
 
 
+def digest_of(tensors: Mapping[str, Tensor], *header: str) -> str:
+    """SHA-256 of a file's header and of its tensors' bytes: one flipped bit would otherwise load as another tensor."""
+    digest = hashlib.sha256("\n".join(header).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def save_json(path: Path, content: Any) -> None:
     """Write a JSON file: whole or not at all."""
-    _replace(path, (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    write_whole(path, (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
 def save_table(path: Path, table: pd.DataFrame) -> None:
     """Write a parquet file: whole or not at all."""
-    _replace(path, table.to_parquet(index=False))
+    write_whole(path, table.to_parquet(index=False))
+
+
+def write_whole(path: Path, *content: bytes | memoryview) -> None:
+    """Write a file whole or not at all: beside the target, flushed to disk, then renamed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            for part in content:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:
@@ -286,10 +289,9 @@ def _damage(path: Path) -> str | None:
     """What is wrong with an artefact's files, or None."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        complete = set(ABOUT) <= manifest.keys()
+        if not set(ABOUT) <= manifest.keys():
+            raise ValueError
     except (OSError, AttributeError, ValueError):
-        complete = False
-    if not complete:
         return "manifest.json is missing or unreadable"
     for name, digest in manifest.items():
         try:
@@ -318,38 +320,6 @@ def _digests(folder: Path) -> dict[str, str]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-METADATA = "__metadata__"
-
-
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What stands before the tensors of a safetensors file, in their order: as the library has it for empty ones, but
-    with its metadata, which come in random order, sorted, so that equal content makes equal files."""
-    content = safetensors.torch.save({name: tensor.new_empty(0) for name, tensor in tensors.items()}, dict(metadata))
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    header[METADATA] = dict(sorted(metadata.items()))
-    end = 0
-    for name, about in header.items():
-        if name != METADATA:
-            start, end = end, end + tensors[name].nbytes
-            about |= {"shape": list(tensors[name].shape), "data_offsets": [start, end]}
-    return header
-
-
-def _replace(path: Path, *content: bytes | memoryview) -> None:
-    """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            for part in content:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _sync(folder: Path) -> None:

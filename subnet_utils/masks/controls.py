@@ -18,9 +18,9 @@ from torch.nn import functional
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Fault
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel
 
 
 class NoControl(Fault):
@@ -61,12 +61,7 @@ def drawn_ahead(
 ) -> Iterator[Subnetwork]:
     """The controls `control(subnetwork, seed=seed)`, in order, as many drawn side by side as there are threads.
 
-    To permute a large layer's weights takes a core longer than a GPU needs to evaluate what comes of it. Raises what
-    `control` does.
-
-    >>> a = Subnetwork({"w": torch.tensor([[True, False], [False, False]])}, network="n")
-    >>> list(drawn_ahead(random_like, a, range(3), threads=2)) == [random_like(a, seed=seed) for seed in range(3)]
-    True
+    To permute a large layer's weights takes a core longer than a GPU needs to evaluate what comes of it.
     """
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(seeds), threads):
@@ -78,7 +73,7 @@ def replaced(model: StagedModel, subnetwork: Subnetwork, donor: StagedModel) -> 
 
     Raises WrongNetwork if the subnetwork is not one of `model`, ValueError if the donor lacks one of its weights.
     """
-    _require_own(model, subnetwork)
+    subnetwork.require(model)
     changed = copy.deepcopy(model)
     ours, theirs = dict(changed.named_parameters()), dict(donor.named_parameters())
     with torch.no_grad():
@@ -119,8 +114,7 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
 
     def note(name: str, output: Tensor) -> None:
         convolves = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Conv2d)
-        positions = output.detach().double().movedim(-3, -1) if convolves else output.detach().double()
-        flat = positions.flatten(0, -2)
+        flat = output.detach().double().movedim(-3 if convolves else -1, -1).flatten(0, -2)
         sums[name] = sums.get(name, 0.0) + flat.sum(dim=0)
         counts[name] = counts.get(name, 0) + len(flat)
 
@@ -176,23 +170,11 @@ def _drawn(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], kind: str, see
     return Subnetwork(masks, subnetwork.network)
 
 
-def _require_own(model: nn.Module, subnetwork: Subnetwork) -> None:
-    found = fingerprint(model)
-    if found != subnetwork.network:
-        raise WrongNetwork(
-            f"this subnetwork belongs to network {subnetwork.network}, not to {found}; load the base it was found in"
-        )
-
-
-IN_PROJ = "in_proj_weight"
-"""Queries, keys and values of nn.MultiheadAttention: one matrix, and no layer of its own."""
-
-
 def _weight_and_bias(model: StagedModel, name: str) -> tuple[Tensor, Tensor | None]:
     """A weight and the bias of the same outputs."""
     module, _, kind = name.rpartition(".")
     layer = model.get_submodule(module)
-    if kind == IN_PROJ and isinstance(layer, nn.MultiheadAttention):
+    if kind == "in_proj_weight" and isinstance(layer, nn.MultiheadAttention):
         return layer.in_proj_weight, layer.in_proj_bias
     if kind != "weight" or not isinstance(layer, nn.Linear | nn.Conv2d):
         raise ValueError(f"'{name}' is not the weight of a linear or convolutional layer; it has no units to ablate")
@@ -200,13 +182,11 @@ def _weight_and_bias(model: StagedModel, name: str) -> tuple[Tensor, Tensor | No
 
 
 def _seen(model: StagedModel, name: str) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """The module whose output shows what a weight gives, and what has to be done with it still.
-
-    Vision transformers apply `IN_PROJ` without calling its module: to the output of the normalization before it.
-    """
+    """The module whose output shows what a weight gives, and what has to be done with it still."""
     weight, bias = _weight_and_bias(model, name)
     module = model.get_submodule(name.rpartition(".")[0])
-    if isinstance(module, nn.MultiheadAttention):
-        block = model.get_submodule(name.rsplit(".", 2)[0])
-        return block.ln_1, lambda normal: functional.linear(normal, weight, bias)
-    return module, lambda output: output
+    if not isinstance(module, nn.MultiheadAttention):
+        return module, lambda output: output
+    # vision transformers apply this one matrix for queries, keys and values without calling its module
+    block = model.get_submodule(name.rsplit(".", 2)[0])
+    return block.ln_1, lambda normal: functional.linear(normal, weight, bias)

@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import save_table
@@ -26,7 +25,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
-from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, maskable
+from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, for_each, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 HISTOGRAM_BINS = 50
@@ -72,40 +71,15 @@ def discover(
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
     method: MaskMethod,
-    start: str | None = None,
     recipe: Recipe,
-    autocast: Callable[[], AbstractContextManager] = nullcontext,
-    watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
-    limit_gb: float = 4.0,
-    checkpoint: Path | None = None,
-    label: str = "mask",
+    **options: Any,
 ) -> Discovery:
     """Find the subnetwork that minimizes the loss (appendix B, equation 2).
 
-    items, batches: see `MaskTask`; loss(embeddings [*rows.shape, d], targets) a scalar; start: first masked stage of a
-    StagedModel, or None to mask all weight matrices of any module; autocast: context in which the suffix runs forward;
-    limit_gb: of a table's outputs that are kept (`FrozenPrefix`); watch: what to add to the history of the subnetwork
-    that thresholding gives after each epoch; checkpoint: a file to go on from, of the same network, items, method and
-    recipe: what else differs, such as targets or loss, needs a file of its own. The network is in evaluation mode
-    meanwhile, and its weights and buffers stay as they are, bit for bit.
-
-    Raises ValueError for an unknown stage or one after which there is no weight, for outputs of another prefix, for a
-    schedule of another length than the recipe's, for a weight that is tied to one before the start, for a loss that is
-    not one number, and for a model that changes as it runs; TrainingDiverged for a loss that is not finite.
+    items, batches, method: see `MaskTask`; loss, recipe and options: see `discover_many`. Raises ValueError as that
+    does, TrainingDiverged for a loss that is not finite.
     """
-    task = MaskTask(items, batches, method, recipe.seed)
-    (found,) = discover_many(
-        model,
-        [task],
-        loss,
-        start=start,
-        recipe=recipe,
-        autocast=autocast,
-        watch=watch,
-        limit_gb=limit_gb,
-        checkpoint=checkpoint,
-        label=label,
-    )
+    (found,) = discover_many(model, [MaskTask(items, batches, method, recipe.seed)], loss, recipe=recipe, **options)
     if isinstance(found, TrainingDiverged):
         raise found
     return found
@@ -124,18 +98,25 @@ def discover_many(
     checkpoint: Path | None = None,
     stop_after: int | None = None,
     split: bool = True,
-    label: str = "masks",
+    label: str = "mask",
 ) -> list[Discovery | TrainingDiverged]:
     """Find several subnetworks of one network at once: those that `discover` finds one by one, up to rounding.
 
     The masks have the start, learning rate and epochs in common, and methods that differ in nothing but the first value
-    of the logits; each has its data, its seed and its optimizer state. recipe: its seed is not used, each mask has its
-    own. A mask whose loss is not finite comes back as the TrainingDiverged that says so, and the others go on.
-    stop_after: pause after so many epochs, and return the subnetworks that thresholding gives there; a
-    later call goes on from the checkpoint. When memory runs out, the masks are trained in two halves, and those of a
-    network that `torch.vmap` cannot run, such as an LSTM, one by one; a line says so, and later masks of the same start
-    are not tried at once again. split: False to raise MemoryError instead. Raises ValueError as `discover` does, and
-    for masks that cannot be trained together.
+    of the logits; each has its data, its seed and its optimizer state. The network is in evaluation mode meanwhile, and
+    its weights and buffers stay as they are, bit for bit. A mask whose loss is not finite comes back as the
+    TrainingDiverged that says so, and the others go on.
+
+    loss(embeddings [*rows.shape, d], targets): a scalar. start: first masked stage of a StagedModel, or None to mask
+    all weight matrices of any module. recipe: without its seed, each mask has its own. autocast: context in which the
+    suffix runs forward. watch(subnetwork): what to add to the history after each epoch. limit_gb: of a table's outputs
+    that are kept (`FrozenPrefix`). checkpoint: a file to go on from, of the same network, items, method and recipe;
+    other targets or another loss need a file of their own. stop_after: pause after so many epochs, with the subnetworks
+    as they are then. split: see `memory.in_parts`.
+
+    Raises ValueError for masks that cannot be trained together, an unknown stage or one after which there is no weight,
+    outputs of another prefix, a schedule of another length than the recipe's, a weight that is tied to one before the
+    start, a loss that is not one number, and a model that changes as it runs.
     """
     if not tasks:
         return []
@@ -175,27 +156,24 @@ class _Together:
 
     def all(self, tasks: Sequence[MaskTask], *, split: bool) -> list[Discovery | TrainingDiverged]:
         """Train all at once, or in parts, each of which has a checkpoint of its own; split: see `in_parts`."""
-        of = self.network, self.names[0]
-        return in_parts(
-            lambda part, places: self._train(part, self._file(places)), tasks, of=of, split=split, label=self.label
-        )
 
-    def _file(self, places: tuple[int, ...]) -> Path | None:
-        if self.checkpoint is None or not places:
-            return self.checkpoint
-        return self.checkpoint.with_stem(f"{self.checkpoint.stem}-{'-'.join(map(str, places))}")
+        def train(part: Sequence[MaskTask], places: tuple[int, ...]) -> list[Discovery | TrainingDiverged]:
+            file = self.checkpoint
+            if file is not None and places:
+                file = file.with_stem(f"{file.stem}-{'-'.join(map(str, places))}")
+            return self._train(part, file)
+
+        return in_parts(train, tasks, of=(self.network, self.names[0]), split=split, label=self.label)
 
     def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
-        # one name for each weight: no need to look for others in every step
-        once = len(weights) == len(list(self.suffix.named_parameters(remove_duplicate=False)))
         method = tasks[0].method
         flat = FlatMasks.of(method, weights, self.names, len(tasks))
         logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
-                embeddings = torch.func.functional_call(self.suffix, weights | masked, state, tie_weights=not once)
+                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)
             return self.loss(embeddings[places].float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
@@ -208,9 +186,9 @@ class _Together:
             if flat:
                 with self.autocast():
                     masked, penalties = flat(epoch)
-                found = _each(network_loss, masked, state, places, targets) + penalties
+                found = for_each(network_loss, masked, state, places, targets) + penalties
             else:
-                found = _each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
+                found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
             if found.ndim != 1:
                 raise ValueError(f"{self.label}: the loss of a mask must be one number, not {tuple(found.shape[1:])}")
             return found
@@ -223,7 +201,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in tasks)),
             observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
             checkpoint=checkpoint,
-            about=[self.network, *([*_described(one.method), one.items.digest] for one in tasks)],
+            about=[self.network, *([_described(one.method), one.items.digest] for one in tasks)],
             stop_after=self.stop_after,
             faults=faults,
             label=self.label,
@@ -279,7 +257,8 @@ class _Together:
         """What is to be known of every mask's subnetwork as it is now."""
         if self.watch is None:
             return {}
-        rows = [self.watch(self._thresholded(method, logits, i)) for i in range(len(next(iter(logits.values()))))]
+        count = len(next(iter(logits.values())))
+        rows = [self.watch(self._thresholded(method, logits, i)) for i in range(count)]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _thresholded(self, method: MaskMethod, logits: dict[str, Tensor], i: int) -> Subnetwork:
@@ -291,21 +270,10 @@ class _Together:
         return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
 
 
-def _each(
-    loss: Callable[..., Tensor], weights: dict[str, Tensor], state: State, places: Tensor, targets: Tensor
-) -> Tensor:
-    """The losses [k] of k masks, from what each of them has as its part of every tensor."""
-    if len(places) == 1:
-        own = {name: tensor.squeeze(0) for name, tensor in weights.items()}
-        return loss(own, tuple(tensor.squeeze(0) for tensor in state), places.squeeze(0), targets.squeeze(0))[None]
-    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
-        return torch.vmap(loss)(weights, state, places, targets)
-
-
-def _described(method: MaskMethod) -> list[Any]:
-    """What a checkpoint says of a method: its name and settings."""
+def _described(method: MaskMethod) -> dict[str, str]:
+    """A method's name and settings."""
     settings = asdict(method) if is_dataclass(method) else getattr(method, "__dict__", {})
-    return [type(method).__name__, {name: repr(value) for name, value in settings.items()}]
+    return {"method": type(method).__name__} | {name: repr(value) for name, value in settings.items()}
 
 
 def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
@@ -319,16 +287,15 @@ def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
 
 def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
     """Raise ValueError for masks that cannot be trained together, or for a schedule of another length."""
-    method = tasks[0].method
-    if len(tasks) > 1 and not method.deterministic:
+    if len(tasks) > 1 and not tasks[0].method.deterministic:
         raise ValueError("a method that draws random numbers trains one mask at a time; train them one by one")
     for one in tasks:
-        anneals = getattr(one.method, "epochs", recipe.epochs)
-        if anneals != recipe.epochs:
+        epochs = getattr(one.method, "epochs", recipe.epochs)
+        if epochs != recipe.epochs:
             raise ValueError(
-                f"the method anneals over {anneals} epochs, the recipe trains {recipe.epochs}; make them equal"
+                f"the method anneals over {epochs} epochs, the recipe trains {recipe.epochs}; make them equal"
             )
-        if one.method != method and _from_zero(one.method) != _from_zero(method):
+        if one.method != tasks[0].method and _from_zero(one.method) != _from_zero(tasks[0].method):
             raise ValueError(
                 "masks trained at once may differ only in seed, data and start_value; train them one by one"
             )
@@ -358,30 +325,28 @@ def _distinct(rows: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
     """Concatenation over items; shorter sentences than those of another set get padding, which is 0 in every state."""
-    if len(tensors) > 1 and tensors[0].ndim > 1:
+    if len(tensors) == 1:
+        return tensors[0]
+    if tensors[0].ndim > 1:
         longest = max(tensor.shape[1] for tensor in tensors)
-        tensors = [
-            torch.nn.functional.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, longest - tensor.shape[1]])
-            if tensor.shape[1] < longest
-            else tensor
-            for tensor in tensors
-        ]
+        other_dimensions = [0, 0] * (tensors[0].ndim - 2)
+        tensors = [nn.functional.pad(tensor, [*other_dimensions, 0, longest - tensor.shape[1]]) for tensor in tensors]
     return torch.cat(list(tensors))
 
 
 @torch.no_grad()
 def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[str, float | list[float]]:
     """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks."""
-    count = len(next(iter(logits.values())))
     total = sum(tensor[0].numel() for tensor in logits.values())
-    active = [sum(int(method.hard(tensor[i]).sum()) for tensor in logits.values()) for i in range(count)]
     soft = method.soft(logits, epoch, torch.Generator())
-    bins = [
-        (
-            sum(torch.histc(mask[i].float(), HISTOGRAM_BINS, 0.0, 1.0).double() for mask in soft.values()) / total
-        ).tolist()
-        for i in range(count)
-    ]
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
-    row |= {"density": [number / total for number in active]}
-    return row | {f"bin_{j:02d}": [shares[j] for shares in bins] for j in range(HISTOGRAM_BINS)}
+    # mask by mask: what `hard` keeps of one may depend on all of it
+    hard = [torch.stack([method.hard(mask).sum() for mask in masks]) for masks in logits.values()]
+    row |= {"density": (sum(hard).double() / total).tolist()}
+    bins = sum(torch.stack([_histogram(mask) for mask in masks]) for masks in soft.values()) / total
+    return row | {f"bin_{j:02d}": shares.tolist() for j, shares in enumerate(bins.T)}
+
+
+def _histogram(soft: Tensor) -> Tensor:
+    """How many of a soft mask's entries are in each bin of [0, 1]."""
+    return torch.histc(soft.float(), HISTOGRAM_BINS, 0.0, 1.0).double()

@@ -10,6 +10,7 @@ A new method is one class derived from one of the two. A room in the folder SUBN
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import BeforeValidator, Field
@@ -18,16 +19,10 @@ from subnet_utils.core.sections import PositiveFloat, Section
 
 # torch is imported where it is used: to read a profile takes a fraction of a second without it
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from subnet_utils.masks.discover import Discovery
     from subnet_utils.masks.methods import MaskMethod
-    from subnet_utils.models.frozen import FrozenPrefix
-    from subnet_utils.training import Recipe
-
-    Batches = Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
-    Loss = Callable[[Tensor, Tensor], Tensor]
 
 METHODS: dict[str, type["Masking"]] = {}
 """All methods by the name that a profile gives."""
@@ -45,15 +40,12 @@ class Masking(Section):
         if field is not None:
             METHODS[field.default] = cls
 
-    def find(
-        self, model: "nn.Module", items: "Tensor | FrozenPrefix", batches: "Batches", loss: "Loss", *,
-        start: str | None = None, recipe: "Recipe", before: "Callable[[], nn.Module] | None" = None, **options: Any,
-    ) -> "Discovery":  # fmt: skip
-        """The subnetwork of a model for a task. items, batches, loss, start, recipe, options: see `discover`.
+    def find(self, model: "nn.Module", items, batches, loss, *, recipe, before=None, **options) -> "Discovery":
+        """The subnetwork of a model for a task. items, batches, loss, recipe, options: see `discover`.
 
-        before: gives the model as it was before it was trained, for methods that look at what has changed.
+        before(): the model as it was before it was trained, for methods that look at what has changed.
         """
-        raise TypeError(f"{type(self).__name__} has no find(); write one")
+        raise NotImplementedError
 
 
 class TrainedMasking(Masking):
@@ -67,15 +59,21 @@ class TrainedMasking(Masking):
     """Of all logits."""
 
     def build(self, epochs: int, **options: Any) -> "MaskMethod":
-        """The method for a training of so many epochs."""
-        raise TypeError(f"{type(self).__name__} has no build(epochs); write one")
+        """The method of the same name in `methods` with these settings, for a training of so many epochs.
 
-    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
+        options: what it has besides, such as `unannealed`.
+        """
+        from subnet_utils.masks import methods
+
+        method = getattr(methods, type(self).__name__)
+        settings = self.model_dump() | {"epochs": epochs} | options
+        return method(**{field.name: settings[field.name] for field in fields(method) if field.name in settings})
+
+    def find(self, model, items, batches, loss, *, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`."""
         from subnet_utils.masks.discover import discover
 
-        method = self.build(recipe.epochs)
-        return discover(model, items, batches, loss, method=method, start=start, recipe=recipe, **options)
+        return discover(model, items, batches, loss, method=self.build(recipe.epochs), recipe=recipe, **options)
 
 
 class ContinuousSparsification(TrainedMasking):
@@ -83,12 +81,6 @@ class ContinuousSparsification(TrainedMasking):
 
     method: Literal["continuous_sparsification"] = "continuous_sparsification"
     beta_max: Annotated[float, Field(ge=1)] = 200.0
-
-    def build(self, epochs: int, *, unannealed: tuple[str, ...] = ()) -> "MaskMethod":
-        """unannealed: prefixes of parameter names whose temperature stays 1."""
-        from subnet_utils.masks import methods
-
-        return methods.ContinuousSparsification(epochs, self.beta_max, self.start_value, self.l0, unannealed)
 
 
 class GumbelSigmoid(TrainedMasking):
@@ -99,24 +91,12 @@ class GumbelSigmoid(TrainedMasking):
     start_value: float = 2.0
     temperature: PositiveFloat = 1.0
 
-    def build(self, epochs: int, **options: Any) -> "MaskMethod":
-        """The method; it has no schedule, so the number of epochs does not matter."""
-        from subnet_utils.masks import methods
-
-        return methods.GumbelSigmoid(self.l0, self.temperature, self.start_value)
-
 
 class HardConcrete(TrainedMasking):
     """See `methods.HardConcrete`."""
 
     method: Literal["hard_concrete"] = "hard_concrete"
     start_value: float = 10.0
-
-    def build(self, epochs: int, **options: Any) -> "MaskMethod":
-        """The method; it has no schedule, so the number of epochs does not matter."""
-        from subnet_utils.masks import methods
-
-        return methods.HardConcrete(self.l0, self.start_value)
 
 
 class ScoredMasking(Masking):
@@ -131,7 +111,7 @@ class ScoredMasking(Masking):
         self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
     ) -> "dict[str, Tensor]":
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
-        raise TypeError(f"{type(self).__name__} has no scores(); write one")
+        raise NotImplementedError
 
     def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""

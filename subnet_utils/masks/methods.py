@@ -33,8 +33,22 @@ class MaskMethod(Protocol):
         """The binary mask that the logits stand for."""
 
 
+class ThresholdedAtZero:
+    """Logits that all start at the same value; the hard mask is s > 0."""
+
+    start_value: float
+
+    def init(self, shape: torch.Size) -> Tensor:
+        """`start_value` everywhere."""
+        return torch.full(tuple(shape), self.start_value)
+
+    def hard(self, logits: Tensor) -> Tensor:
+        """s > 0."""
+        return logits > 0
+
+
 @dataclass(frozen=True)
-class ContinuousSparsification:
+class ContinuousSparsification(ThresholdedAtZero):
     """sigma(beta s) with beta rising to beta_max (Savarese et al. 2020; *Break It Down*, appendix B, equation 2).
 
     The loss gets lambda * sum sigma(beta s), lambda = `l0`. Epoch e, from 0, of E trains at beta = beta_max^((e+1)/E).
@@ -58,10 +72,6 @@ class ContinuousSparsification:
         """Inverse temperature of one parameter's mask."""
         return 1.0 if name.startswith(self.unannealed) else self.beta(epoch)
 
-    def init(self, shape: torch.Size) -> Tensor:
-        """All logits start at the same value (appendix C)."""
-        return torch.full(tuple(shape), self.start_value)
-
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """sigma(beta s), deterministic: the generator is not used."""
         return {name: torch.sigmoid(self.beta_of(name, epoch) * s) for name, s in logits.items()}
@@ -70,32 +80,25 @@ class ContinuousSparsification:
         """lambda times the sum of all soft entries."""
         return self.l0 * torch.stack([mask.sum() for mask in soft.values()]).sum()
 
-    def hard(self, logits: Tensor) -> Tensor:
-        """s > 0."""
-        return logits > 0
-
 
 @dataclass(frozen=True)
-class GumbelSigmoid:
+class GumbelSigmoid(ThresholdedAtZero):
     """Hard masks drawn anew in every step, each weight kept with probability sigma(s) (Csordas et al. 2021, *Are Neural
     Nets Modular?*, section 2, equations 1 and 2).
 
     A draw keeps a weight if z = (s + log u - log(1 - u)) / `temperature` is above 0, u uniform in (0, 1), which has the
-    distribution of the paper's s - log(log U1 / log U2); the gradient is that of sigma(z). The loss gets alpha * sum s:
-    a logit without any other gradient falls for as long as training goes on, so choose `alpha`, learning rate and steps
-    together (appendix C.3; the paper's beta is alpha times the examples of a batch). The hard mask is s > 0, what is
-    more likely kept than not. The paper draws a mask for each quarter of a batch; here a batch has one.
+    distribution of the paper's s - log(log U1 / log U2); the gradient is that of sigma(z). The loss gets alpha * sum s,
+    alpha = `l0`: a logit without any other gradient falls for as long as training goes on, so choose alpha, learning
+    rate and steps together (appendix C.3; the paper's beta is alpha times the examples of a batch). The hard mask is
+    s > 0, what is more likely kept than not; at first that is .88 (the text says .9). The paper draws a mask for each
+    quarter of a batch; here a batch has one.
     """
 
-    alpha: float = 1e-6
+    l0: float = 1e-6
     temperature: float = 1.0
     start_value: float = 2.0
 
     deterministic: ClassVar[bool] = False
-
-    def init(self, shape: torch.Size) -> Tensor:
-        """All logits start at the same value; at 2 a weight is kept with probability .88 (the text says .9)."""
-        return torch.full(tuple(shape), self.start_value)
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """A draw of the hard mask: zeros and ones, with the gradient of sigma(z)."""
@@ -108,15 +111,11 @@ class GumbelSigmoid:
 
     def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
         """alpha times the sum of all logits."""
-        return self.alpha * torch.stack([s.sum() for s in logits.values()]).sum()
-
-    def hard(self, logits: Tensor) -> Tensor:
-        """s > 0."""
-        return logits > 0
+        return self.l0 * torch.stack([s.sum() for s in logits.values()]).sum()
 
 
 @dataclass(frozen=True)
-class HardConcrete:
+class HardConcrete(ThresholdedAtZero):
     """Gates between 0 and 1, drawn anew in every step (Louizos, Welling and Kingma 2018, *Learning Sparse Neural
     Networks through L0 Regularization*; heads and MLPs in *The Heuristic Core*, appendix B).
 
@@ -134,10 +133,6 @@ class HardConcrete:
     LOW: ClassVar[float] = -0.1
     HIGH: ClassVar[float] = 1.1
     EPSILON: ClassVar[float] = 1e-6
-
-    def init(self, shape: torch.Size) -> Tensor:
-        """All logits start at the same value."""
-        return torch.full(tuple(shape), self.start_value)
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """A draw of the gates."""
@@ -157,7 +152,3 @@ class HardConcrete:
         """lambda times the expected number of gates above 0 (equation 12)."""
         shift = self.BETA * math.log(-self.LOW / self.HIGH)
         return self.l0 * torch.stack([torch.sigmoid(s - shift).sum() for s in logits.values()]).sum()
-
-    def hard(self, logits: Tensor) -> Tensor:
-        """s > 0."""
-        return logits > 0

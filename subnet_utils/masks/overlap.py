@@ -9,8 +9,7 @@ Subnetworks whose masking starts at different stages are compared on the weights
 one entry a layer, which is one masked weight, in the order of their names, and last `OVERALL`: all layers as one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -33,8 +32,8 @@ def iou(subnetworks: Sequence[Subnetwork]) -> dict[str, float]:
     >>> iou([a, b])
     {'w': 0.3333333333333333, 'all layers': 0.3333333333333333}
     """
-    layers = _layers(_several(subnetworks))
-    return _ratios(_count(layers, _intersection), _count(layers, _union))
+    layers = _layers(subnetworks, least=2)
+    return _ratios(_count(layers, lambda masks: masks.all(dim=0)), _count(layers, lambda masks: masks.any(dim=0)))
 
 
 def as_printed(subnetworks: Sequence[Subnetwork]) -> dict[str, float]:
@@ -43,8 +42,8 @@ def as_printed(subnetworks: Sequence[Subnetwork]) -> dict[str, float]:
     The authors' union was computed as an intersection. It depends on the order of the subnetworks, and is never below
     `iou`. Raises as `iou` does.
     """
-    layers = _layers(_several(subnetworks))
-    return _ratios(_count(layers, _intersection), _count(layers, lambda masks: masks[-1]))
+    layers = _layers(subnetworks, least=2)
+    return _ratios(_count(layers, lambda masks: masks.all(dim=0)), _count(layers, lambda masks: masks[-1]))
 
 
 def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
@@ -52,21 +51,19 @@ def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
 
     Table 15 is the `iou` of two of these. Raises as `iou` does, but needs no more than one subnetwork.
     """
-    layers = _layers(subnetworks)
-    return Subnetwork({name: _intersection(masks) for name, masks in layers.items()}, subnetworks[0].network)
+    layers = _layers(subnetworks, least=1)
+    return Subnetwork({name: masks.all(dim=0) for name, masks in layers.items()}, subnetworks[0].network)
 
 
 def expected_iou(subnetworks: Sequence[Subnetwork], *, draws: int = 1000, seed: int = 0) -> dict[str, float]:
     """The mean `iou` of independent random masks, each with as many weights in every layer as one of the subnetworks.
 
-    A pure function of these numbers and the seed. Draws in which all masks are empty have no IoU. Raises as `iou` does,
-    and ValueError for fewer draws than one.
+    A pure function of these numbers and the seed. Draws in which all masks are empty have no IoU. Raises as `iou` does.
     """
-    if draws < 1:
-        raise ValueError(f"draws {draws} is no number of draws; give at least 1, better a thousand")
-    layers = _layers(_several(subnetworks))
+    layers = _layers(subnetworks, least=2)
     totals = np.array([masks[0].numel() for masks in layers.values()])
-    sizes = [np.tile(_sizes(subnetwork, layers), (draws, 1)) for subnetwork in subnetworks]
+    active = np.array([masks.flatten(1).sum(dim=1).tolist() for masks in layers.values()]).T
+    sizes = [np.tile(of_one, (draws, 1)) for of_one in active]
     shared, whole = _random_overlap(sizes, totals, np.random.default_rng(seed))
     return _ratios(pd.DataFrame(shared, columns=list(layers)), pd.DataFrame(whole, columns=list(layers)))
 
@@ -98,40 +95,20 @@ def _random_overlap(
     return shared, whole
 
 
-def _several(subnetworks: Sequence[Subnetwork]) -> Sequence[Subnetwork]:
-    """The same. Raises ValueError for fewer than two."""
-    if len(subnetworks) < 2:
-        raise ValueError(f"an overlap is that of two or more, got {len(subnetworks)}; find masks with more seeds")
-    return subnetworks
-
-
-def _layers(subnetworks: Sequence[Subnetwork]) -> dict[str, list[Tensor]]:
-    """The masks of all subnetworks for each weight that all of them mask."""
-    if not subnetworks:
-        raise ValueError("no subnetworks to compare; give one or more")
+def _layers(subnetworks: Sequence[Subnetwork], *, least: int) -> dict[str, Tensor]:
+    """The masks of all subnetworks, [subnetworks, *shape], for each weight that all of them mask."""
+    if len(subnetworks) < least:
+        raise ValueError(f"an overlap is that of {least} or more, got {len(subnetworks)}; find masks with more seeds")
     found = sorted({subnetwork.network for subnetwork in subnetworks})
     if len(found) > 1:
         raise WrongNetwork(f"subnetworks of different networks, {' and '.join(found)}, have no weights in common")
     names = sorted(set.intersection(*(set(subnetwork.masks) for subnetwork in subnetworks)))
     if not names:
         raise ValueError("no weight is masked in all of these subnetworks; compare others")
-    return {name: [subnetwork.masks[name] for subnetwork in subnetworks] for name in names}
+    return {name: torch.stack([subnetwork.masks[name] for subnetwork in subnetworks]) for name in names}
 
 
-def _intersection(masks: Sequence[Tensor]) -> Tensor:
-    return reduce(torch.logical_and, masks)
-
-
-def _union(masks: Sequence[Tensor]) -> Tensor:
-    return reduce(torch.logical_or, masks)
-
-
-def _sizes(subnetwork: Subnetwork, names: Iterable[str]) -> np.ndarray:
-    """How many weights of each layer are in the subnetwork, [layers]."""
-    return np.array([int(subnetwork.masks[name].sum()) for name in names])
-
-
-def _count(layers: Mapping[str, Sequence[Tensor]], combine: Callable[[Sequence[Tensor]], Tensor]) -> pd.DataFrame:
+def _count(layers: Mapping[str, Tensor], combine: Callable[[Tensor], Tensor]) -> pd.DataFrame:
     """How many weights of each layer are in the combined mask: one row, a column for each layer."""
     return pd.DataFrame({name: [int(combine(masks).sum())] for name, masks in layers.items()})
 

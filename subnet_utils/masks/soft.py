@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.masks.methods import ContinuousSparsification, MaskMethod
+from subnet_utils.models.layers import autocast_type
 
 
 def masked_weights(
@@ -54,16 +55,9 @@ class FlatMasks:
         Within torch.autocast the weights come in the precision in which they will be multiplied, by one conversion.
         """
         soft = torch.sigmoid(self.method.beta_of(self.first, epoch) * self.logits)
-        masked = (self.weights * soft).to(_precision(self.weights))
+        masked = (self.weights * soft).to(autocast_type(self.weights))
         return self._by_name(masked), self.method.l0 * soft.sum(dim=1)
 
     def _by_name(self, entries: Tensor) -> dict[str, Tensor]:
         parts = entries.split([math.prod(shape) for shape in self.shapes.values()], dim=1)
         return {name: part.unflatten(1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
-
-
-def _precision(weight: Tensor) -> torch.dtype:
-    """In which a weight is multiplied: torch.autocast's, which leaves float64 alone."""
-    device = weight.device.type
-    narrow = torch.is_autocast_enabled(device) and weight.dtype == torch.float32
-    return torch.get_autocast_dtype(device) if narrow else weight.dtype

@@ -6,7 +6,6 @@ one network in which it was found.
 """
 
 import copy
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.store import StoreError, load_tensors, save_tensors
+from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.models.staged import fingerprint
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -92,6 +91,14 @@ class Subnetwork:
         """active / total, between 0 and 1."""
         return self.active / self.total
 
+    def require(self, model: nn.Module) -> None:
+        """Raise WrongNetwork for any other network than the one in which this subnetwork was found."""
+        found = fingerprint(model)
+        if found != self.network:
+            raise WrongNetwork(
+                f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
+            )
+
     def apply(self, model: Network) -> Network:
         """A copy of the network with all masked weights outside the subnetwork set to zero.
 
@@ -99,11 +106,7 @@ class Subnetwork:
         `model` is not the network in which this subnetwork was found, or has no weight of a mask's name and shape; the
         model itself is not changed.
         """
-        found = fingerprint(model)
-        if found != self.network:
-            raise WrongNetwork(
-                f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
-            )
+        self.require(model)
         subnetwork = copy.deepcopy(model)
         parameters = dict(subnetwork.named_parameters())
         for name, mask in self.masks.items():
@@ -122,11 +125,10 @@ class Subnetwork:
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file, eight entries a byte."""
-        path = Path(path)
         packed = {name: torch.from_numpy(np.packbits(mask.numpy().ravel())) for name, mask in self.masks.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.masks.items()})
-        digest = _digest(packed, shapes, self.network)
-        save_tensors(path, packed, {"network": self.network, "shapes": shapes, "digest": digest})
+        digest = digest_of(packed, shapes, self.network)
+        save_tensors(Path(path), packed, {"network": self.network, "shapes": shapes, "digest": digest})
 
     @classmethod
     def load(cls, path: Path) -> "Subnetwork":
@@ -134,7 +136,7 @@ class Subnetwork:
         packed, metadata = load_tensors(Path(path))
         if not {"network", "shapes", "digest"} <= metadata.keys():
             raise StoreError(f"{path} holds no subnetwork; give a file written by Subnetwork.save")
-        if metadata["digest"] != _digest(packed, metadata["shapes"], metadata["network"]):
+        if metadata["digest"] != digest_of(packed, metadata["shapes"], metadata["network"]):
             raise StoreError(f"{path} is damaged: it does not match its digest; delete it and run again")
         masks = {}
         for name, shape in json.loads(metadata["shapes"]).items():
@@ -147,11 +149,3 @@ class Subnetwork:
             raise WrongNetwork(f"subnetworks of two networks, {self.network} and {other.network}, cannot be combined")
         if self.masks.keys() != other.masks.keys():
             raise WrongNetwork("these subnetworks mask different weights; combine those with the same start stage")
-
-
-def _digest(packed: Mapping[str, Tensor], *header: str) -> str:
-    """SHA-256 of all that a file holds: one flipped bit would otherwise load as another subnetwork."""
-    digest = hashlib.sha256("\n".join(header).encode())
-    for name in sorted(packed):
-        digest.update(name.encode() + packed[name].numpy().tobytes())
-    return digest.hexdigest()

@@ -10,18 +10,18 @@ Several transfers of one architecture are trained at once (`torch.func.vmap`), w
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.controls import random_in_complement, random_like
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel, evaluating, for_each
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -43,20 +43,17 @@ def inherited(subnetwork: Subnetwork, what: str, *, seed: int) -> Subnetwork:
 
     Raises ValueError for an unknown choice, NoControl if the complement has not enough weights.
     """
-    if what == "subnetwork":
-        return subnetwork
-    if what == "all":
-        return subnetwork | ~subnetwork
-    if what == "nothing":
-        return subnetwork & ~subnetwork
-    if what == "random":
-        return random_like(subnetwork, seed=seed)
-    if what == "all but random":
-        return ~random_like(subnetwork, seed=seed)
-    if what == "complement":
-        return random_in_complement(subnetwork, seed=seed)
-    valid = "all, all but random, complement, nothing, random, subnetwork"
-    raise ValueError(f"unknown '{what}'; valid: {valid}")
+    choices = {
+        "subnetwork": lambda: subnetwork,
+        "all": lambda: subnetwork | ~subnetwork,
+        "nothing": lambda: subnetwork & ~subnetwork,
+        "random": lambda: random_like(subnetwork, seed=seed),
+        "all but random": lambda: ~random_like(subnetwork, seed=seed),
+        "complement": lambda: random_in_complement(subnetwork, seed=seed),
+    }
+    if what not in choices:
+        raise ValueError(f"unknown '{what}'; {nearest(what, sorted(choices))}")
+    return choices[what]()
 
 
 def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carried: bool, frozen: bool) -> Transfer:
@@ -66,9 +63,7 @@ def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carr
     frozen: the kept ones are not trained. Raises WrongNetwork if `kept` is not a subnetwork of the donor, ValueError
     for networks of different shapes.
     """
-    found = fingerprint(donor)
-    if found != kept.network:
-        raise WrongNetwork(f"this subnetwork belongs to network {kept.network}, not to {found}; give its own donor")
+    kept.require(donor)
     ours, theirs = _state(fresh), _state(donor)
     if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
         raise ValueError("donor and new network differ in their weights' names or shapes; build both alike")
@@ -104,20 +99,17 @@ def train_on(
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     updating: bool = True,
-    checkpoint: Path | None = None,
-    faults: dict[int, str] | None = None,
-    label: str = "transfer",
+    **options: Any,
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """Train every transfer, all at once: the weights [k, ...] of each one's best epoch, and the history.
 
     model: of the architecture; its own weights are not used. batches(epoch): pairs of inputs and targets, [k, B, ...]
     each for k transfers; loss(output, targets): a scalar for one network; validate(weights [k, ...]): lists of k
-    numbers, with what the recipe judges by; autocast: context of the forward pass; updating: whether the network is in
-    training mode, which dropout and running statistics (these for one network at a time) depend on. Frozen weights come
-    back with the bits that they had. faults: see `fit`. Raises TrainingDiverged for a loss that is not finite, unless
-    `faults` is given.
+    numbers, with what the recipe judges by; updating: whether the network is in training mode, which dropout and
+    running statistics (these for one network at a time) depend on; options: of `fit`, such as `checkpoint`. Frozen
+    weights come back with the bits that they had. Raises TrainingDiverged as `fit` does.
     """
-    device, count = next(model.parameters()).device, len(transfers)
+    device = next(model.parameters()).device
     fixed = {name: torch.stack([one.start[name] for one in transfers]).to(device) for name in transfers[0].start}
     trained = dict(model.named_parameters())
     new = {name: weights.clone().requires_grad_(name in trained) for name, weights in fixed.items()}
@@ -133,11 +125,7 @@ def train_on(
 
     def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
         inputs, targets = (sent(tensor, device) for tensor in batch)
-        if count == 1:  # nothing to vectorize
-            parts = ({name: tensor.squeeze(0) for name, tensor in part.items()} for part in (new, fixed, stays))
-            return one_loss(*parts, inputs.squeeze(0), targets.squeeze(0))[None]
-        with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
-            return torch.vmap(one_loss, randomness="different")(new, fixed, stays, inputs, targets)
+        return for_each(one_loss, new, fixed, stays, inputs, targets, randomness="different")
 
     def whole() -> dict[str, Tensor]:
         with torch.no_grad():
@@ -150,9 +138,10 @@ def train_on(
 
     model.train(updating)
     with separate_randomness():
-        kept = {"checkpoint": checkpoint, "faults": faults, "label": label}
-        history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **kept)
-    _forget_batches(model.eval())
+        history = fit(new, one_pass, losses, recipe=recipe, validate=lambda: validate(whole()), **options)
+    for name, buffer in model.eval().named_buffers():
+        if name.endswith("num_batches_tracked"):  # no checkpoint has it and nothing reads it: the same after any pause
+            buffer.zero_()
     return whole(), history
 
 
@@ -169,31 +158,14 @@ def measure_all(
 
     weights: [k, ...] by name; inputs, targets: [m, ...].
     """
-    device, training = next(model.parameters()).device, model.training
-
-    def one(own: dict[str, Tensor], items: Tensor, wanted: Tensor) -> Tensor:
-        return measure(torch.func.functional_call(model, own, (items,)), wanted)
+    device = next(model.parameters()).device
 
     def every(items: Tensor, wanted: Tensor) -> Tensor:
-        if len(next(iter(weights.values()))) == 1:
-            return one({name: tensor.squeeze(0) for name, tensor in weights.items()}, items, wanted)[None]
-        with sdpa_kernel(SDPBackend.MATH):
-            return torch.vmap(one, in_dims=(0, None, None))(dict(weights), items, wanted)
+        return for_each(lambda own: measure(torch.func.functional_call(model, own, (items,)), wanted), dict(weights))
 
-    model.eval()
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
-    with full_precision(device):
-        found = [every(items.to(device), wanted.to(device)) for items, wanted in chunks]
-    model.train(training)
-    return torch.cat(found, dim=1)
-
-
-def _forget_batches(model: StagedModel) -> None:
-    """Let a network be the same whether or not its training was interrupted: batch normalization counts its batches,
-    which no checkpoint has and nothing reads."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("num_batches_tracked"):
-            buffer.zero_()
+    with evaluating(model), full_precision(device):
+        return torch.cat([every(items.to(device), wanted.to(device)) for items, wanted in chunks], dim=1)
 
 
 def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:

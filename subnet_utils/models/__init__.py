@@ -24,8 +24,6 @@ FAMILIES = {
 }
 """Family -> the module whose function of that name makes such networks. A module is imported when it is first needed:
 transformers and torchvision take seconds, and a notebook whose networks are all there needs neither."""
-FROM_DATA = ("vocabulary", "resolution")
-"""Sizes that follow from the data, given to `build` beside the architecture."""
 
 
 def build(
@@ -39,44 +37,33 @@ def build(
 
     architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit" | "resnet_classifier" | "vit_classifier", ...}`, the
     rest being arguments of the function of that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels
-    a side (vit, vit_classifier; checked for resnet).
-    The global random state is left as it was. Raises ValueError for an unknown family, unknown or missing
-    keys, and impossible sizes.
+    a side (vit, vit_classifier; checked for resnet). The global random state is left as it was. Raises ValueError for
+    an unknown family, unknown or missing keys, and impossible sizes.
 
     >>> tiny = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
     >>> build(tiny, seed=0, vocabulary=9).stage_names
     ('embeddings', 'layer_1', 'layer_2', 'pooler')
     """
-    sizes = {key: value for key, value in architecture.items() if key != "family"}
-    family = architecture.get("family")
+    sizes = dict(architecture)
+    family = sizes.pop("family", None)
     if family not in FAMILIES:
         raise ValueError(f"unknown model family '{family}'; {nearest(family, FAMILIES)}")
     make: Callable[..., StagedModel] = getattr(import_module(f"{__name__}.{FAMILIES[family]}"), family)
     parameters = inspect.signature(make).parameters
-    given = {"vocabulary": vocabulary, "resolution": resolution}
-    from_data = {key: value for key, value in given.items() if key in parameters and value is not None}
-    _require_keys(family, sizes, parameters, from_data)
+    from_data = {"vocabulary": vocabulary, "resolution": resolution}
+    valid = [key for key in parameters if key not in from_data]
+    for key in sizes:
+        if key not in valid:
+            raise ValueError(f"{family} has no key '{key}'; {nearest(key, valid)}")
+    sizes |= {key: value for key, value in from_data.items() if key in parameters and value is not None}
+    for key, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and key not in sizes:
+            raise ValueError(f"{family} needs '{key}'")
     with separate_randomness():
         torch.manual_seed(seed)
-        model = make(**sizes, **from_data)
+        model = make(**sizes)
     if family == "resnet" and resolution is not None:
         from subnet_utils.models.vision import require_resolution
 
         require_resolution(resolution, model.stages["stem"].pixels.reduction)
     return model
-
-
-def _require_keys(
-    family: str,
-    sizes: Mapping[str, Any],
-    parameters: Mapping[str, inspect.Parameter],
-    from_data: Mapping[str, int],
-) -> None:
-    """Raise ValueError for keys that the family does not have, and for required ones that are missing."""
-    valid = tuple(key for key in parameters if key not in FROM_DATA)
-    for key in sizes:
-        if key not in valid:
-            raise ValueError(f"{family} has no key '{key}'; {nearest(key, valid)}")
-    for key, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and key not in sizes and key not in from_data:
-            raise ValueError(f"{family} needs '{key}'")

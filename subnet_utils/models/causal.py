@@ -12,7 +12,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import GPT2Config, GPT2Model
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
@@ -47,9 +46,7 @@ class Layer(nn.Module):
         """The next hidden state, [m, L, width], or [m, 1, width] with last_only."""
         first = hidden.shape[1] - 1 if self.last_only else 0
         attended = hidden[:, first:] + self._attend(self.ln_1(hidden), first)
-        # the activation is gelu_new, in one pass
-        inner = functional.gelu(self.mlp.c_fc(self.ln_2(attended)), approximate="tanh")
-        return (attended + self.mlp.dropout(self.mlp.c_proj(inner)),)
+        return (attended + self.mlp(self.ln_2(attended)),)
 
     def _attend(self, hidden: Tensor, first: int) -> Tensor:
         length, width = hidden.shape[1:]
@@ -103,7 +100,8 @@ def gpt2(
     network = GPT2Model(
         GPT2Config(
             n_layer=layers, n_embd=width, n_head=heads, n_inner=mlp_width, vocab_size=vocabulary,
-            n_positions=max_length, bos_token_id=None, eos_token_id=None, use_cache=False, **drops,
+            n_positions=max_length, bos_token_id=None, eos_token_id=None, use_cache=False,
+            activation_function="gelu_pytorch_tanh", **drops,  # GPT-2's own, gelu_new, in one pass
         )
     )  # fmt: skip
     stages = {"embeddings": Embeddings(network)}

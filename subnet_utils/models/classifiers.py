@@ -9,27 +9,27 @@ A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1]. The last stage,
 [m, classes] and is never masked.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
-from torchvision.models.vision_transformer import VisionTransformer
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.models.convolution import Convolution
-from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
+from subnet_utils.models.layers import obeying_autocast
+from subnet_utils.models.staged import StagedModel, require_positive
 from subnet_utils.models.vision import (
-    BLOCKS,
-    Patches,
-    Stage,
-    TransformerLayer,
-    initialize_convolutions,
-    residual_stage,
+    TokenHead,
+    pooling,
+    residual_stages,
+    transformer_stages,
+    with_convolutions,
 )
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -37,21 +37,22 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 """What ViT's own weights expect, and what is used without published weights."""
 CLASSIFIER = "classifier"
-VIT_NAMES = (
-    ("embeddings.cls_token", "patches.class_token"),
-    ("embeddings.position_embeddings", "patches.pos_embedding"),
-    ("embeddings.patch_embeddings.projection", "patches.conv_proj"),
-    ("attention.q_proj", "in_proj"),
-    ("attention.k_proj", "in_proj"),
-    ("attention.v_proj", "in_proj"),
-    ("attention.o_proj", "self_attention.out_proj"),
-    ("layernorm_before", "ln_1"),
-    ("layernorm_after", "ln_2"),
-    ("mlp.fc1", "mlp.0"),
-    ("mlp.fc2", "mlp.3"),
-    ("layernorm.", f"{CLASSIFIER}.ln."),
-)
-"""transformers' names of a ViT's parts, and ours."""
+VIT_NAMES = {
+    r"embeddings\.cls_token": "patches.class_token",
+    r"embeddings\.position_embeddings": "patches.pos_embedding",
+    r"embeddings\.patch_embeddings\.projection": "patches.conv_proj",
+    r"attention\.[qkv]_proj\.": "self_attention.in_proj_",
+    r"attention\.o_proj": "self_attention.out_proj",
+    r"layernorm_before": "ln_1",
+    r"layernorm_after": "ln_2",
+    r"mlp\.fc1": "mlp.0",
+    r"mlp\.fc2": "mlp.3",
+    r"^layernorm": f"{CLASSIFIER}.ln",
+    r"^layers\.(\d+)": lambda found: f"layer_{int(found[1]) + 1}",
+}
+"""Patterns of transformers' names of a ViT's parts, and ours."""
+RESNET_NAMES = {r"^layer": "stage_", r"^fc": f"{CLASSIFIER}.fc", r"^(?=conv1|bn1)": "stem."}
+"""Of torchvision's names of a ResNet's."""
 TORCHVISION = "torchvision"
 """In place of a file: the weights that torchvision publishes, fetched from its server."""
 
@@ -80,14 +81,12 @@ def _of_channels(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.d
     return torch.tensor(numbers, dtype=dtype, device=device)[:, None, None]
 
 
-class GroupNorm(nn.GroupNorm):
+def group_norm(channels: int) -> nn.GroupNorm:
     """Group normalization, four channels a group (fewer where there are not as many)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(max(1, channels // 4), channels)
+    return nn.GroupNorm(max(1, channels // 4), channels)
 
 
-NORMS = {"group": GroupNorm, "batch": nn.BatchNorm2d}
+NORMS = {"group": group_norm, "batch": nn.BatchNorm2d}
 
 
 def resnet_classifier(
@@ -107,24 +106,16 @@ def resnet_classifier(
     with torchvision's names, or 'torchvision'; the classifier is drawn anew. Raises ValueError for sizes that make no
     network, WeightsError for weights that cannot be had or do not fit.
     """
-    require_positive(classes=classes, width=width, **{f"depths[{i}]": depth for i, depth in enumerate(depths)})
-    for what, name, valid in (("block", block, BLOCKS), ("norm", norm, NORMS)):
-        if name not in valid:
-            raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
-    if len(depths) != 4:
-        raise ValueError(f"depths must be four numbers, one per stage, got {depths!r}")
-    make = NORMS[norm]
-    stages, channels = {"stem": _stem(width, make, small_stem, IMAGENET if pretrained else HALF)}, width
-    for i, depth in enumerate(depths):
-        stages[f"stage_{i + 1}"], channels = residual_stage(
-            BLOCKS[block], depth, channels, width * 2**i, stride=1 if i == 0 else 2, norm=make
-        )
-    pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
-    stages[CLASSIFIER] = nn.Sequential(OrderedDict([*pool, ("fc", nn.Linear(channels, classes))]))
-    model = StagedModel(stages, unmasked=(CLASSIFIER,))
-    initialize_convolutions(model)
+    require_positive(classes=classes)
+    if norm not in NORMS:
+        raise ValueError(f"unknown norm '{norm}'; {nearest(norm, NORMS)}")
+    pixels = Channels(IMAGENET if pretrained else HALF)
+    stages, channels = residual_stages(pixels, NORMS[norm], block, depths, width, small_stem=small_stem)
+    stages[CLASSIFIER] = nn.Sequential(OrderedDict([*pooling(), ("fc", nn.Linear(channels, classes))]))
+    model = with_convolutions(StagedModel(stages, unmasked=(CLASSIFIER,)))
     if pretrained is not None:
-        _load(model, {_staged(name): tensor for name, tensor in _torchvision(pretrained).items()}, pretrained)
+        weights = {_renamed(name, RESNET_NAMES): tensor for name, tensor in _torchvision(pretrained).items()}
+        _load(model, weights, pretrained)
     return model
 
 
@@ -144,20 +135,11 @@ def vit_classifier(
     resolution: pixels a side. pretrained: a folder, or hub name, from which transformers loads a ViT; the classifier is
     drawn anew. Raises ValueError for sizes that make no network, WeightsError for weights that do not fit.
     """
-    require_positive(classes=classes, layers=layers, width=width, heads=heads, mlp_width=mlp_width, patch=patch)
-    require_multiple(width, heads)
-    if resolution % patch:
-        raise ValueError(f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it")
-    transformer = VisionTransformer(resolution, patch, layers, heads, width, mlp_width)
-    first = Patches(transformer)
-    first.pixels = Channels(HALF)
-    stages = {"patches": first}
-    for i, block in enumerate(transformer.encoder.layers):
-        stages[f"layer_{i + 1}"] = TransformerLayer(block, first_only=i == layers - 1)
-    stages[CLASSIFIER] = _TokenClassifier(
-        OrderedDict([("ln", transformer.encoder.ln), ("fc", nn.Linear(width, classes))])
-    )
-    model = StagedModel(stages, unmasked=(CLASSIFIER,))
+    require_positive(classes=classes)
+    sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
+    stages, norm = transformer_stages(Channels(HALF), resolution, patch, **sizes)
+    stages[CLASSIFIER] = TokenHead(OrderedDict([("ln", norm), ("fc", nn.Linear(width, classes))]))
+    model = obeying_autocast(StagedModel(stages, unmasked=(CLASSIFIER,)))
     if pretrained is not None:
         weights, epsilon = _transformers(pretrained, layers, heads)
         _load(model, weights, pretrained)
@@ -165,27 +147,6 @@ def vit_classifier(
             if isinstance(module, nn.LayerNorm):
                 module.eps = epsilon
     return model
-
-
-class _TokenClassifier(nn.Sequential):
-    """Final layer normalization of the class token, then the linear classifier."""
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return super().forward(hidden[:, 0])
-
-
-def _stem(width: int, norm: type[nn.Module], small: bool, statistics: tuple) -> Stage:
-    """Normalized pixels to the first feature map, at half (small) or a quarter of the resolution."""
-    kernel = 3 if small else 7
-    modules = OrderedDict(
-        pixels=Channels(statistics),
-        conv1=Convolution(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
-        bn1=norm(width),
-    )
-    if not small:
-        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
-    modules["relu"] = nn.ReLU()  # after pooling: the order does not change the result
-    return Stage(modules)
 
 
 def _torchvision(source: str) -> Mapping[str, Tensor]:
@@ -209,12 +170,11 @@ def _torchvision(source: str) -> Mapping[str, Tensor]:
         ) from None
 
 
-def _staged(name: str) -> str:
-    """torchvision's name of a ResNet's weight -> ours."""
-    first, _, rest = name.partition(".")
-    if first.startswith("layer"):
-        return f"stages.stage_{first.removeprefix('layer')}.{rest}"
-    return f"stages.{CLASSIFIER}.{name}" if first == "fc" else f"stages.stem.{name}"
+def _renamed(name: str, ours: Mapping[str, Any]) -> str:
+    """Our name of a weight."""
+    for pattern, replacement in ours.items():
+        name = re.sub(pattern, replacement, name)
+    return f"stages.{name}"
 
 
 def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tensor], float]:
@@ -233,20 +193,9 @@ def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tenso
         raise WeightsError(f"{source} lacks {len(lacking)} weights, such as '{lacking[0]}'; fetch it again")
     renamed = {}
     for name, tensor in found.state_dict().items():
-        kind = name.rpartition(".")[2]
-        for theirs, ours in VIT_NAMES:
-            name = name.replace(theirs, ours)
-        # torch's attention has query, key and value in one matrix: they come in this order
-        renamed.setdefault(f"self_attention.in_proj_{kind}".join(name.split(f"in_proj.{kind}")), []).append(tensor)
-    weights = {f"stages.{_layer(name)}": torch.cat(parts) for name, parts in renamed.items()}
-    return weights, found.config.layer_norm_eps
-
-
-def _layer(name: str) -> str:
-    """`layers.0.rest` -> `layer_1.rest`."""
-    first, _, rest = name.partition(".")
-    number, _, rest = rest.partition(".") if first == "layers" else ("", "", "")
-    return f"layer_{int(number) + 1}.{rest}" if number else name
+        renamed.setdefault(_renamed(name, VIT_NAMES), []).append(tensor)
+    # torch's attention has query, key and value in one matrix: they come in this order
+    return {name: torch.cat(parts) for name, parts in renamed.items()}, found.config.layer_norm_eps
 
 
 def _load(model: StagedModel, weights: Mapping[str, Tensor], source: str) -> None:

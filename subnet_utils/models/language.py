@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
-from subnet_utils.models.attention import attend
-from subnet_utils.models.packing import Spread, Take, packed
+from subnet_utils.models.layers import attend, packed, spread
 from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
@@ -66,12 +65,12 @@ class Layer(nn.Module):
         places = packed(keep)
         if places is None:
             return self._rest(self._attend(self._project(hidden, hidden), keep), hidden), keep
-        tokens = Take.apply(hidden.flatten(0, 1), places)
+        tokens = hidden.flatten(0, 1).index_select(0, places)
         projected = [
-            Spread.apply(part, places, keep.numel()).unflatten(0, keep.shape) for part in self._project(tokens, tokens)
+            spread(part, places, keep.numel()).unflatten(0, keep.shape) for part in self._project(tokens, tokens)
         ]
-        context = Take.apply(self._attend(projected, keep).flatten(0, 1), places)
-        return Spread.apply(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
+        context = self._attend(projected, keep).flatten(0, 1).index_select(0, places)
+        return spread(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
 
     def _project(self, readers: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of the tokens that read, keys and values of the tokens that they read."""
@@ -129,11 +128,12 @@ def bert(
     if not deviation > 0:
         raise ValueError(f"deviation must be above 0, got {deviation!r}")
     require_multiple(width, heads)
-    if pretrained is None:
-        network = BertModel(_config(**sizes, vocabulary=vocabulary, max_length=max_length, deviation=deviation))
-    else:
-        network = _load(pretrained)
-        _require_fit(network.config, pretrained, vocabulary=vocabulary, max_length=max_length, **sizes)
+    config = BertConfig(
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=mlp_width,
+        vocab_size=vocabulary, max_position_embeddings=max_length, pad_token_id=PADDING, initializer_range=deviation,
+        **NO_DROPOUT,
+    )  # fmt: skip
+    network = BertModel(config) if pretrained is None else _load(pretrained, config)
     stages = {"embeddings": Embeddings(network.embeddings)}
     for i, layer in enumerate(network.encoder.layer):
         stages[f"layer_{i + 1}"] = Layer(layer, first_only=i == layers - 1)
@@ -148,31 +148,8 @@ def trim_padding(state: State) -> State:
     return tuple(tensor[:, :length] for tensor in state)
 
 
-def _config(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    mlp_width: int,
-    vocabulary: int,
-    max_length: int,
-    deviation: float = DEVIATION,
-) -> BertConfig:
-    return BertConfig(
-        num_hidden_layers=layers,
-        hidden_size=width,
-        num_attention_heads=heads,
-        intermediate_size=mlp_width,
-        vocab_size=vocabulary,
-        max_position_embeddings=max_length,
-        pad_token_id=PADDING,
-        initializer_range=deviation,
-        **NO_DROPOUT,
-    )
-
-
-def _load(pretrained: str) -> BertModel:
-    """Pretrained weights. Raises ValueError if they cannot be read or do not fill all but the pooler."""
+def _load(pretrained: str, wanted: BertConfig) -> BertModel:
+    """A pretrained network. Raises ValueError if it cannot be read, lacks more than the pooler or is not as wanted."""
     folder = Path(pretrained).expanduser()
     if not folder.is_dir() and (folder.is_absolute() or pretrained.startswith(".") or len(folder.parts) > 2):
         raise ValueError(f"pretrained '{pretrained}' is not a folder; {NEEDED}")
@@ -186,17 +163,12 @@ def _load(pretrained: str) -> BertModel:
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise ValueError(f"pretrained '{pretrained}' lacks {len(missing)} weights, such as '{missing[0]}'")
-    return network
-
-
-def _require_fit(config: BertConfig, pretrained: str, *, vocabulary: int, max_length: int, **sizes: int) -> None:
-    """Raise ValueError if the pretrained network is not the one asked for."""
-    wanted = _config(**sizes, vocabulary=vocabulary, max_length=max_length)
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
-        found, asked = getattr(config, name), getattr(wanted, name)
+        found, asked = getattr(network.config, name), getattr(wanted, name)
         if found != asked:
             raise ValueError(f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}")
     for name in ("vocab_size", "max_position_embeddings"):
-        found, asked = getattr(config, name), getattr(wanted, name)
+        found, asked = getattr(network.config, name), getattr(wanted, name)
         if found < asked:
             raise ValueError(f"pretrained '{pretrained}' has {name} {found}, fewer than the {asked} needed")
+    return network

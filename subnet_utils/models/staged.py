@@ -5,17 +5,18 @@ the network at that stage gives two plain networks: a frozen prefix, whose outpu
 suffix, whose weights are masked. Both share the modules of the whole and the names of their parameters. So a mask found
 in the suffix is a mask of the whole network.
 
-No network is ever edited: masked weights go through
-`torch.func.functional_call(suffix, {name: weight * mask}, state)`, which can be vectorized over masks with
-`torch.func.vmap`.
+No network is ever edited: masked weights go through `torch.func.functional_call(suffix, {name: weight * mask}, state)`.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves, tree_map
 
 from subnet_utils.core.messages import nearest
 
@@ -62,7 +63,7 @@ class StagedModel(nn.Module):
             state = stage(*state)
         return state
 
-    def cut(self, start: str) -> tuple["StagedModel", "StagedModel"]:
+    def cut(self, start: str | None) -> tuple["StagedModel", "StagedModel"]:
         """Split before stage `start`: `suffix(*prefix(items))` equals `model(items)`.
 
         Both parts share modules and parameter names with the whole. Cutting at the first stage gives an empty
@@ -71,13 +72,12 @@ class StagedModel(nn.Module):
         before, after = self._split(start)
         return self._part(before), self._part(after)
 
-    def maskable(self, start: str) -> tuple[str, ...]:
+    def maskable(self, start: str | None = None) -> tuple[str, ...]:
         """Names of the weight matrices from stage `start` on: what a mask covers.
 
-        These are the weights of linear and convolutional layers, the input projections of torch's attention
-        included; never biases, normalization layers, embeddings or class tokens (section 6 and the totals of
-        Tables 5 to 11). Recurrent layers have none: override this to mask them. Raises ValueError for an unknown
-        stage.
+        These are the weights of linear and convolutional layers, the input projections of torch's attention included;
+        never biases, normalization layers, embeddings or class tokens (section 6 and the totals of Tables 5 to 11).
+        Recurrent layers have none: override this to mask them. Raises ValueError for an unknown stage.
         """
         _, after = self._split(start)
         return tuple(
@@ -91,8 +91,7 @@ class StagedModel(nn.Module):
     def compact(self, state: State) -> State:
         """The same batch without columns that are padding in every item; the embeddings stay the same.
 
-        Meant to be called outside of compiled or vectorized code, because the result's shape depends on the
-        data.
+        Not for compiled or vectorized code: the result's shape depends on the data.
         """
         return state if self._trim is None else self._trim(state)
 
@@ -105,8 +104,9 @@ class StagedModel(nn.Module):
         unmasked = [name for name in self._unmasked if name in names]
         return StagedModel({name: self.stages[name] for name in names}, trim=self._trim, unmasked=unmasked)
 
-    def _split(self, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _split(self, start: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = self.stage_names
+        start = names[0] if start is None else start
         if start not in names:
             raise ValueError(f"unknown stage '{start}'; {nearest(start, names)}")
         return names[: names.index(start)], names[names.index(start) :]
@@ -119,7 +119,7 @@ def maskable(model: nn.Module, start: str | None = None) -> tuple[str, ...]:
     ValueError for a start if there are no stages, and for an unknown stage.
     """
     if isinstance(model, StagedModel):
-        return model.maskable(_stage(model, start))
+        return model.maskable(start)
     _require_no_start(model, start)
     return tuple(name for name, parameter in model.named_parameters() if parameter.ndim >= 2)
 
@@ -131,13 +131,9 @@ def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Mod
     as `maskable` does.
     """
     if isinstance(model, StagedModel):
-        return model.cut(_stage(model, start))
+        return model.cut(start)
     _require_no_start(model, start)
     return StagedModel({}), model
-
-
-def _stage(model: StagedModel, start: str | None) -> str:
-    return model.stage_names[0] if start is None else start
 
 
 def _require_no_start(model: nn.Module, start: str | None) -> None:
@@ -145,17 +141,11 @@ def _require_no_start(model: nn.Module, start: str | None) -> None:
         raise ValueError(f"a {type(model).__name__} has no stages, so no '{start}' to start at; use start=None")
 
 
-CONVOLUTIONS = (
-    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-)
-
-
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """Attribute names of the maskable weights that a module holds itself, not through its children."""
     from transformers.pytorch_utils import Conv1D  # seconds to import
 
-    if isinstance(module, (nn.Linear, *CONVOLUTIONS, Conv1D)):
+    if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd, Conv1D)):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):
         return ("in_proj_weight",)  # the query, key and value matrices in one; out_proj is a child
@@ -177,16 +167,24 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
+def for_each(function: Callable[..., Tensor], *parts: Any, **options: Any) -> Tensor:
+    """What a function gives for each of k networks, from its part of all tensors [k, ...]; options: of torch.vmap."""
+    if len(tree_leaves(parts)[0]) == 1:  # nothing to vectorize
+        return function(*tree_map(lambda tensor: tensor.squeeze(0), parts))[None]
+    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+        return torch.vmap(function, **options)(*parts)
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
-    modes = {module: module.training for module in model.modules()}
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def require_positive(**sizes: int) -> None:

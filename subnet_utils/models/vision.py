@@ -1,15 +1,14 @@
 """Vision networks: residual networks and vision transformers with an embedding head.
 
-*Break It Down* (section 5, appendices B and D) uses ResNet50, Wide ResNet50-2 and ViT. The blocks are
-torchvision's; we put them together ourselves so that depth and width are free, and replace batch
-normalization by instance normalization without parameters or running statistics, so that an item's embedding
-does not depend on its batch.
+*Break It Down* (section 5, appendices B and D) uses ResNet50, Wide ResNet50-2 and ViT. The blocks are torchvision's; we
+put them together ourselves so that depth and width are free, and replace batch normalization by instance normalization
+without parameters or running statistics, so that an item's embedding does not depend on its batch.
 
 A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1].
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 from torchvision.models.vision_transformer import EncoderBlock, VisionTransformer
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.models.attention import attend
-from subnet_utils.models.convolution import Convolution, obeying_autocast
+from subnet_utils.models.layers import attend, obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_multiple, require_positive
 
 MEAN, STD = 0.9, 0.1
@@ -88,57 +86,66 @@ def resnet(
 ) -> StagedModel:
     """A residual network with stages `stem`, `stage_1` to `stage_4` and `head`.
 
-    block: 'basic' or 'bottleneck'; depths: blocks in each of the four stages; width: channels of the first
-    stage, doubled from stage to stage; width_factor: 2 doubles the inner width of bottlenecks (Wide
-    ResNet50-2); head: average pooling, then an MLP with one hidden layer of head_width. ResNet50 is
-    ('bottleneck', (3, 4, 6, 3), 64).
-    small_stem: a 3x3 convolution of stride 2 in place of the 7x7 one and the pooling after it, for small
-    images. Raises ValueError for sizes that make no network.
+    block: 'basic' or 'bottleneck'; depths: blocks in each of the four stages; width: channels of the first stage,
+    doubled from stage to stage; width_factor: 2 doubles the inner width of bottlenecks (Wide ResNet50-2); head: average
+    pooling, then an MLP with one hidden layer of head_width; small_stem: for small images a 3x3 convolution of stride 2
+    in place of the 7x7 one and the pooling after it. ResNet50 is ('bottleneck', (3, 4, 6, 3), 64). Raises ValueError
+    for sizes that make no network.
+    """
+    require_positive(width_factor=width_factor, head_width=head_width, embedding=embedding)
+    if block == "basic" and width_factor != 1:
+        raise ValueError(f"width_factor {width_factor} needs block 'bottleneck'; use 1 with basic blocks")
+    pixels = Pixels(reduction=16 if small_stem else 32)
+    options = {"small_stem": small_stem, "width_factor": width_factor}
+    stages, channels = residual_stages(pixels, InstanceNorm, block, depths, width, **options)
+    stages["head"] = nn.Sequential(OrderedDict([*pooling(), *_mlp(channels, head_width, embedding)]))
+    return with_convolutions(StagedModel(stages))
+
+
+def residual_stages(
+    pixels: nn.Module,
+    norm: Callable[[int], nn.Module],
+    block: str,
+    depths: Sequence[int],
+    width: int,
+    *,
+    small_stem: bool,
+    width_factor: int = 1,
+) -> tuple[dict[str, nn.Module], int]:
+    """The stages `stem` and `stage_1` to `stage_4`, and their number of output channels.
+
+    Raises ValueError for sizes that make no network.
     """
     if block not in BLOCKS:
         raise ValueError(f"unknown block '{block}'; {nearest(block, BLOCKS)}")
     if not isinstance(depths, Sequence) or len(depths) != 4:
         raise ValueError(f"depths must be four numbers, one per stage, got {depths!r}")
-    sizes = {f"depths[{i}]": depth for i, depth in enumerate(depths)}
-    require_positive(width=width, width_factor=width_factor, head_width=head_width, embedding=embedding, **sizes)
-    if block == "basic" and width_factor != 1:
-        raise ValueError(f"width_factor {width_factor} needs block 'bottleneck'; use 1 with basic blocks")
-
-    stages, channels = {"stem": _stem(width, small_stem)}, width
-    for i, depth in enumerate(depths):
-        stages[f"stage_{i + 1}"], channels = residual_stage(
-            BLOCKS[block], depth, channels, width * 2**i, stride=1 if i == 0 else 2, width_factor=width_factor
-        )
-    pool = [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
-    stages["head"] = nn.Sequential(OrderedDict([*pool, *_mlp(channels, head_width, embedding)]))
-    model = StagedModel(stages)
-    initialize_convolutions(model)
-    return model
-
-
-def _stem(width: int, small: bool) -> Stage:
-    """Normalized pixels to the first feature map, at half (small) or a quarter of the resolution."""
-    kernel = 3 if small else 7
-    modules = OrderedDict(
-        pixels=Pixels(reduction=16 if small else 32),
-        conv1=Convolution(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
-        bn1=InstanceNorm(width),
+    require_positive(width=width, **{f"depths[{i}]": depth for i, depth in enumerate(depths)})
+    kernel = 3 if small_stem else 7
+    stem = OrderedDict(
+        pixels=pixels,
+        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        bn1=norm(width),
     )
-    if not small:
-        modules["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
-    modules["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
-    return Stage(modules)
+    if not small_stem:
+        stem["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    stem["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
+    stages, channels = {"stem": Stage(stem)}, width
+    for i, depth in enumerate(depths):
+        options = {"stride": 1 if i == 0 else 2, "width_factor": width_factor, "norm": norm}
+        stages[f"stage_{i + 1}"], channels = _residual_stage(BLOCKS[block], depth, channels, width * 2**i, **options)
+    return stages, channels
 
 
-def residual_stage(
+def _residual_stage(
     block: type[BasicBlock | Bottleneck],
     depth: int,
     channels: int,
     planes: int,
     *,
     stride: int,
-    width_factor: int = 1,
-    norm: type[nn.Module] = InstanceNorm,
+    width_factor: int,
+    norm: Callable[[int], nn.Module],
 ) -> tuple[Stage, int]:
     """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
     out = planes * block.expansion
@@ -148,7 +155,12 @@ def residual_stage(
     options = {"base_width": 64 * width_factor, "norm_layer": norm}
     blocks = [block(channels, planes, stride, downsample, **options)]
     blocks += [block(out, planes, **options) for _ in range(1, depth)]
-    return Stage(*map(obeying_autocast, blocks)), out
+    return Stage(*blocks), out
+
+
+def pooling() -> list[tuple[str, nn.Module]]:
+    """The mean of each channel."""
+    return [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
@@ -157,21 +169,22 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
     return [("hidden", first), ("relu", nn.ReLU()), ("embedding", second)]
 
 
-def initialize_convolutions(model: nn.Module) -> None:
-    """He initialization by fan-out, as torchvision's ResNet; linear layers keep torch's own."""
+def with_convolutions(model: StagedModel) -> StagedModel:
+    """The network itself, its convolutions drawn by He's initialization by fan-out, as torchvision's ResNet; linear
+    layers keep torch's own."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return obeying_autocast(model)
 
 
 class Patches(nn.Module):
     """Images -> tokens [m, 1 + patches, width]: a class token and projected patches, plus positions."""
 
-    def __init__(self, transformer: VisionTransformer) -> None:
+    def __init__(self, transformer: VisionTransformer, pixels: nn.Module) -> None:
         super().__init__()
-        self.resolution = transformer.image_size
-        self.pixels = Pixels(reduction=0)
-        self.conv_proj = Convolution.of(transformer.conv_proj)
+        self.resolution, self.pixels = transformer.image_size, pixels
+        self.conv_proj = transformer.conv_proj
         self.class_token = transformer.class_token
         self.pos_embedding = transformer.encoder.pos_embedding
 
@@ -218,10 +231,10 @@ class TransformerLayer(nn.Module):
 
 
 class TokenHead(nn.Sequential):
-    """Final layer normalization of the class token, then the embedding MLP."""
+    """A chain of modules over the class token."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Hidden state [m, tokens, width] -> embeddings [m, embedding]."""
+        """Hidden state [m, tokens, width] -> embeddings [m, embedding], or logits."""
         return super().forward(hidden[:, 0])
 
 
@@ -241,15 +254,26 @@ def vit(
     The paper's (appendix D): 6 or 12 layers, width 768, 12 heads, mlp_width 3072, patches of 16 x 16 pixels.
     Raises ValueError for sizes that make no network.
     """
-    require_positive(layers=layers, width=width, heads=heads, mlp_width=mlp_width)
-    require_positive(patch=patch, resolution=resolution, head_width=head_width, embedding=embedding)
+    require_positive(head_width=head_width, embedding=embedding)
+    sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
+    stages, norm = transformer_stages(Pixels(reduction=0), resolution, patch, **sizes)
+    stages["head"] = TokenHead(OrderedDict([("ln", norm), *_mlp(width, head_width, embedding)]))
+    return obeying_autocast(StagedModel(stages))
+
+
+def transformer_stages(
+    pixels: nn.Module, resolution: int, patch: int, *, layers: int, width: int, heads: int, mlp_width: int
+) -> tuple[dict[str, nn.Module], nn.Module]:
+    """The stages `patches` and `layer_1` to `layer_n`, and the normalization that follows them.
+
+    Raises ValueError for sizes that make no network.
+    """
+    require_positive(layers=layers, width=width, heads=heads, mlp_width=mlp_width, patch=patch, resolution=resolution)
     require_multiple(width, heads)
     if resolution % patch:
         raise ValueError(f"resolution {resolution} is not a multiple of patch {patch}; choose one that divides it")
     transformer = VisionTransformer(resolution, patch, layers, heads, width, mlp_width)
-    stages = {"patches": Patches(transformer)}
+    stages = {"patches": Patches(transformer, pixels)}
     for i, block in enumerate(transformer.encoder.layers):
         stages[f"layer_{i + 1}"] = TransformerLayer(block, first_only=i == layers - 1)
-    head = [("ln", transformer.encoder.ln), *_mlp(width, head_width, embedding)]
-    stages["head"] = TokenHead(OrderedDict(head))
-    return StagedModel(stages)
+    return stages, transformer.encoder.ln

@@ -38,8 +38,8 @@ of the paper's, which ours may be equal to; for an effect that ours has to show;
 def verdict(low: float, high: float, claim: tuple[float, float], words=MEETS, *, comparable: bool = True) -> str:
     """The verdict of an interval of ours, `low` to `high` (one number twice), on a range of values that is claimed.
 
-    claim: its ends, which are infinite where it has none; words: see `FINDING`; comparable: whether ours can be
-    compared at all. What touches an end of the claim is partly inside. A NaN makes the verdict unknown.
+    claim: its ends, infinite where it has none; words: see `FINDING`. What touches an end of the claim is partly
+    inside. A NaN makes the verdict unknown.
     """
     inside, outside, partly, unknown = words
     if not comparable or any(map(math.isnan, (low, high, *claim))):

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from subnet_utils.core.provenance import checkout_state, provenance
 from subnet_utils.core.sections import ROOT
-from subnet_utils.core.store import save_json
+from subnet_utils.core.store import save_json, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MANIFEST_SCHEMA = 1
@@ -33,12 +33,7 @@ Labels = str | Sequence[str]
 
 
 class Results:
-    """Collects the figures and tables of one notebook run; `close()` writes the manifest.
-
-    results = Results("tiny", "03_ablations")
-    results.figure(figure, "figure_4", caption="Differences in accuracy.", paper="Figure 4", sources=keys)
-    results.close()
-    """
+    """Collects the figures and tables of one notebook run; `close()` writes the manifest."""
 
     def __init__(self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None):
         """Start the record. The manifest of an earlier run is withdrawn as soon as one of its files is replaced.
@@ -129,22 +124,17 @@ def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].map(lambda value: _round(value, digits)) for name in floats})
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under another name first."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_bytes(content)
-    os.replace(new, path)
-
-
 def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
     """What a reader wants to know of a manifest: profile, what was made from what, code, versions, device, time."""
     sources = sorted({key for item in record["items"] for key in item["sources"]})
     kinds = [item["kind"] for item in record["items"]]
+    git = record["git"] or {"commit": "not in git", "dirty": False}
+    commit = git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
     return {
         "profile": record["profile"],
         "figures, tables": f"{kinds.count('figure')}, {kinds.count('table')}",
         "artefacts": ", ".join(sources) or "none",
-        "commit": _commit_text(record["git"]),
+        "commit": commit,
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "device": record["device"],
         "seconds": f"{record['seconds']:.1f}",
@@ -208,20 +198,10 @@ def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
     return means | {"rows": int(both.sum()), "runs": runs}
 
 
-def _commit_text(git: dict[str, Any] | None) -> str:
-    if git is None:
-        return "not in git"
-    return git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
-
-
 def _device_name(device: torch.device) -> str:
     """The accelerator's name, or the processor's and its number of cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {os.cpu_count()} cores"
-
-
-def _processor() -> str:
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    return f"{found.group(1).strip() if found else platform.machine()}, {os.cpu_count()} cores"

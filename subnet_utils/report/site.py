@@ -13,9 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
+from subnet_utils.core.store import write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
-from subnet_utils.report.results import provenance_rows, write_whole
+from subnet_utils.report.results import provenance_rows
 
 
 class Site:

@@ -63,8 +63,6 @@ class Parts(Step):
         """The base model."""
         return self.mask.base
 
-    shares = base
-
     @property
     def title(self) -> str:
         """Model, task and base model, for captions."""

@@ -55,7 +55,7 @@ def score_model(model: StagedModel, data: OddOneOut) -> Score:
     device = next(model.parameters()).device
     prefix, suffix = model.cut(model.stage_names[0])
     items = FrozenPrefix(prefix, data.items, device=device, limit_gb=math.inf)  # of no stage: the items themselves
-    return score_embeddings(embed_all(suffix, {}, items), data)
+    return score_embeddings(embed_all(suffix, items), data)
 
 
 def score_from(model: StagedModel, start: str, sets: Mapping[str, tuple[FrozenPrefix, OddOneOut]]) -> dict[str, Score]:
@@ -67,4 +67,4 @@ def score_from(model: StagedModel, start: str, sets: Mapping[str, tuple[FrozenPr
     prefix, suffix = model.cut(start)
     for frozen, _ in sets.values():
         frozen.require(prefix)
-    return {name: score_embeddings(embed_all(suffix, {}, frozen), data) for name, (frozen, data) in sets.items()}
+    return {name: score_embeddings(embed_all(suffix, frozen), data) for name, (frozen, data) in sets.items()}

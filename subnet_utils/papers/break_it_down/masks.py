@@ -93,8 +93,6 @@ class AnyMask(Step):
         train, validation = base.data(f"mask-{subroutine}", "train"), Roles.of(base, subroutine, "validation")
         return cls(base, subroutine, point, seed, settings, train, validation)
 
-    shares = property(lambda self: self.base)
-
     def mask(self, lab: Lab) -> "Mask":
         """The training that it stands for."""
         raise TypeError(f"{type(self).__name__} has no mask(lab); write one")

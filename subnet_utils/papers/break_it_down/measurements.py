@@ -41,8 +41,6 @@ class Measurement(Step):
         """That of a mask, on its base's test sets."""
         return cls(mask, Roles.of(mask.base, mask.subroutine, "test"), **more)
 
-    shares = property(lambda self: self.mask.base)
-
 
 @dataclass(frozen=True)
 class Effect(Measurement):

@@ -374,7 +374,7 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
             if training.flips:
                 embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
-                embeddings = embed_rows(model, {}, items, rows)
+                embeddings = embed_rows(model, items, rows)
         return loss(embeddings.float(), sent(odd, lab.device))
 
     def validate() -> dict[str, float]:

@@ -17,8 +17,7 @@ _KEPT: OrderedDict[tuple, FrozenPrefix] = OrderedDict()
 def outputs(
     lab: Lab, base: Network, chosen: ExampleSet, start: str, in_use: Collection[FrozenPrefix] = ()
 ) -> FrozenPrefix:
-    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start, or of a
-    later one, whose prefix goes on from them.
+    """Outputs of a base's frozen prefix for a set's items, kept for the next mask of the same base and start.
 
     Those that were not used for longest are dropped before all together exceed `cache_limit`, and those of another base
     as soon as there are any of this one: jobs come base by base, and on a GPU the masks need the room. in_use: outputs
@@ -29,10 +28,8 @@ def outputs(
         for other in [key for key in _KEPT if key[:2] != (lab, base)]:
             del _KEPT[other]
         prefix, _ = base.load(lab).cut(start)
-        before = [_KEPT[*about, stage] for stage in prefix.stage_names if (*about, stage) in _KEPT]
-        how = {"device": lab.device, "limit_gb": left, "shorter": before[-1] if before else None}
         make_room = partial(_make_room, left=left, in_use=in_use)
-        made = FrozenPrefix(prefix, chosen.load(lab).items, make_room=make_room, **how)
+        made = FrozenPrefix(prefix, chosen.load(lab).items, device=lab.device, limit_gb=left, make_room=make_room)
         if in_use and not made.gb:
             return made  # alone they may fit
         _KEPT[*about, start] = made

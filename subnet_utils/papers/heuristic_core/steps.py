@@ -64,11 +64,6 @@ class PrunedUnits(Step):
         """What is pruned."""
         return self.teacher.checkpoint
 
-    @property
-    def shares(self) -> Checkpoint:
-        """The network, which a worker keeps."""
-        return self.checkpoint
-
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Prune it, and judge what is left."""
         network, whole = self.checkpoint.load(lab), self.checkpoint.network
@@ -120,11 +115,6 @@ class Judged(Step):
 
     teacher: Teacher
     ablation: str
-
-    @property
-    def shares(self) -> Checkpoint:
-        """The network, which a worker keeps."""
-        return self.teacher.checkpoint
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Judge it."""
