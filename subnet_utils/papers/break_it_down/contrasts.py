@@ -29,9 +29,8 @@ def power_table(effects: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     The test is the two-sided one-sample t test of the bases' means against 0. The effect is the paper's, its spread
     over bases is ours: the paper publishes only the spread of single runs.
 
-    effects: as for `compositionality_table`, at best with many bases. reference: rows of (model, task, subroutine,
-    network) with the column `difference_mean`, such as those of one condition of `reference.load("effects")`; of
-    several rows, such as singular and plural, the mean counts.
+    effects: as for `compositionality_table`. reference: `difference_mean` by model, task, subroutine and network, such
+    as one condition of `reference.load("effects")`; of several rows, such as singular and plural, the mean counts.
 
     Returns one row per (model, task, subroutine, network) of `effects`, sorted:
 
@@ -42,9 +41,8 @@ def power_table(effects: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     - `bases_needed`: the least number of bases, 2 or more, that find the paper's effect with probability `POWER`; inf
       for an effect of 0, or one that takes more than `MANY`.
 
-    With one base there is no spread, and all that needs it is nan. Bases that all agree need two to see any effect. The
-    spread is itself an estimate: from three bases the true one is between .5 and 6.3 times as large (95% interval), and
-    `bases_needed` goes with its square.
+    With one base there is no spread, and all that needs it is nan. The spread is itself an estimate: from three bases
+    the true one is between .5 and 6.3 times as large (95% interval), and `bases_needed` goes with its square.
 
     Raises ValueError as `compositionality_table` does, for a missing column of `reference` or several conditions in it.
     """

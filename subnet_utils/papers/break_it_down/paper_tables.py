@@ -34,9 +34,8 @@ def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Table 4: best validation accuracy of each vision transformer, the paper's of that setting, and its best one.
 
-    A setting agrees if it misses 90% in both or in neither; one whose training diverged has no accuracy, and misses it.
-    Only the profile `paper` has the paper's networks and images; elsewhere the two are not comparable. Without a sweep
-    of ours, the paper's settings alone.
+    At the profile `paper`, a setting agrees if it misses 90% in both or in neither; one whose training diverged misses
+    it. Without a sweep of ours, the paper's settings alone.
     """
     keys = ["task", "layers", "batch_size", "learning_rate"]
     printed = reference.load("table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
@@ -78,9 +77,9 @@ def sizes(masks: pd.DataFrame, profile: str) -> pd.DataFrame:
 def effects(found: pd.DataFrame, profile: str, *, condition: str = "trained") -> pd.DataFrame:
     """The values behind Figures 4 to 7: the difference per model, task, subroutine and network.
 
-    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. Next to the verdict of `compare`
-    stands what it would be without masks that fail their own task (below 90%, appendix C), which the authors' runs
-    have as well: `failed`, how many there are of `n_runs`; `ours_without_failed`, `verdict_without_failed`.
+    condition: 'random' for those behind Figures 16 and 17, 'pruned' for Figure 18. `failed`: how many of `n_runs` are
+    of masks that fail their own task (below 90%, appendix C), which the authors' runs have as well;
+    `ours_without_failed`, `verdict_without_failed`: what comes out without them.
     """
     by, printed, ours = [*BY_TASK, "subroutine", "network"], printed_effects(condition), _as_paper_model(found)
     learned = ours["base_accuracy"] >= LEARNED

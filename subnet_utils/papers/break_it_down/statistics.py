@@ -65,22 +65,20 @@ def compositionality_table(effects: pd.DataFrame) -> pd.DataFrame:
 
     effects: one row per run and network, with columns `model`, `task`, `subroutine`, `base_model`, `network`
     ('subnetwork' or 'ablated') and `difference` (see `clamped_difference`). Bases below 90% are for the caller to leave
-    out. If there is a column `number`, bases of different number are different bases: the paper collapses singular and
+    out. Bases of different `number`, if there is such a column, are different bases: the paper collapses singular and
     plural, so that language has G = 6 of them.
 
     Returns one row per (model, task, subroutine), sorted:
 
-    - `n_bases` (G); `n_runs`, those of the network that has more;
-    - `subnetwork_difference`, `ablated_difference`: means over runs;
-    - `intercept_z`, `intercept_p` (normal) and `intercept_stars`; `ablated_chi2`, `ablated_p` and `ablated_stars`, the
-      Wald test of intercept + ablation = 0 with one degree of freedom. Covariance: HC0 cluster sandwich times
-      G / (G - 1), without the factor (n - 1) / (n - k);
-    - `intercept_t_p`, `ablated_t_p`: the same statistics as a t with G - 1 degrees of freedom;
-    - `intercept_wild_p`, `ablated_wild_p`: see `subnet_utils.statistics.wild_bootstrap`.
+    - `n_bases` (G); `n_runs`, those of the network that has more; `subnetwork_difference`, `ablated_difference`: means;
+    - `intercept_z`, `..._p` (normal), `..._stars`; `ablated_chi2`, `..._p`, `..._stars`, the Wald test of intercept +
+      ablation = 0 with one degree of freedom. Covariance: HC0 cluster sandwich times G / (G - 1), without the factor
+      (n - 1) / (n - k), where G counts the bases of both networks;
+    - `..._t_p`: the same as a t with a degree of freedom less than the network has bases; `..._wild_p`: see
+      `subnet_utils.statistics.wild_bootstrap`.
 
-    One base, or a network without runs: no test, all but counts and means is nan. All bases with the same mean: z is
-    inf or -inf (chi2 inf, p 0), or nan if that mean is 0. The G of the covariance counts the bases of both networks,
-    all else the bases with runs of the network tested.
+    One base, or a network without runs: no test, nan. All bases with the same mean: z is inf or -inf (chi2 inf, p 0),
+    or nan if that mean is 0.
 
     Raises ValueError for a missing column, an unknown network, an empty key, or a difference that is not finite.
     """
@@ -117,16 +115,13 @@ def random_control_table(effects: pd.DataFrame) -> pd.DataFrame:
 
     - `n_bases_trained`, `n_bases_random`;
     - `random_coefficient`, random minus trained subnetworks, with `..._z`, `..._p` (normal), `..._stars`;
-    - `random_ablated_difference`, random minus trained ablated models, with `random_chi2`, `random_p`, `random_stars`:
-      the Wald test of random + interaction = 0. Covariance: HC0 cluster sandwich times G / (G - 1), where G counts the
-      bases of both conditions;
-    - `random_coefficient_t_p`, `random_t_p`: the same as a t with G - 2 degrees of freedom, still optimistic, because
-      G / (G - 1) does not make up for two means (for 3 + 3 bases .05 is .07);
-    - `random_coefficient_permutation_p`, `random_permutation_p`: see `subnet_utils.statistics.permutation_test`.
+    - `random_ablated_difference`, random minus trained ablated models, with `random_chi2`, `..._p`, `..._stars`: the
+      Wald test of random + interaction = 0. Covariance as there, where G counts the bases of both conditions;
+    - `..._t_p`: the same as a t with G - 2 degrees of freedom, still optimistic, because G / (G - 1) does not make up
+      for two means (for 3 + 3 bases .05 is .07); `..._permutation_p`: see `subnet_utils.statistics.permutation_test`.
 
     Fewer than two bases in a condition: no test, nan. Bases with equal means in either condition: z is inf or -inf, or
-    nan if the conditions have the same mean too, where the permutation p is 1. The degrees of freedom and the
-    permutations count the bases with runs of the network tested.
+    nan if the conditions have the same mean too, where the permutation p is 1.
 
     Raises ValueError as `compositionality_table` does, and for an unknown condition.
     """

@@ -57,10 +57,9 @@ def search_vit(lab: Lab) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def searches(lab: Lab, bases: Sequence[Network] | None = None) -> list[Search]:
+def searches(lab: Lab) -> list[Search]:
     """The search of every base model and subroutine."""
-    every = bases or networks.bases(lab)
-    return [search_of(base, subroutine) for base in every for subroutine in subroutines_of(base.task)]
+    return [search_of(base, subroutine) for base in networks.bases(lab) for subroutine in subroutines_of(base.task)]
 
 
 def search_of(base: Network, subroutine: str) -> Search:
@@ -74,13 +73,13 @@ def search_of(base: Network, subroutine: str) -> Search:
     return Search(tuple(mask.half for mask in masks) if settings.search == "halving" else tuple(masks))
 
 
-def search_masks(lab: Lab, bases: Sequence[Network] | None = None) -> pd.DataFrame:
+def search_masks(lab: Lab) -> pd.DataFrame:
     """The mask search (appendix C): one row per base, subroutine and setting, on validation data, winners marked.
 
     A halved search has rows for the settings that went on. A mask whose training diverged has a row that says so under
     `fault`, and no scores.
     """
-    wanted = searches(lab, bases)
+    wanted = searches(lab)
     make_all(lab, wanted, "mask search")
     table = mask_table(lab, [mask for one in wanted for mask in one.tried(lab)], "mask search")
     winners = [group.index[search.best(group["score"])] for _, group in table.groupby(SEARCHED, sort=False)]
