@@ -144,18 +144,6 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
     return float(stats.permutation_test((one.means, other.means), difference, **options).pvalue)
 
 
-def smallest_permutation_p(one: int, other: int, *, draws: int) -> float:
-    """Return the smallest p-value that `permutation_test` can give for these numbers of bases, nan without a test.
-
-    Equal groups may be exchanged without changing the size of the difference: 3 + 3 bases never get below .1.
-    """
-    if min(one, other) < 2:
-        return math.nan
-    labellings = math.comb(one + other, one)
-    exact = (2 if one == other else 1) / labellings
-    return exact if labellings <= EXACT_LABELLINGS else max(exact, 1 / (draws + 1))
-
-
 def stars(p: float) -> str:
     """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
 

@@ -24,22 +24,8 @@ from subnet_utils.models.vision import resnet, vit
 SMALL = {
     "bert": {"family": "bert", "layers": 3, "width": 16, "heads": 2, "mlp_width": 32},
     "resnet": {"family": "resnet", "block": "basic", "depths": [1, 1, 2, 1], "width": 4, "head_width": 8},
-    "bottleneck": {
-        "family": "resnet",
-        "block": "bottleneck",
-        "depths": [1, 1, 1, 1],
-        "width": 4,
-        "small_stem": True,
-    },
-    "vit": {
-        "family": "vit",
-        "layers": 2,
-        "width": 16,
-        "heads": 2,
-        "mlp_width": 32,
-        "patch": 16,
-        "head_width": 8,
-    },
+    "bottleneck": {"family": "resnet", "block": "bottleneck", "depths": [1, 1, 1, 1], "width": 4, "small_stem": True},
+    "vit": {"family": "vit", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32, "patch": 16, "head_width": 8},
 }
 SIZES = {"vocabulary": 30, "resolution": 64}
 BERT_SMALL = {"layers": 4, "width": 512, "heads": 8, "mlp_width": 2048, "vocabulary": 30522}

@@ -7,12 +7,7 @@ are in the field descriptions. Each paper has a section in its room; `study` put
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    Strict,
-)
+from pydantic import BaseModel, ConfigDict, Field, Strict
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
 from subnet_utils.core.messages import auto_or_positive, auto_or_size, distinct, fault, not_empty

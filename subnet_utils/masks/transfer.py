@@ -147,11 +147,7 @@ def train_on(
 
 @torch.no_grad()
 def measure_all(
-    model: StagedModel,
-    weights: Weights,
-    inputs: Tensor,
-    targets: Tensor,
-    measure: Callable[[Tensor, Tensor], Tensor],
+    model: StagedModel, weights: Weights, inputs: Tensor, targets: Tensor, measure: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """measure(output, targets) [m] of k networks on the same m items, [k, m]: chunk by chunk, in evaluation mode and in
     float32.

@@ -27,11 +27,7 @@ transformers and torchvision take seconds, and a notebook whose networks are all
 
 
 def build(
-    architecture: Mapping[str, Any],
-    *,
-    seed: int,
-    vocabulary: int | None = None,
-    resolution: int | None = None,
+    architecture: Mapping[str, Any], *, seed: int, vocabulary: int | None = None, resolution: int | None = None
 ) -> StagedModel:
     """The network that an architecture describes, its weights a pure function of the seed.
 

@@ -24,13 +24,7 @@ from torchvision.models import ResNet18_Weights
 from subnet_utils.core.messages import nearest
 from subnet_utils.models.layers import obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_positive
-from subnet_utils.models.vision import (
-    TokenHead,
-    pooling,
-    residual_stages,
-    transformer_stages,
-    with_convolutions,
-)
+from subnet_utils.models.vision import TokenHead, pooling, residual_stages, transformer_stages, with_convolutions
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels: what torchvision's weights expect."""

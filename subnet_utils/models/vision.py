@@ -123,9 +123,7 @@ def residual_stages(
     require_positive(width=width, **{f"depths[{i}]": depth for i, depth in enumerate(depths)})
     kernel = 3 if small_stem else 7
     stem = OrderedDict(
-        pixels=pixels,
-        conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False),
-        bn1=norm(width),
+        pixels=pixels, conv1=nn.Conv2d(3, width, kernel, stride=2, padding=kernel // 2, bias=False), bn1=norm(width)
     )
     if not small_stem:
         stem["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)

@@ -5,15 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from subnet_utils.core.messages import fault, nearest
-from subnet_utils.core.sections import (
-    Distinct,
-    PositiveFloat,
-    PositiveInt,
-    Section,
-    Seed,
-    Seeds,
-    Several,
-)
+from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.masks.masking import ContinuousSparsification, any_masking
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT

@@ -27,7 +27,5 @@ PAPER = Paper(
         "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
         "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
     },
-    also_shows={
-        "Subtask Induction, Appendix C.3": "Accuracies by class",
-    },
+    also_shows={"Subtask Induction, Appendix C.3": "Accuracies by class"},
 )

@@ -5,15 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from subnet_utils.core.messages import fault
-from subnet_utils.core.sections import (
-    Distinct,
-    PositiveFloat,
-    PositiveInt,
-    Section,
-    Seeds,
-    heads_divide_width,
-    without,
-)
+from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seeds, heads_divide_width, without
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.papers.subtask_induction.polynomials import parse

@@ -87,11 +87,7 @@ def random_scenes(task: str, kinds: NDArray, *, resolution: int, rng: np.random.
 
     Raises RuntimeError if the bounded search for a shape or a free place fails; below a resolution of 32 it may.
     """
-    cells_of = {
-        "inside-contact": _inside_contact,
-        "inside-number": _inside_number,
-        "number-contact": _number_contact,
-    }
+    cells_of = {"inside-contact": _inside_contact, "inside-number": _inside_number, "number-contact": _number_contact}
     outlines, cells = cells_of[task](kinds, resolution, rng)
     rows, cell, corners = _laid_out(cells, outlines.extents, resolution, rng)
     placed = outlines.take(rows)
