@@ -49,10 +49,12 @@ cost: .venv/.installed
 	$(VENV_PYTHON) -m subnet_utils.execute notebooks/11_cost_of_a_study.ipynb runs/$(NAME)/11_cost_of_a_study.ipynb \
 		-f $(FILE) --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -
 
-# The tests of the package side by side, a file at a time; then the notebooks, which keep all cores busy themselves.
+# The tests of the package side by side, a file at a time; then the notebooks, as `reproduce` does it: first all that
+# they show, which keeps all cores busy, then several at a time.
 test: .venv/.installed
 	$(VENV_PYTHON) -m pytest tests --numprocesses auto --dist loadfile
-	$(VENV_PYTHON) -m pytest notebooks
+	$(VENV_PYTHON) -m subnet_utils.shards check all
+	$(VENV_PYTHON) -m pytest notebooks --numprocesses auto --dist loadfile
 
 lab: .venv/.installed
 	$(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks
@@ -61,10 +63,11 @@ lint: .venv/.installed
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
 
+# --no-compile: Python compiles what it imports, when it does; to compile all of it takes longer than to install it.
 .venv/.installed: requirements.lock pyproject.toml
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	'$(PYTHON)' -m venv .venv
-	$(VENV_PYTHON) -m pip install -r requirements.lock
+	$(VENV_PYTHON) -m pip install --no-compile -r requirements.lock
 	$(VENV_PYTHON) -m pip install --no-deps --no-build-isolation -e .
 	@touch $@
