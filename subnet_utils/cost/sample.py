@@ -23,9 +23,6 @@ BATCHES = 6
 """Batches of an epoch that are trained on, if they take ENOUGH seconds; the others are only counted."""
 ENOUGH, LONG = 0.5, 5.0
 """Seconds after which no further batch is taken; and after which none is, even if there were few."""
-POSITIVE = 0.4
-"""Share of a mask's logits that are positive after a sample. After a few steps of training all or none would be, and no
-random control could be drawn."""
 
 
 def sample_fit(
@@ -59,7 +56,8 @@ def sample_fit(
         epoch = (len(times) + left) * each + (now() - ended)  # with what has followed its batches
         work.seconds += epochs * epoch - (now() - begun)
     for name, logits in parameters.items() if are_logits else ():
-        positive = torch.rand(logits.shape, generator=generator_for("sample", name)) < POSITIVE
+        # after so few steps all or none would be positive, and no random control could be drawn
+        positive = torch.rand(logits.shape, generator=generator_for("sample", name)) < 0.4
         logits.data.copy_(logits.abs() * (2.0 * positive - 1).to(logits.device))
     rows = history.to_dict("records")
     return pd.DataFrame([*rows, *(rows[-1] | {"epoch": i} | (file(i) if file else {}) for i in range(made, epochs))])

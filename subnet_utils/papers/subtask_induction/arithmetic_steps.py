@@ -221,8 +221,8 @@ class Transfers(OfSubtask):
         held = self.source.pairs(maximum)
         out = torch.cat([held.validation, held.test])
         more = task.disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
-        sets = {"validation": task.off_diagonal(held.validation), "test": task.off_diagonal(held.test),
-                "diagonal": task.diagonal_pairs(maximum)}  # fmt: skip
+        differ = {name: pairs[pairs[:, 0] != pairs[:, 1]] for name, pairs in held._asdict().items() if name != "train"}
+        sets = differ | {"diagonal": task.diagonal_pairs(maximum)}
         rows = partial(self.source.rows, computation=self.target)
         return rows(torch.cat([sets["diagonal"], more])), {name: rows(pairs) for name, pairs in sets.items()}
 

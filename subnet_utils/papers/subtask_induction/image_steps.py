@@ -169,7 +169,6 @@ class ModelSteps:
     model: section.ImageModel
     base: TrainedBase
     data: ImageSets
-    precision: str
 
     @property
     def about(self) -> dict[str, Any]:
@@ -184,7 +183,7 @@ class ModelSteps:
     def mask(self, base: UntrainedBase) -> ChosenMask:
         """The mask that is taken, in the base network or in its control."""
         searches = self.model.masks.candidates()
-        return ChosenMask(tuple(ShapeMask(search, base, self.data, self.precision) for search in searches))
+        return ChosenMask(tuple(ShapeMask(search, base, self.data, self.base.precision) for search in searches))
 
     @property
     def conditions(self) -> dict[str, Induced]:
@@ -194,7 +193,9 @@ class ModelSteps:
             inherits = {} if name == "scratch" else {"base": self.base}
             inherits |= {"mask": mask} if name in CONDITIONS and inherits else {}
             training = self.model.linear if name == "linear" else self.model.transfer
-            made[name] = Induced(self.base.network, name, self.data, training, **inherits, precision=self.precision)
+            made[name] = Induced(
+                self.base.network, name, self.data, training, **inherits, precision=self.base.precision
+            )
         return made
 
 
@@ -209,7 +210,7 @@ def models(lab: Lab) -> list[ModelSteps]:
         weights = published_weights(first, first.place) if local else first.place or ""
         for seed in model.seeds:
             base = TrainedBase(replace(first, seed=seed, weights=weights), data, model.base, precision)
-            made.append(ModelSteps(model, base, data, precision))
+            made.append(ModelSteps(model, base, data))
     return made
 
 

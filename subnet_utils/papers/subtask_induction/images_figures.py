@@ -32,8 +32,6 @@ NETWORKS = {
 }
 """How the networks look and what they are called, top to bottom. There are no embeddings here, but a classifier."""
 UNTRAINED = "#9b72c4"
-CHANCE_IN = ("original", "pooled", "shape_accuracy")
-"""Measures that are accuracies; what guessing would give for the others is no constant."""
 SHARES = {"robustness": "share of answers\nnot by texture", "shape_bias": "share by shape, of\nanswers by either cue",
           "shape_accuracy": "accuracy by shape"}  # fmt: skip
 """What a measure counts, if not just the accuracy."""
@@ -71,7 +69,7 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
             if len(values) >= FEWEST:
                 ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.2)
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
-        if measure in CHANCE_IN:
+        if measure not in ("robustness", "shape_bias"):  # for which guessing gives no constant
             ax.axvline(chance, **DOTTED)
         ax.set(title=title, xlabel=SHARES.get(measure, "accuracy"), xlim=(-0.02, 1.02))
         ax.set_xticks((0, 0.5, 1), ("0", ".5", "1"))
