@@ -112,7 +112,7 @@ def test_the_share_of_images_with_their_classs_texture_is_the_one_asked_for(tmp_
 def test_inherited_weights_are_the_subnetworks_and_stay_bit_identical(lab, monkeypatch, tmp_path):
     one = steps_of(lab)
     donor, kept = dict(one.base.load(lab).named_parameters()), one.mask(one.base).load(lab)
-    trained = train(lab, one.induced("subnetwork"), monkeypatch, tmp_path)
+    trained = train(lab, one.conditions["subnetwork"], monkeypatch, tmp_path)
     assert 0 < kept.active < kept.total
     for name, chosen in kept.masks.items():
         assert torch.equal(trained[name][chosen], donor[name][chosen])
@@ -123,7 +123,7 @@ def test_inherited_weights_are_the_subnetworks_and_stay_bit_identical(lab, monke
 def test_a_new_classifier_leaves_the_features_as_they_are(lab, monkeypatch, tmp_path):
     for model in ("cnn", "batch"):
         one = steps_of(lab, model)
-        trained = train(lab, one.induced("linear"), monkeypatch, tmp_path / model)
+        trained = train(lab, one.conditions["linear"], monkeypatch, tmp_path / model)
         for name, tensor in one.base.load(lab).state_dict().items():
             if "num_batches" not in name:
                 assert torch.equal(trained[name], tensor) == (not name.startswith("stages.classifier.fc")), name
@@ -171,7 +171,7 @@ def test_the_data_mixture_sees_pooled_images(lab, monkeypatch, tmp_path):
     asked, whole = [], image_sets.ImageSets.load
     monkeypatch.setattr(image_sets.ImageSets, "load", lambda *about: asked.append(about[-1]) or whole(*about))
     for condition in ("mixture", "scratch"):
-        induced = steps_of(lab).induced(condition)
+        induced = steps_of(lab).conditions[condition]
         induced.spec(lab)
         asked.clear()
         train(lab, induced, monkeypatch, tmp_path / condition)
@@ -288,8 +288,8 @@ def test_photographs_from_folders_take_the_same_way(folders, tmp_path):
     lab = from_folders(folders, tmp_path / "store")
     image_steps.require_images(lab)
     assert set(shape_bias.induced(lab)["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
-    assert len(images(lab, "conflicts")) == 6  # without the two whose cues agree
-    assert len(images(lab, "train")) == 12
+    assert len(images(lab, "conflicts").shapes) == 6  # without the two whose cues agree
+    assert len(images(lab, "train").shapes) == 12
 
 
 def test_folders_are_known_by_what_they_hold(folders, tmp_path):
@@ -326,7 +326,7 @@ def test_what_is_missing_comes_up_before_any_training(folders, tmp_path):
 
 @pytest.mark.parametrize(
     ("images", "message"),
-    [({"rendered": RENDERED | {"shapes": ["circle", "bra", "star"]}}, "unknown shape 'bra'; did you mean 'bar'?"),
+    [({"rendered": RENDERED | {"shapes": ["circle", "bra", "star"]}}, "'bra' is unknown; did you mean 'bar'?"),
      ({"rendered": RENDERED | {"textures": ["dots", "grid"]}}, "2 for 3 shapes; every class needs one of each"),
      ({"rendered": RENDERED | {"mask": 25}}, "25 of 24 training images cannot be pooled"),
      ({"rendered": RENDERED | {"texture_share": 1.5}}, "1.5 is not valid; give at most 1"),
@@ -364,6 +364,6 @@ def test_a_diverging_run_is_named_and_the_others_go_on(tmp_path, capsys):
 
 def test_what_inherits_nothing_depends_on_no_mask(lab):
     others = Lab.open(study(models=[CNN | {"masks": CNN["masks"] | {"l0": [1e-5]}}]), lab.store.root)
-    scratch, strict = ([steps_of(one).induced(name) for one in (lab, others)] for name in ("scratch", "strict"))
+    scratch, strict = ([steps_of(one).conditions[name] for one in (lab, others)] for name in ("scratch", "strict"))
     assert scratch[0] == scratch[1] and strict[0] != strict[1]
     assert {type(parent) for parent in scratch[0].parents} == {image_sets.SetOfImages}

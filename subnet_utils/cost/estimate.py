@@ -1,15 +1,14 @@
 """What the steps of a profile have cost, and what the missing ones will cost on this machine.
 
-What is done has noted its seconds. Of what is missing, steps that are alike make a group. One of each is made in a
-store that is thrown away, with every training cut short (`sample_fit`), and counts for all of its group. Seconds are
-those of one job that runs alone, with the threads of the study's jobs.
+What is done has noted its seconds. Of missing steps that are alike, one is made in a store that is thrown away, with
+every training cut short (`sample_fit`), and counts for all of them. Seconds are those of one job that runs alone.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -39,20 +38,20 @@ def spent(lab: Lab) -> pd.DataFrame:
 def predict(lab: Lab, *, limit: float = 120.0) -> pd.DataFrame:
     """The same, and what the missing steps will cost: to_come_s, to_come_cpu_s, unknown (steps without a time), note.
 
-    A group of which some steps are done counts with their mean. limit: seconds for one sample. Trainings count with all
+    Where steps that are alike are done, their mean counts. limit: seconds for one sample. Trainings count with all
     their epochs, so with early stopping a profile costs at most this.
     """
-    table, stand_ins = _steps(lab), {}
+    table, samples = _steps(lab), {}
     listed = {_name(artefact) for artefact in table["artefact"].dropna()}
     with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
         sampling = replace(lab, store=SampleStore(folder, lab.store))
         for about, group in table.groupby("group", sort=False):
             done, missing = group[group["done"]], group.index[~group["done"]]
             if len(done):
-                stand_ins[about], each, note = done["step"].iloc[0], done[SPENT].mean().to_numpy(), ""
+                samples[about], each, note = done["artefact"].iloc[0], done[SPENT].mean(), ""
             else:  # the last one: the first may share what it makes with a step of another kind
-                step, each, note = _sampled(group["step"].iloc[-1], stand_ins, sampling, limit, listed)
-                stand_ins |= {about: step} if note == "" else {}
+                sample, each, note = _sampled(group["step"].iloc[-1], samples, sampling, limit, listed)
+                samples |= {} if sample is None else {about: sample}
             table.loc[missing, [*TO_COME, "unknown", "note"]] = [*each, int(note != ""), note]
     return _by_kind(table)
 
@@ -126,37 +125,23 @@ def _seconds(artefact: Artefact, listed: set[str], roots: Sequence) -> np.ndarra
 
 
 def _sampled(
-    step: Step, stand_ins: Mapping[str, Step], lab: Lab, limit: float, listed: set[str]
-) -> tuple[Step, Sequence[float], str]:
-    """A step that is sampled, made of samples; its seconds by both clocks; or why it has none."""
+    step: Step, samples: Mapping[str, Artefact], lab: Lab, limit: float, listed: set[str]
+) -> tuple[Artefact | None, Sequence[float], str]:
+    """The sample of a step, whose parents are samples; its seconds by both clocks; or why there is none."""
     names, none = {}, (math.nan, math.nan)
-    if not {alike(parent, names) for parent in step.parents} <= stand_ins.keys():
-        return step, none, "it needs what could not be sampled"
-    step = with_steps(step, lambda parent: stand_ins[alike(parent, names)])
+    for parent in with_parents(step.parents):
+        if (about := alike(parent, names)) not in samples:
+            return None, none, "it needs what could not be sampled"
+        lab.store.stand_ins[parent.key(lab)] = samples[about]
     try:
         with standing_in(sample_fit), time_limit(limit):
             artefact = step.make(lab)
     except Exception as error:  # of any kind: the other groups go on
-        return step, none, f"{type(error).__name__}: {error}".splitlines()[0]
+        return None, none, f"{type(error).__name__}: {error}".splitlines()[0]
     if fault := fault_of(artefact):
-        return step, none, f"its sample ended early: {fault}"
+        return None, none, f"its sample ended early: {fault}"
     listed.add(_name(artefact))
-    return step, _seconds(artefact, listed, [lab.store.root, lab.store.real.root]), ""
-
-
-def with_steps(value: Any, stand_in: Callable[[Step], Step], *, top: bool = True) -> Any:
-    """A step, or what is in its fields, with other steps in place of those that it is made of."""
-    if isinstance(value, Step) and not top:
-        return stand_in(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        own = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-        changed = {name: with_steps(one, stand_in, top=False) for name, one in own.items()}
-        return replace(value, **changed) if any(changed[name] is not own[name] for name in own) else value
-    if isinstance(value, Mapping):
-        return {name: with_steps(one, stand_in, top=False) for name, one in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(with_steps(one, stand_in, top=False) for one in value)
-    return value
+    return artefact, _seconds(artefact, listed, [lab.store.root, lab.store.real.root]), ""
 
 
 def _name(artefact: Artefact) -> str:

@@ -1,8 +1,7 @@
 """Steps of training side by side: masks, the same network trained without them, and NeuroSurgeon.
 
-On a machine that others use too, two timings can be compared only if they were taken in turns. So every contender makes
-a step in every round. What is timed is the engine itself (`fit`, `discover`) and not a copy of its loop. NeuroSurgeon
-wants another version of transformers, so it runs in an environment of its own.
+On a machine that others use too, timings can be compared only if they were taken in turns: every contender makes a step
+in every round. NeuroSurgeon wants another version of transformers, so it runs in an environment of its own.
 """
 
 import os
@@ -102,16 +101,14 @@ def second_step(train: Callable[[Pace], None]) -> float:
 def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable) -> Callable[[Pace], None]:
     """Training all weights of a network without masks. items: [m, ...]; examples: of four, a batch."""
 
-    def run(pace: Pace) -> None:
-        def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
-            rows, odd = (sent(part, items.device) for part in batch)
-            with cast():
-                embeddings = model(*model.compact((items[rows.flatten()],))).unflatten(0, rows.shape)
-            return _odd_one_out(embeddings.float(), odd)
+    def loss(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
+        rows, odd = (sent(part, items.device) for part in batch)
+        with cast():
+            embeddings = model(*model.compact((items[rows.flatten()],))).unflatten(0, rows.shape)
+        return _odd_one_out(embeddings.float(), odd)
 
-        fit(dict(model.named_parameters()), lambda _: pace(_batches(items, examples)), loss, recipe=RECIPE)
-
-    return run
+    weights = dict(model.named_parameters())
+    return lambda pace: fit(weights, lambda _: pace(_batches(items, examples)), loss, recipe=RECIPE)
 
 
 def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable, start: str) -> Callable[[Pace], None]:
@@ -123,8 +120,8 @@ def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable
 def relative(rounds: list[dict[tuple[str, str], float]]) -> pd.DataFrame:
     """Medians and median ratios of a race: in every round the seconds of each (precision, what is trained)."""
     table, rows = pd.DataFrame(rounds), []
-    for precision, trained in table:
-        seconds, plain = table[precision, trained], table["float32" if precision == RIVAL else precision, PLAIN]
+    for (precision, trained), seconds in table.items():
+        plain = table["float32" if precision == RIVAL else precision, PLAIN]
         row = {"precision": precision, "trained": trained, "ms": 1e3 * seconds.median()}
         row["times_plain"] = (seconds / plain).median()
         if (RIVAL, trained) in table:
@@ -138,8 +135,7 @@ def neurosurgeon(python: str | Path, network: str, start: str, examples: int) ->
 
     python: interpreter of an environment that has it. Raises NeuroSurgeonMissing if it does not run there.
     """
-    number = start.rpartition("_")[2]
-    about = network, int(number) if number.isdigit() else 0, examples, core_count()
+    about = network, start.rpartition("_")[2].replace("stem", "0"), examples, core_count()
     arguments = map(str, [python, Path(__file__).with_name("neurosurgeon_worker.py"), *about])
     # without variables of a notebook that point to modules of this environment
     environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONPATH", "MPLBACKEND"}}

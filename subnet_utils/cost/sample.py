@@ -16,16 +16,13 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.core.store import Artefact, Store, building, clocks
+from subnet_utils.core.store import Artefact, Store, building, clocks, key_of
 from subnet_utils.training import SAMPLE, Recipe, fit
 
 BATCHES = 6
 """Batches of an epoch that are trained on, if they take ENOUGH seconds; the others are only counted."""
 ENOUGH, LONG = 0.5, 5.0
 """Seconds after which no further batch is taken; and after which none is, even if there were few."""
-POSITIVE = 0.4
-"""Share of a mask's logits that are positive after a sample. After a few steps of training all or none would be, and no
-random control could be drawn."""
 
 
 def sample_fit(
@@ -57,19 +54,13 @@ def sample_fit(
         times = np.diff(marks, axis=0)
         each = np.median(times[min(1, len(times) - 1) :], axis=0)  # the first batch of all takes longer
         epoch = (len(times) + left) * each + (now() - ended)  # with what has followed its batches
-        work.more(*map(float, epochs * epoch - (now() - begun)))
-    if are_logits:
-        _as_if_trained(parameters)
+        work.seconds += epochs * epoch - (now() - begun)
+    for name, logits in parameters.items() if are_logits else ():
+        # after so few steps all or none would be positive, and no random control could be drawn
+        positive = torch.rand(logits.shape, generator=generator_for("sample", name)) < 0.4
+        logits.data.copy_(logits.abs() * (2.0 * positive - 1).to(logits.device))
     rows = history.to_dict("records")
     return pd.DataFrame([*rows, *(rows[-1] | {"epoch": i} | (file(i) if file else {}) for i in range(made, epochs))])
-
-
-@torch.no_grad()
-def _as_if_trained(parameters: Mapping[str, Tensor]) -> None:
-    """Give logits random signs."""
-    for name, tensor in parameters.items():
-        positive = torch.rand(tensor.shape, generator=generator_for("sample", name)) < POSITIVE
-        tensor.copy_(torch.where(positive.to(tensor.device), tensor.abs(), -tensor.abs()))
 
 
 def now() -> np.ndarray:
@@ -117,12 +108,15 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class SampleStore(Store):
-    """A store for samples. What is in the study's own store is taken from there."""
+    """A store for samples. What is in the study's own store is taken from there.
+
+    stand_ins: key -> the sample of another step, for what is in neither.
+    """
 
     def __init__(self, root: Path | str, real: Store):
         super().__init__(root)
-        self.real = real
+        self.real, self.stand_ins = real, {}
 
     def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
-        """As `Store.find`, in both."""
-        return self.real.find(kind, spec) or super().find(kind, spec)
+        """As `Store.find`, in all of them."""
+        return self.real.find(kind, spec) or super().find(kind, spec) or self.stand_ins.get(key_of(kind, spec))

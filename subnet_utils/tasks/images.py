@@ -23,8 +23,6 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from subnet_utils.core.messages import nearest
 
-SHORTER_SIDE = 256 / 224
-"""Images are resized to this many times the resolution, then cut to its middle."""
 POINTS, SMALLEST = 16, 100
 """Segment Anything gets a grid of 16 x 16 points on the image, and of 8 x 8 on each of its quarters. Segments of fewer
 pixels than the second number are dropped."""
@@ -44,9 +42,6 @@ class ImageSet:
     pixels: Tensor
     shapes: Tensor
     textures: Tensor
-
-    def __len__(self) -> int:
-        return len(self.pixels)
 
 
 def mean_pool(image: NDArray[np.uint8], segments: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -201,7 +196,7 @@ def read(files: Files, resolution: int) -> ImageSet:
                 image = opened.convert("RGB")
         except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
             raise ImageError(f"{path} cannot be read as an image ({error}); remove it or fetch it again") from None
-        scale = resolution * SHORTER_SIDE / min(image.size)
+        scale = resolution * 256 / 224 / min(image.size)
         resized = image.resize([max(resolution, round(side * scale)) for side in image.size], Image.Resampling.BILINEAR)
         left, top = ((side - resolution) // 2 for side in resized.size)
         cut = resized.crop((left, top, left + resolution, top + resolution))

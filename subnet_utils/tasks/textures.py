@@ -13,22 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from subnet_utils.core.messages import nearest
-
 CHUNK = 128
 """Images drawn from one random stream: a smaller set is the beginning of a larger one."""
 OVERSAMPLED = 2
 """Points to a side of a pixel at which outlines are drawn."""
-SIZES = (0.24, 0.36)
-"""Radius of an object, in sides of the image."""
-PERIODS = (0.09, 0.13)
-"""Length after which a texture repeats, in sides of the image."""
-TILT = 0.15
-"""Largest angle by which a texture is turned, radians."""
-APART = 0.35
-"""Least Euclidean distance between the mean colors of object and background, each channel from 0 to 1."""
-NOISE = 0.02
-"""Standard deviation of the noise on every pixel and channel."""
 
 Field = NDArray[np.float64]
 
@@ -72,14 +60,6 @@ TEXTURES: dict[str, Callable[[Field, Field], Field]] = {
 """Name -> function of coordinates in periods: lighter where it is above 0, darker where it is below."""
 
 
-def require_known(shapes: Sequence[str], textures: Sequence[str]) -> None:
-    """Raise ValueError, with the nearest valid name, for an unknown shape or texture."""
-    for what, names, valid in (("shape", shapes, SHAPES), ("texture", textures, TEXTURES)):
-        for name in names:
-            if name not in valid:
-                raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
-
-
 def render(
     shapes: Sequence[str], textures: Sequence[str], *, resolution: int, contrast: float, seed: int, about: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
@@ -99,11 +79,12 @@ def render(
 
 def _image(shape, texture, resolution: int, contrast: float, draws: np.random.Generator):
     """One image and where its object is. All images take equally many random numbers."""
-    radius, turn, tilt = draws.uniform(*SIZES), draws.uniform(0, 2 * math.pi), draws.uniform(-TILT, TILT)
-    period, phases = draws.uniform(*PERIODS), draws.uniform(0, 1, 2)
+    radius = draws.uniform(0.24, 0.36)  # of the object; this and the texture's period in sides of the image
+    turn, tilt = draws.uniform(0, 2 * math.pi), draws.uniform(-0.15, 0.15)  # of object and texture, radians
+    period, phases = draws.uniform(0.09, 0.13), draws.uniform(0, 1, 2)
     center = draws.uniform(radius * 0.9, 1 - radius * 0.9, 2)
     inner, outer = _colors(draws)
-    noise = draws.normal(0, NOISE, (3, resolution, resolution))
+    noise = draws.normal(0, 0.02, (3, resolution, resolution))
 
     coverage = shape(*_turned(_grid(resolution * OVERSAMPLED, center), turn) / radius) < 1
     coverage = coverage.reshape(resolution, OVERSAMPLED, resolution, OVERSAMPLED).mean(axis=(1, 3))
@@ -114,10 +95,10 @@ def _image(shape, texture, resolution: int, contrast: float, draws: np.random.Ge
 
 
 def _colors(draws: np.random.Generator) -> NDArray:
-    """Mean colors of object and background, far enough from each other: [2, 3]."""
+    """Mean colors of object and background, at least .35 apart if one of the candidates is: [2, 3]."""
     candidates = draws.uniform(0.2, 0.8, (16, 2, 3))
     distances = np.linalg.norm(candidates[:, 0] - candidates[:, 1], axis=1)
-    far = distances >= APART
+    far = distances >= 0.35
     return candidates[far.argmax() if far.any() else distances.argmax()]
 
 

@@ -1,9 +1,7 @@
 """Figures of subtask induction: test accuracy against the number of disambiguating rows, one line a condition.
 
-One map gives every condition its color, line and label, here and in `images_figures`. Red is the ablated model and
-green a random subnetwork, as in all figures of the companion; blue is what inherits the subnetwork, black the whole
-network. curves, in all functions: columns condition, samples, mean, low, high, n_runs, and chance, the share of the
-most common answer.
+Blue is what inherits the subnetwork, black the whole network. curves, in all functions: columns condition, samples,
+mean, low, high, n_runs, and chance, the share of the most common answer.
 """
 
 import re
@@ -18,7 +16,7 @@ from matplotlib.markers import CARETLEFT
 
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 from subnet_utils.plots.layout import grid, label_first_column, legend, named
-from subnet_utils.plots.style import BLACK, CONDITIONS, RANDOM, RANDOM_OUTSIDE
+from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, RANDOM, RANDOM_OUTSIDE
 
 
 class Line(NamedTuple):
@@ -52,14 +50,10 @@ FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
 """Those of Figures 8 to 10."""
 FEWEST = 3
 """Seeds from which on an interval is drawn: that of two is wider than the panel."""
-FEW_NUMBERS = 3
-"""Up to so many numbers of rows there are points without lines, which would tell of what was not tried."""
-STEP, SPREAD = 0.23, 0.7
-"""From one condition's points to the next one's, and of all of them, where numbers of rows are 1 apart: no point hides
-another."""
-COMMON, CHANCE = "most common answer", "chance"
-"""What the levels are called that accuracies are compared with."""
-DOTTED = {"color": "0.45", "ls": ":", "lw": 0.9, "zorder": 0}
+STEP = 0.23
+"""From one condition's points to the next one's, where numbers of rows are 1 apart, so that no point hides another."""
+COMMON = "most common answer"
+DOTTED = CHANCE_LINE | {"zorder": 0}
 DOT = {"marker": "o", "ms": 2.8, "mfc": "white", "mec": BLACK, "mew": 0.6, "ls": "none"}
 LABELS = {"text": "random as in the text", "as_released": "random as released", "strict": "all else drawn anew",
           "embed_only": "embeddings as control"}  # fmt: skip
@@ -98,7 +92,7 @@ def advantages(gaps: pd.DataFrame, controls: Sequence[str] = ("scratch", "embed_
     for ax, ((subtask, target), rows) in zip(axes, shown, strict=True):
         over_depths = rows[rows["layers"].eq("all")]
         _lines(ax, rows if over_depths.empty else over_depths, controls, bounds=(-1, 1))
-        ax.axhline(0, **DOTTED)
+        ax.axhline(0, **DOTTED | {"label": None})
         ax.set(title=with_formulas(f"{subtask} for {target}"), ylabel="advantage in accuracy")
     return legend_below(figure, title="the subnetwork's advantage over")
 
@@ -131,25 +125,25 @@ def ablations(ax: Axes, tests: pd.DataFrame, runs: pd.DataFrame) -> Axes:
 
 def _bar(ax: Axes, x: float, seeds: pd.Series, color: str, label: str) -> None:
     """A bar as high as the mean, a dot for each seed, and the mean in figures above them all."""
-    spread = np.linspace(-0.07, 0.07, len(seeds)) if len(seeds) > 1 else [0]
+    spread = np.linspace(-0.07, 0.07, len(seeds)) if len(seeds) > 1 else 0
     ax.bar(x, seeds.mean(), 0.24, color=color, label=label)
-    ax.plot(x + np.array(spread), seeds, **DOT)
+    ax.plot(x + spread, seeds, **DOT)
     ax.text(x, seeds.max() + 0.025, f"{seeds.mean():.2f}", ha="center", va="bottom", fontsize=6.5)
 
 
 def _accuracies(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], title: str) -> None:
     """Mean test accuracies over the number of rows; the share of the most common answer is dotted."""
     _lines(ax, curves, conditions, bounds=(0, 1))
-    ax.axhline(curves["chance"].iloc[0], label=COMMON, **DOTTED)
+    ax.axhline(curves["chance"].iloc[0], **DOTTED | {"label": COMMON})
     ax.set(title=title, ylabel="test accuracy", ylim=(0, 1.03))
 
 
 def _lines(ax: Axes, curves: pd.DataFrame, conditions: Sequence[str], *, bounds: tuple[float, float]) -> None:
-    """Means with intervals, cut off at the bounds of what is possible. Numbers of rows, about a geometric sequence with
-    0 before it, stand at equal distances."""
+    """Means with intervals, cut off at the bounds of what is possible, at equal distances."""
     numbers = sorted(curves["samples"].unique())
     shown = [name for name in conditions if name in set(curves["condition"])]
-    few, step = len(numbers) <= FEW_NUMBERS, min(STEP, SPREAD / max(1, len(shown)))
+    few = len(numbers) <= 3  # points without lines, which would tell of what was not tried
+    step = min(STEP, 0.7 / max(1, len(shown)))
     for i, name in enumerate(shown):
         rows, (color, style, label) = curves[curves["condition"] == name].sort_values("samples"), LINES[name]
         x = rows["samples"].map(numbers.index) + (i - (len(shown) - 1) / 2) * step
@@ -175,7 +169,7 @@ def with_formulas(text: str) -> str:
 def interval_note(*curves: pd.DataFrame, cut: str = ", cut off at 0 and 1") -> str:
     """What the bars are, for a caption. curves: of all panels; cut: where bars are cut off."""
     runs = pd.concat(curves)["n_runs"]
-    seeds = " to ".join(str(number) for number in sorted({int(runs.min()), int(runs.max())}))
+    seeds = " to ".join(map(str, sorted({int(runs.min()), int(runs.max())})))
     if runs.max() < FEWEST:
         return f"Too few seeds ({seeds}) for intervals."
     beyond = f", from {FEWEST} seeds on" if runs.min() < FEWEST else ""
@@ -185,6 +179,6 @@ def interval_note(*curves: pd.DataFrame, cut: str = ", cut off at 0 and 1") -> s
 def legend_below(figure: Figure, *, title: str | None = None) -> Figure:
     """One legend for all panels, levels to compare with last. The y-axis is named at the left only."""
     label_first_column(figure.axes)
-    columns = max(2, int(figure.get_figwidth() / 1.9))  # of inches: some labels are long
-    legend(figure, named(figure.axes, last=(COMMON, CHANCE)), columns=columns, title=title)
+    handles = sorted(named(figure.axes), key=lambda handle: handle.get_label() in (COMMON, CHANCE_LINE["label"]))
+    legend(figure, handles, columns=max(2, int(figure.get_figwidth() / 1.9)), title=title)  # inches: labels are long
     return figure

@@ -1,5 +1,6 @@
 """The section of a study for subtask induction in arithmetic (*Instilling Inductive Biases*, section 4, appendix B)."""
 
+from itertools import product
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -115,10 +116,9 @@ class Arithmetic(Section):
 
     def runs(self) -> list[tuple[Induction, int, int]]:
         """Every induction with a depth and a seed: the first one at all depths, the others at the deepest."""
-        deepest = (max(self.layers),)
-        depths = {induction: self.layers if induction == self.inductions[0] else deepest
-                  for induction in self.inductions}  # fmt: skip
-        return [(induction, layers, seed) for induction, own in depths.items() for layers in own for seed in self.seeds]
+        first, *others = self.inductions
+        pairs = [*product([first], self.layers), *product(others, [max(self.layers)])]
+        return [(*pair, seed) for pair in pairs for seed in self.seeds]
 
     @model_validator(mode="after")
     def _fits_together(self):

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -32,8 +31,6 @@ from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shu
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""
-START = "layer_1"
-"""Masks cover the matrices of attention and MLP, all layers."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +67,14 @@ class Source(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Train it; the epoch with the smallest validation loss is kept."""
         model = self.fresh().to(lab.device)
-        train, *held = map(self.rows, self.pairs(self.training.rows))
+        train, validation, test = map(self.rows, self.pairs(self.training.rows))
         loss = partial(cross_entropy, reduction="none")
         weights, history = train_on(
             model,
             [untransferred(model)],
             lambda epoch: _batches(train, self.training.batch_size, (self.seed, epoch)),
             loss_of(self.problem),
-            lambda now: {"validation_loss": _errors(model, held[0], now, loss)},
+            lambda now: {"validation_loss": _errors(model, validation, now, loss)},
             recipe=self.training.recipe(self.seed),
             checkpoint=folder / CHECKPOINT,
             label=f"{self.layers} layers, {self.computation}, seed {self.seed}",
@@ -86,7 +83,8 @@ class Source(Step):
         # not the state dict: the output is tied to the embeddings, and a file holds no weight twice
         save_tensors(folder / "weights.safetensors", dict(model.named_parameters()))
         save_table(folder / "history.parquet", history_of(history))
-        return _accuracies(model, *held) | {"epochs": len(history), "network": fingerprint(model)}
+        found = accuracies(model, validation=validation, test=test)
+        return found | {"epochs": len(history), "network": fingerprint(model)}
 
     def read(self, lab: Lab, artefact: Artefact) -> StagedModel:
         """See the class."""
@@ -117,11 +115,12 @@ class SubtaskMask(Mask):
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it, and measure the subnetwork alone on the subtask."""
         source, model = self.source, self.source.load(lab)
-        train, *held = (source.rows(pairs, self.subtask) for pairs in source.pairs(self.search.rows))
-        options = {"start": START, "seed": source.seed, "before": source.fresh, "label": self.label}
+        train, validation, test = (source.rows(pairs, self.subtask) for pairs in source.pairs(self.search.rows))
+        # from the first layer on: the matrices of attention and MLP
+        options = {"start": "layer_1", "seed": source.seed, "before": source.fresh, "label": self.label}
         wanted = train.tokens, train.targets, loss_of(source.problem)
         kept, size = self.discovered(lab, folder, model, *wanted, **options)
-        return _accuracies(kept.apply(model), *held) | size
+        return accuracies(kept.apply(model), validation=validation, test=test) | size
 
 
 @dataclass(frozen=True)
@@ -157,12 +156,8 @@ class Ablation(OfSubtask):
             ("whole network", 0): model, ("subnetwork", 0): kept.apply(model), ("ablated", 0): kept.ablate(model),
             **{("random ablated", draw): random_like(kept, seed=draw).ablate(model) for draw in range(self.draws)},
         }  # fmt: skip
-        whole, part = source.rows(test), source.rows(test, self.first.subtask)
-        return [
-            {"network": name, "draw": draw, "source_accuracy": accuracy(network, whole),
-             "subtask_accuracy": accuracy(network, part)}
-            for (name, draw), network in networks.items()
-        ]  # fmt: skip
+        sets = {"source": source.rows(test), "subtask": source.rows(test, self.first.subtask)}
+        return [{"network": name, "draw": draw} | accuracies(one, **sets) for (name, draw), one in networks.items()]
 
 
 @dataclass(frozen=True)
@@ -201,16 +196,16 @@ class Transfers(OfSubtask):
             faults=faults,
             label=f"{self.source.layers} layers, {self.target}, {self.samples} rows, seed {seed}",
         )
-        accuracies = {f"{name}_accuracy": 1 - np.array(_errors(fresh, of, weights)) for name, of in sets.items()}
+        wrong = {name: _errors(fresh, of, weights) for name, of in sets.items()}
         for i, name in enumerate(starts):
             own = history_of(history, i)["validation_error"]
-            found = {part: float(values[i]) for part, values in accuracies.items()}
+            found = {f"{part}_accuracy": 1 - values[i] for part, values in wrong.items()}
             found |= {"best_epoch": int(own.fillna(math.inf).idxmin()), "epochs": len(own)}
             rows.append({"condition": name} | ({"fault": faults[i]} if i in faults else found))
         return rows
 
     def _starts(self, lab: Lab, fresh: StagedModel) -> tuple[dict[str, Transfer], list[dict[str, Any]]]:
-        """What each condition starts from, and a row with the fault for each control that cannot be had."""
+        """What each condition starts from; a row with the fault for each control that cannot be had."""
         donor, found = self.source.load(lab), self.mask.load(lab)
         starts, faults = {}, []
         for name in self.conditions:
@@ -226,8 +221,8 @@ class Transfers(OfSubtask):
         held = self.source.pairs(maximum)
         out = torch.cat([held.validation, held.test])
         more = task.disambiguation_pairs(maximum, train=self.samples, held=out, seed=self.source.seed)
-        sets = {"validation": task.off_diagonal(held.validation), "test": task.off_diagonal(held.test),
-                "diagonal": task.diagonal_pairs(maximum)}  # fmt: skip
+        differ = {name: pairs[pairs[:, 0] != pairs[:, 1]] for name, pairs in held._asdict().items() if name != "train"}
+        sets = differ | {"diagonal": task.diagonal_pairs(maximum)}
         rows = partial(self.source.rows, computation=self.target)
         return rows(torch.cat([sets["diagonal"], more])), {name: rows(pairs) for name, pairs in sets.items()}
 
@@ -263,7 +258,7 @@ def transfers(lab: Lab) -> list[Transfers]:
     return made
 
 
-def _mask(settings: section.Arithmetic, induction: Any, layers: int, seed: int) -> ChosenMask:
+def _mask(settings: section.Arithmetic, induction: section.Induction, layers: int, seed: int) -> ChosenMask:
     source = Source(settings.problem, layers, induction.source, seed, settings.base)
     masks = [SubtaskMask(search, source, induction.subtask) for search in settings.masks.candidates()]
     return ChosenMask(tuple(masks), learned=FOUND)
@@ -276,13 +271,9 @@ def loss_of(problem: section.Arithmetic) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda logits, targets: cross_entropy(logits[:, -1], targets[:, -1])
 
 
-def accuracy(model: StagedModel, rows: Rows) -> float:
-    """Share of right answers of a network."""
-    return 1 - _errors(model, rows)[0]
-
-
-def _accuracies(model: StagedModel, validation: Rows, test: Rows) -> dict[str, float]:
-    return {"validation_accuracy": accuracy(model, validation), "test_accuracy": accuracy(model, test)}
+def accuracies(model: StagedModel, **sets: Rows) -> dict[str, float]:
+    """Shares of right answers of a network in some sets, as columns of a table."""
+    return {f"{name}_accuracy": 1 - _errors(model, rows)[0] for name, rows in sets.items()}
 
 
 def _errors(model: StagedModel, rows: Rows, *options: Any) -> list[float]:

@@ -1,12 +1,11 @@
 """*Instilling Inductive Biases with Subnetworks* (Zhang, Lepori and Pavlick 2024): tables of its arithmetic part.
 
-Each function returns one tidy table of a study and makes what is not there yet: source networks, masks, transfers.
 Seeds are the independent observations: each has a source network, a mask, data, controls and new weights of its own.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -22,8 +21,6 @@ from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
 from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 
-LEARNED = 0.999
-"""Accuracy from which on a source network has learned its computation (appendix B.1)."""
 MASK = ["source", "subtask", "layers"]
 """Columns that say what a mask computes, in which network."""
 INDUCTION = ["source", "subtask", "target"]
@@ -38,7 +35,8 @@ def sources(lab: Lab) -> pd.DataFrame:
         result = artefact.json("result")
         about = {"source": step.computation, "layers": step.layers, "seed": step.seed}
         measured = {name: result[name] for name in ("validation_accuracy", "test_accuracy", "epochs")}
-        rows.append(about | measured | {"learned": result["test_accuracy"] >= LEARNED, "key": artefact.key})
+        learned = result["test_accuracy"] >= 0.999  # as appendix B.1 has it
+        rows.append(about | measured | {"learned": learned, "key": artefact.key})
     return pd.DataFrame(rows)
 
 
@@ -92,10 +90,10 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
         means = group.groupby(["network", "draw"])["source_accuracy"].mean()
         own = {name: float(means[name].iloc[0]) for name in ("whole network", "subnetwork", "ablated")}
         random = means["random ablated"]
-        p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
         about |= {name.replace(" ", "_"): value for name, value in own.items()}
-        about |= {"random_ablated": random.mean(), "random_lowest": random.min(), "p": p}
-        rows.append(about | {"n_seeds": group["seed"].nunique()})
+        about |= {"random_ablated": random.mean(), "random_lowest": random.min()}
+        p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
+        rows.append(about | {"p": p, "n_seeds": group["seed"].nunique()})
     return pd.DataFrame(rows)
 
 
@@ -119,10 +117,7 @@ def transfers(lab: Lab) -> pd.DataFrame:
 
 
 def _finished(lab: Lab, steps: Sequence[ChosenMask | OfSubtask], label: str) -> list[tuple[Step, Artefact]]:
-    """Make all steps. Those with a result, each with its artefact; a line names each of the others.
-
-    Raises Fault if there are no others than these.
-    """
+    """Make all steps. Those with a result, with it; a line names each of the others. Raises Fault if all are others."""
     made = list(zip(steps, make_all(lab, steps, label), strict=True))
     faults = [f"{step.first.label}: {fault}" for step, artefact in made if (fault := fault_of(artefact))]
     say(faults)
@@ -166,8 +161,7 @@ def first(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     return _of(table, settings_of(lab).inductions[0].model_dump().values())
 
 
-def _of(table: pd.DataFrame, induction: Sequence[str]) -> pd.DataFrame:
-    """The rows of one induction."""
+def _of(table: pd.DataFrame, induction: Iterable[str]) -> pd.DataFrame:
     return table[(table[INDUCTION] == list(induction)).all(axis=1)]
 
 
@@ -188,24 +182,18 @@ def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
     """The subnetwork's advantage over every other condition, at each number of rows and each depth ('all': the mean
     of the depths): columns of the induction, layers, control, samples, both means, advantage, low, high, n_runs.
 
-    Unlike `gaps` for any inductions. Intervals are over seeds, and single ones: where one of many excludes 0 by little,
-    it may do so by chance.
+    Intervals are single ones: where one of many excludes 0 by little, it may do so by chance.
     """
     rows = []
-    for about, group in _by_depth(table):
-        for control in [name for name in group["condition"].unique() if name != "subnetwork"]:
-            for samples, part in group.groupby("samples"):
+    for about, whole in groups(table, INDUCTION):
+        depths = list(whole.groupby("layers"))
+        for layers, group in [*depths, ("all", whole)] if len(depths) > 1 else depths:
+            controls = [name for name in group["condition"].unique() if name != "subnetwork"]
+            for control, (samples, part) in product(controls, group.groupby("samples")):
                 found = _advantage(part, "subnetwork", control)
-                rows += [about | {"control": control, "samples": samples} | found] if found["n_runs"] else []
+                if found["n_runs"]:
+                    rows.append(about | {"layers": layers, "control": control, "samples": samples} | found)
     return pd.DataFrame(rows).rename(columns={"condition_mean": "subnetwork_mean"})
-
-
-def _by_depth(table: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Every induction with each of its depths, and with all of them where it has several."""
-    for about, group in groups(table, INDUCTION):
-        depths = list(group.groupby("layers"))
-        for layers, part in [*depths, ("all", group)] if len(depths) > 1 else depths:
-            yield about | {"layers": layers}, part
 
 
 def _advantage(table: pd.DataFrame, condition: str, control: str) -> dict[str, float]:
@@ -246,8 +234,7 @@ def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
     moves = dict.fromkeys((one.subtask, one.source, one.target) for _, rows in panels for one in rows.itertuples())
     text = "; ".join(f"{subtask}, found in {source}, moved to {target}" for subtask, source, target in moves)
     depths = sorted({int(layers) for _, rows in panels for layers in rows["layers"]})
-    text += f" ({' and '.join(map(str, depths))} layers)."
-    return text.replace("^2", "²").replace("^3", "³")
+    return f"{text} ({' and '.join(map(str, depths))} layers).".replace("^2", "²").replace("^3", "³")
 
 
 def chance(lab: Lab, computation: str) -> float:

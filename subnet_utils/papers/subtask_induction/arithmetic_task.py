@@ -70,11 +70,6 @@ def disambiguation_pairs(maximum: int, *, train: int, held: Tensor, seed: int) -
     return _pairs(_shuffled(codes, "disambiguation", maximum, seed)[:train], maximum)
 
 
-def off_diagonal(pairs: Tensor) -> Tensor:
-    """Those of the pairs with a != b."""
-    return pairs[pairs[:, 0] != pairs[:, 1]]
-
-
 def diagonal_pairs(maximum: int) -> Tensor:
     """All pairs with a = b: the minimal set, on which a^2 + ab, 2 b^2 and a^2 + b^2 are the same."""
     return torch.arange(maximum)[:, None].expand(-1, 2)

@@ -17,6 +17,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.papers.subtask_induction.stacks import shuffled
+from subnet_utils.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,6 @@ class Mask(Step):
     records_faults: ClassVar[bool] = True
 
     search: MaskSearch
-
-    @property
-    def l0(self) -> float:
-        """Its lambda, NaN for a method without one."""
-        return getattr(self.search.masking, "l0", math.nan)
 
     def discovered(
         self, lab: Lab, folder: Path, model: StagedModel, inputs: Tensor, targets: Tensor, loss: Callable, *,
@@ -48,7 +44,7 @@ class Mask(Step):
             inputs,
             lambda generator: shuffled(targets, self.search.batch_size, generator),
             loss,
-            recipe=self.search.recipe(seed),
+            recipe=Recipe(self.search.learning_rate, self.search.epochs, seed),
             limit_gb=cache_limit(lab.study.compute),
             checkpoint=folder / CHECKPOINT,
             **options,
@@ -99,7 +95,7 @@ class ChosenMask(Step):
         for mask in self.candidates:
             found = mask.result(lab)
             size = {} if "fault" in found else {"density": found["active"] / found["total"]}
-            yield mask, {"l0": mask.l0, **size, "chosen": mask == taken}
+            yield mask, {"l0": getattr(mask.search.masking, "l0", math.nan), **size, "chosen": mask == taken}
 
 
 def most_accurate(found: Sequence[Mapping[str, Any]]) -> int:

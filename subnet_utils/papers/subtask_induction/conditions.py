@@ -58,10 +58,14 @@ VARIANTS = {
 
 def require_conditions(section: Section, field: str, known: Iterable[str]) -> None:
     """Raise a fault for an unknown name among a section's conditions, and for a subnetwork without its control."""
-    names = getattr(section, field)
-    for name in names:
+    require_known(section, field, known)
+    for name in ("subnetwork", "random"):
+        if name not in getattr(section, field):
+            raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
+
+
+def require_known(section: Section, field: str, known: Iterable[str]) -> None:
+    """Raise a fault, with the nearest valid name, for an unknown one among a section's."""
+    for name in getattr(section, field):
         if name not in known:
             raise fault(field, f"'{name}' is unknown; {nearest(name, known)}")
-    for name in ("subnetwork", "random"):
-        if name not in names:
-            raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")

@@ -6,6 +6,7 @@ What images and published weights from outside depend on is known by what they h
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,8 +25,6 @@ from subnet_utils.tasks.images import ImageError, ImageSet
 POOLED = {"pooled_mask": "mask", "pooled_validation": "validation", "pooled_test": "test"}
 """Mean-pooled set -> the set that it is made of."""
 SETS = ("train", "validation", "test", "conflicts", "mask", *POOLED)
-MISSING = "missing"
-"""In place of the digest of folders that are not there."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def image_sets(images: Images) -> ImageSets:
         try:
             files = listing(data)
         except ImageError:
-            files = MISSING  # steps have names then, but cannot be made
+            files = "missing"  # steps have names then, but cannot be made
         without_paths = data.model_copy(update={"train": "", "test": "", "conflicts": ""})
         about = {"data": without_paths, "files": files, "folders": data}
     made: dict[str, SetOfImages] = {}
@@ -133,9 +132,7 @@ def _files(data: Folders) -> dict[str, tasks.Files]:
 def listing(data: Folders) -> str:
     """Digest of names and sizes of all files. Raises ImageError for a folder that lacks classes or images."""
     _files(data)
-    names = []
-    for folder in (data.train, data.test, data.conflicts):
-        for one in data.classes:
-            for path in tasks.files_of(Path(folder), one, data.classes):
-                names.append(f"{one}/{path.name} {path.stat().st_size}")
+    names = [f"{one}/{path.name} {path.stat().st_size}"
+             for folder, one in product((data.train, data.test, data.conflicts), data.classes)
+             for path in tasks.files_of(Path(folder), one, data.classes)]  # fmt: skip
     return f"{generator_for(*names).initial_seed():016x}"

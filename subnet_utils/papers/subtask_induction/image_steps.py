@@ -30,8 +30,6 @@ from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, listing, settings_of
 from subnet_utils.papers.subtask_induction.stacks import errors, history_of, measured, shuffled, started
 
-JUDGED = ("test", "pooled_test", "conflicts")
-"""Sets on which every network votes."""
 VALIDATION = {"validation": "validation", "pooled": "pooled_validation"}
 """Sets on which networks are judged while they are trained, by their names in the history."""
 
@@ -171,7 +169,6 @@ class ModelSteps:
     model: section.ImageModel
     base: TrainedBase
     data: ImageSets
-    precision: str
 
     @property
     def about(self) -> dict[str, Any]:
@@ -186,20 +183,20 @@ class ModelSteps:
     def mask(self, base: UntrainedBase) -> ChosenMask:
         """The mask that is taken, in the base network or in its control."""
         searches = self.model.masks.candidates()
-        return ChosenMask(tuple(ShapeMask(search, base, self.data, self.precision) for search in searches))
-
-    def induced(self, condition: str) -> Induced:
-        """The network of a condition."""
-        about, inherits = CONDITIONS.get(condition), {}
-        if about is None or about.inherits != "nothing" or about.carried:
-            inherits = {"base": self.base} | ({"mask": self.mask(self.base)} if about else {})
-        training = self.model.linear if condition == "linear" else self.model.transfer
-        return Induced(self.base.network, condition, self.data, training, **inherits, precision=self.precision)
+        return ChosenMask(tuple(ShapeMask(search, base, self.data, self.base.precision) for search in searches))
 
     @property
     def conditions(self) -> dict[str, Induced]:
         """The networks of all conditions, by name."""
-        return {condition: self.induced(condition) for condition in self.model.conditions}
+        made, mask = {}, self.mask(self.base)
+        for name in self.model.conditions:
+            inherits = {} if name == "scratch" else {"base": self.base}
+            inherits |= {"mask": mask} if name in CONDITIONS and inherits else {}
+            training = self.model.linear if name == "linear" else self.model.transfer
+            made[name] = Induced(
+                self.base.network, name, self.data, training, **inherits, precision=self.base.precision
+            )
+        return made
 
 
 def models(lab: Lab) -> list[ModelSteps]:
@@ -213,7 +210,7 @@ def models(lab: Lab) -> list[ModelSteps]:
         weights = published_weights(first, first.place) if local else first.place or ""
         for seed in model.seeds:
             base = TrainedBase(replace(first, seed=seed, weights=weights), data, model.base, precision)
-            made.append(ModelSteps(model, base, data, precision))
+            made.append(ModelSteps(model, base, data))
     return made
 
 
@@ -229,24 +226,20 @@ def require_images(lab: Lab) -> None:
 
 @lru_cache(maxsize=4)
 def published_weights(network: Network, place: str) -> str:
-    """Digest of published weights: what a file holds counts, and not where it lies. Raises WeightsError.
-
-    place: that of the network, since networks are equal that differ in nothing else.
-    """
+    """Digest of published weights. place: the network's, which equality leaves out. Raises WeightsError."""
     return fingerprint(network.fresh(published=True))
 
 
 def _network(model: section.ImageModel, data: ImageSets) -> Network:
     """The network of a model with seed 0."""
-    architecture = model.architecture
-    resolution = data.resolution if architecture.family == "vit_classifier" else None
-    plain = architecture.model_copy(update={"pretrained": None})
-    return Network(plain, len(data.classes), 0, resolution, place=architecture.pretrained)
+    plain = model.architecture.model_copy(update={"pretrained": None})
+    resolution = data.resolution if plain.family == "vit_classifier" else None
+    return Network(plain, len(data.classes), 0, resolution, place=model.architecture.pretrained)
 
 
 def votes(lab: Lab, data: ImageSets, model: StagedModel, folder: Path) -> None:
     """File the class that a network gives to every image of the test sets: int64 [n] each."""
-    sets = {name: data.load(lab, name) for name in JUDGED}
+    sets = {name: data.load(lab, name) for name in ("test", "pooled_test", "conflicts")}
     found = {name: measured(model, one.pixels, one.shapes, measure=lambda logits, _: logits.argmax(dim=1))[0]
              for name, one in sets.items()}  # fmt: skip
     save_tensors(folder / "votes.safetensors", found)
@@ -260,22 +253,17 @@ def _filed(model: StagedModel, folder: Path) -> dict[str, str]:
 def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
     """All of the donor, frozen, but a new linear classifier."""
     own = f"stages.{CLASSIFIER}.fc."
-    start, new = untransferred(donor).start, untransferred(fresh).start
-    return Transfer(
-        {name: new[name] if name.startswith(own) else tensor for name, tensor in start.items()},
-        {name: torch.ones(tensor.shape, dtype=torch.bool) for name, tensor in donor.named_parameters()
-         if not name.startswith(own)},
-    )  # fmt: skip
+    new = {name: tensor for name, tensor in untransferred(fresh).start.items() if name.startswith(own)}
+    old = {name: tensor for name, tensor in donor.named_parameters() if not name.startswith(own)}
+    frozen = {name: torch.ones(tensor.shape, dtype=torch.bool) for name, tensor in old.items()}
+    return Transfer(dict(untransferred(donor).start) | new, frozen)
 
 
 def _train(
     step: TrainedBase | Induced, lab: Lab, folder: Path, model: StagedModel, start: Transfer, *,
     titles: Sequence[str] = ("train",), updating: bool, label: str,
 ) -> None:  # fmt: skip
-    """Train a network on some sets of images; the best epoch's weights are left in it.
-
-    The history has the accuracy on validation images and on the same ones mean-pooled, after every epoch.
-    """
+    """Train a network on some sets of images; the best epoch's weights are left in it, and its history is filed."""
     sets = [step.data.load(lab, title) for title in titles]
     pixels, labels = ConcatDataset([one.pixels for one in sets]), torch.cat([one.shapes for one in sets])
     counts = labels.bincount(minlength=len(step.data.classes))
@@ -300,9 +288,7 @@ def _train(
     save_table(folder / "history.parquet", flat[["epoch", "train_loss"]].assign(**accuracies))
 
 
-def _batches(
-    step: TrainedBase | Induced, images: Sequence[Tensor], labels: Tensor, epoch: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(step: TrainedBase | Induced, images: Sequence[Tensor], labels: Tensor, epoch: int) -> Iterator[Any]:
     generator = generator_for("image batches", step.network.seed, epoch)
     for rows, targets in shuffled(labels, step.training.batch_size, generator):
         pixels = torch.stack([images[i] for i in rows.tolist()])

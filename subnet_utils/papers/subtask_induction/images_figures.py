@@ -1,7 +1,6 @@
 """Figures of subtask induction with images: what is seen, what is answered, and by which cue.
 
-Networks look and are called as in `arithmetic_figures` where they are made alike. chance, in all functions: one out of
-the number of classes, which is dotted.
+chance, in all functions: one out of the number of classes, which is dotted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FEWEST, LINES, Line, legend_below
+from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, DOTTED, FEWEST, LINES, Line, legend_below
 from subnet_utils.papers.subtask_induction.comparison import interval
 from subnet_utils.plots.layout import grid
-from subnet_utils.plots.style import CHANCE_LINE
 
 NETWORKS = {
     "base": Line(BLACK, "-", "base network"),
@@ -34,17 +32,10 @@ NETWORKS = {
 }
 """How the networks look and what they are called, top to bottom. There are no embeddings here, but a classifier."""
 UNTRAINED = "#9b72c4"
-CHANCE_IN = ("original", "pooled", "shape_accuracy")
-"""Measures that are accuracies; what guessing would give for the others is no constant."""
 SHARES = {"robustness": "share of answers\nnot by texture", "shape_bias": "share by shape, of\nanswers by either cue",
           "shape_accuracy": "accuracy by shape"}  # fmt: skip
 """What a measure counts, if not just the accuracy."""
-LEGIBLE = 0.02
-"""Bars below this are too low to be seen."""
-SEEDS_BELOW = 0.3
-"""Of a row: the interval would hide its seeds."""
 CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
-DOTTED = CHANCE_LINE | {"zorder": 0}
 HALO = [withStroke(linewidth=2, foreground="white")]
 
 
@@ -72,12 +63,13 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
     for ax, (measure, title) in zip(axes.flat, measures.items(), strict=True):
         for place, (name, line) in enumerate(rows.items()):
             values = table[table["network"] == name][measure].dropna()
-            ax.plot(values, np.full(len(values), place + SEEDS_BELOW), "o", ms=3, color=line.color, alpha=0.6, mew=0)
+            # below the interval, which would hide the seeds
+            ax.plot(values, np.full(len(values), place + 0.3), "o", ms=3, color=line.color, alpha=0.6, mew=0)
             mean, low, high = interval(values)
             if len(values) >= FEWEST:
                 ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.2)
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
-        if measure in CHANCE_IN:
+        if measure not in ("robustness", "shape_bias"):  # for which guessing gives no constant
             ax.axvline(chance, **DOTTED)
         ax.set(title=title, xlabel=SHARES.get(measure, "accuracy"), xlim=(-0.02, 1.02))
         ax.set_xticks((0, 0.5, 1), ("0", ".5", "1"))
@@ -97,8 +89,7 @@ def dynamics(history: pd.DataFrame, *, chance: float) -> Figure:
     """
     columns = {"validation_accuracy": "original images", "pooled_accuracy": "mean-pooled images"}
     shown = [(*one, *column) for one in history.groupby("model", sort=False) for column in columns.items()]
-    options = {"across": 2, "margin": 0.4, "sharey": True, "sharex": "row"}
-    figure, axes = grid(len(shown), width=2.8, height=2.1, **options)
+    figure, axes = grid(len(shown), width=2.8, height=2.1, across=2, margin=0.4, sharey=True, sharex="row")
     for ax, (model, own, column, title) in zip(axes, shown, strict=True):
         _curves(ax, own, "network", column, _networks(own))
         ax.axhline(chance, **DOTTED)
@@ -113,10 +104,10 @@ def discovery(history: pd.DataFrame, *, chance: float) -> Figure:
     of the whole network.
     """
     models = list(history.groupby("model", sort=False))
-    figure, axes = plt.subplots(1, len(models), figsize=(max(3.4, 2.9 * len(models)), 2.6), squeeze=False, sharey=True)
+    figure, axes = grid(len(models), width=2.9, height=2.1, sharey=True)
     looks = {"trained": NETWORKS["mask"]._replace(label="mask in the base network"),
              "random": Line(UNTRAINED, "-", "mask in an untrained network")}  # fmt: skip
-    for ax, (model, own) in zip(axes.flat, models, strict=True):
+    for ax, (model, own) in zip(axes, models, strict=True):
         _curves(ax, own, "condition", "validation_accuracy", looks)
         whole = own.groupby("seed")["base"].first().mean()
         ax.axhline(whole, color=NETWORKS["base"].color, ls="--", lw=1, label="whole base network")
@@ -131,8 +122,7 @@ def by_class(table: pd.DataFrame) -> Figure:
     table: columns model, seed, network, class and accuracy.
     """
     models, classes, networks = list(table.groupby("model", sort=False)), table["class"].unique(), _networks(table)
-    options = {"across": 1, "margin": 0.5, "sharex": True}
-    figure, axes = grid(len(models), width=0.62 * len(classes) + 1, height=1.9, **options)
+    figure, axes = grid(len(models), width=0.62 * len(classes) + 1, height=1.9, across=1, sharex=True)
     positions, width = np.arange(len(classes)), 0.8 / len(networks)
     for ax, (model, rows) in zip(axes, models, strict=True):
         for i, (network, line) in enumerate(networks.items()):
@@ -141,7 +131,10 @@ def by_class(table: pd.DataFrame) -> Figure:
             x = positions + (i - (len(networks) - 1) / 2) * width
             ax.bar(x, found["mean"], width * 0.94, color=line.color, label=line.label)
             ax.vlines(x, found["min"], found["max"], color=BLACK, lw=0.8, path_effects=HALO)
-            _name_low(ax, x, found, line.color)
+            for place, row in zip(x, found.itertuples(), strict=True):
+                if row.mean < 0.02:  # a bar too low to be seen: its mean in figures, above the range
+                    number = f"{row.mean:.2f}".lstrip("0") if row.mean >= 0.005 else "0"
+                    ax.text(place, row.max + 0.015, number, color=line.color, ha="center", va="bottom", fontsize=6.5)
         ax.axhline(1 / len(classes), **DOTTED | {"zorder": 3})
         ax.set(title=model, ylabel="accuracy, pooled images", ylim=(0, 1.03))
         ax.set_xticks(positions, classes, rotation=45 if len(classes) > 10 else 0)
@@ -184,18 +177,8 @@ def _networks(table: pd.DataFrame) -> dict[str, Line]:
 def _cues(ax: Axes, cues: Sequence[str]) -> None:
     ax.imshow([[to_rgb(CUES[cue])] for cue in cues], aspect="auto")
     ax.set(xticks=[], yticks=[])
-    ax.set_yticks(np.arange(0.5, len(cues)), minor=True)
-    ax.grid(which="minor", color="white", lw=1.2)
-    ax.tick_params(which="minor", length=0)
+    ax.hlines(np.arange(0.5, len(cues) - 1), *ax.get_xlim(), color="white", lw=1.2)
     ax.spines[:].set_visible(False)
-
-
-def _name_low(ax: Axes, x: np.ndarray, found: pd.DataFrame, color: str) -> None:
-    """The mean in figures, above the range over seeds, where the bar would not be seen."""
-    for place, row in zip(x, found.itertuples(), strict=True):
-        if row.mean < LEGIBLE:
-            number = f"{row.mean:.2f}".lstrip("0") if row.mean >= 0.005 else "0"
-            ax.text(place, row.max + 0.015, number, color=color, ha="center", va="bottom", fontsize=6.5)
 
 
 def _curves(ax: Axes, table: pd.DataFrame, by: str, column: str, looks: Mapping[str, Line]) -> None:

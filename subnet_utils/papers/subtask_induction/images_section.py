@@ -16,9 +16,14 @@ from subnet_utils.core.sections import (
     Several,
     heads_divide_width,
 )
-from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, IMAGE_CONDITIONS, require_conditions
+from subnet_utils.papers.subtask_induction.conditions import (
+    CONDITIONS,
+    IMAGE_CONDITIONS,
+    require_conditions,
+    require_known,
+)
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
-from subnet_utils.tasks.textures import require_known
+from subnet_utils.tasks.textures import SHAPES, TEXTURES
 from subnet_utils.training import Training
 
 
@@ -99,10 +104,8 @@ class Rendered(Section):
             raise fault("textures", what)
         if len(self.shapes) < 2:
             raise fault("shapes", "one class is no choice; give at least two")
-        try:
-            require_known(self.shapes, self.textures)
-        except ValueError as error:
-            raise fault("shapes" if "shape '" in str(error) else "textures", str(error)) from None
+        require_known(self, "shapes", SHAPES)
+        require_known(self, "textures", TEXTURES)
         if self.mask > self.train:
             raise fault("mask", f"{self.mask:,} of {self.train:,} training images cannot be pooled; lower it")
         return self

@@ -1,12 +1,11 @@
 """Tables and figures' data of subtask induction with images (*Instilling Inductive Biases*, section 5, appendix C).
 
-What is made, and in which order, is in `image_steps`; here its votes become accuracies. Shape bias, after Geirhos et
-al. (2019), is the share of shape among those answers to cue-conflict images that are right by either cue.
+Shape bias, after Geirhos et al. (2019), is the share of shape among those answers to cue-conflict images that are right
+by either cue.
 """
 
-import math
 from collections.abc import Sequence
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
 of answers that are not the texture's, and shape bias."""
 BASE, MASK = "base", "mask"
 """Names of the base network and of its subnetwork, next to those of the conditions."""
-PHOTOGRAPH_SCALE = Folders.model_fields["segment_scale"].default
 
 
 def prepare(lab: Lab) -> ImageSets:
@@ -99,30 +97,22 @@ def _beside(about: dict[str, str], measure: str, values: pd.Series, comparable: 
 
 
 def advantages(table: pd.DataFrame) -> pd.DataFrame:
-    """What the transferred subnetwork is ahead of each baseline, in every measure: mean over seeds of the difference.
-
-    low, high: 95% t interval. table: from `induced`.
-    """
+    """What the subnetwork is ahead of each baseline: means over seeds with 95% t intervals. table: from `induced`."""
     rows = []
-    for model, group in table.groupby("model", sort=False):
-        for measure in MEASURES:
-            wide = group.pivot(index="seed", columns="network", values=measure)
-            for network in [name for name in group["network"].unique() if name not in ("subnetwork", MASK)]:
+    for model, group in table.set_index("seed").groupby("model", sort=False):
+        networks = dict(list(group.groupby("network", sort=False)))
+        for measure, (network, own) in product(MEASURES, networks.items()):
+            if network not in ("subnetwork", MASK):
                 about = {"model": model, "measure": measure, "baseline": network}
-                rows.append(about | ahead(wide["subnetwork"], wide[network], "ahead"))
+                rows.append(about | ahead(networks["subnetwork"][measure], own[measure], "ahead"))
     return pd.DataFrame(rows)
 
 
 def dynamics(lab: Lab, conditions: Sequence[str] = ("subnetwork", "random", "scratch")) -> pd.DataFrame:
     """Validation accuracy after every epoch of training (Figure 5), on ordinary and on mean-pooled images."""
-    return pd.concat(
-        [
-            artefact.table("history").assign(**one.about, network=condition)
-            for one in models(lab)
-            for condition, artefact in _made(lab, one, conditions).items()
-        ],
-        ignore_index=True,
-    )
+    frames = [artefact.table("history").assign(**one.about, network=condition)
+              for one in models(lab) for condition, artefact in _made(lab, one, conditions).items()]  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
 
 
 def discovery(lab: Lab) -> pd.DataFrame:
@@ -168,14 +158,13 @@ def examples(lab: Lab) -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 def photographs() -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Photographs that come with scikit-image, and the same mean-pooled: (title, original, pooled), [h, w, 3]."""
-    shown = []
+    shown, scale = [], Folders.model_fields["segment_scale"].default
     for name in ("coffee", "astronaut", "chelsea"):
         photograph = getattr(skimage.data, name)()
         side = min(photograph.shape[:2])
         top, left = ((length - side) // 2 for length in photograph.shape[:2])
-        square = Image.fromarray(photograph[top : top + side, left : left + side]).resize((224, 224))
-        pixels = np.asarray(square)
-        shown.append((name, pixels, mean_pool(pixels, classical_segments(pixels, scale=PHOTOGRAPH_SCALE))))
+        pixels = np.asarray(Image.fromarray(photograph[top : top + side, left : left + side]).resize((224, 224)))
+        shown.append((name, pixels, mean_pool(pixels, classical_segments(pixels, scale=scale))))
     return shown
 
 
@@ -208,7 +197,6 @@ def answers(lab: Lab, model: str, seed: int, *, count: int = 12) -> list[dict[st
 
 
 def _picture(images: ImageSet, i: int) -> np.ndarray:
-    """One of the images, [h, w, 3]."""
     return images.pixels[i].permute(1, 2, 0).numpy()
 
 
@@ -217,13 +205,12 @@ def conflict_scores(votes: Tensor, images: ImageSet) -> dict[str, float]:
 
     Shape bias is missing (NaN) where no answer is right by either cue.
     """
-    shape, texture = votes == images.shapes, votes == images.textures
-    classes = [shape[images.shapes == i].double().mean() for i in images.shapes.unique()]
-    decided = int(shape.sum() + texture.sum())
+    shape, texture = (votes == images.shapes).double(), (votes == images.textures).double()
+    classes = [shape[images.shapes == i].mean() for i in images.shapes.unique()]
     return {
         "shape_accuracy": float(sum(classes) / len(classes)),
-        "robustness": 1 - float(texture.double().mean()),
-        "shape_bias": int(shape.sum()) / decided if decided else math.nan,
+        "robustness": 1 - float(texture.mean()),
+        "shape_bias": float(shape.sum() / (shape + texture).sum()),
     }
 
 

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, without
 from subnet_utils.masks.masking import ContinuousSparsification, any_masking
-from subnet_utils.training import Recipe
 
 USUAL = ContinuousSparsification(start_value=-0.1, beta_max=100.0)
 
@@ -29,7 +28,3 @@ class MaskSearch(Section):
             return (plain,)
         maskings = [self.masking.model_copy(update={"l0": l0}) for l0 in self.l0]
         return tuple(plain.model_copy(update={"masking": masking}) for masking in maskings)
-
-    def recipe(self, seed: int) -> Recipe:
-        """The recipe of a mask: all epochs are run, and the last logits are kept."""
-        return Recipe(self.learning_rate, self.epochs, seed)
