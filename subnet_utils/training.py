@@ -24,7 +24,7 @@ from torch import Tensor
 
 from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.core.devices import progress_bar
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section, Seed
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import note
@@ -128,7 +128,7 @@ class StepTraining(Optimization):
     @model_validator(mode="after")
     def _warmup_is_shorter(self):
         if self.warmup >= self.steps:
-            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
+            raise invalid("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
         return self
 
     def recipe(self) -> Recipe:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, Strict
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
-from subnet_utils.core.messages import auto_or_positive, auto_or_size, distinct, fault, not_empty
+from subnet_utils.core.messages import auto_or_positive, auto_or_size, distinct, invalid, not_empty
 
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
@@ -50,7 +50,7 @@ def heads_divide_width(architecture: T) -> T:
     """Validator of a transformer's sizes."""
     if architecture.width % architecture.heads:
         what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
-        raise fault("width", what)
+        raise invalid("width", what)
     return architecture
 
 

@@ -7,7 +7,7 @@ from the text in ways that change the conclusion, so each reading has a name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Section
 
 
@@ -57,11 +57,11 @@ VARIANTS = {
 
 
 def require_conditions(section: Section, field: str, known: Iterable[str]) -> None:
-    """Raise a fault for an unknown name among a section's conditions, and for a subnetwork without its control."""
+    """Raise an error for an unknown name among a section's conditions, and for a subnetwork without its control."""
     names = getattr(section, field)
     for name in names:
         if name not in known:
-            raise fault(field, f"'{name}' is unknown; {nearest(name, known)}")
+            raise invalid(field, f"'{name}' is unknown; {nearest(name, known)}")
     for name in ("subnetwork", "random"):
         if name not in names:
-            raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
+            raise invalid(field, f"'{name}' is missing; a subnetwork and its control belong together")
