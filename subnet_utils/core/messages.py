@@ -1,7 +1,7 @@
 """What is wrong with a study's parameters, in one line an error that names the key and the remedy.
 
-pydantic finds the errors; its wording is for programmers, and it does not know the nearest valid name. `invalid` is for
-checks of our own, `explain` words both kinds for the reader of a YAML file.
+pydantic's wording is for programmers, and it does not know the nearest valid name. `invalid` is for checks of our own,
+`explain` words both kinds for the reader of a YAML file.
 """
 
 import difflib
@@ -60,18 +60,12 @@ def distinct(values: tuple) -> tuple:
     return values
 
 
-def auto_or_positive(value: Any) -> str | int:
-    """Validator of a count that may be left to the program."""
-    if value == "auto" or (type(value) is int and value > 0):
+def auto_or_positive(value: Any, types: tuple[type, ...] = (int,)) -> str | float:
+    """Validator of a number that may be left to the program."""
+    if value == "auto" or (type(value) in types and 0 < value < math.inf):
         return value
-    raise invalid("", f"{reprlib.repr(value)} is not valid; give 'auto' or a whole number above 0")
-
-
-def auto_or_size(value: Any) -> str | float:
-    """Validator of a size that may be left to the program."""
-    if value == "auto" or (type(value) in (int, float) and 0 < value < math.inf):
-        return value
-    raise invalid("", f"{reprlib.repr(value)} is not valid; give 'auto' or a number above 0")
+    what = "a number" if float in types else "a whole number"
+    raise invalid("", f"{reprlib.repr(value)} is not valid; give 'auto' or {what} above 0")
 
 
 def explain(root: type[BaseModel], error: ValidationError) -> Iterator[str]:

@@ -99,11 +99,7 @@ def _read(source: str | Path) -> Mapping[str, Any]:
 
 
 def profile_file(source: str | Path) -> Path:
-    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none.
-
-    >>> profile_file("tiny").name
-    'tiny.yaml'
-    """
+    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none."""
     if not isinstance(source, str | Path):
         raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
     name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"
