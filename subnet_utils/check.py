@@ -10,7 +10,7 @@ from subnet_utils.core.study import Study
 def main(arguments: list[str]) -> int:
     """Check profiles, and that the data and published weights that they name are there.
 
-    One line per fault on stderr and exit status 2.
+    One line per error on stderr and exit status 2.
     """
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.check", description=__doc__)
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")

@@ -88,6 +88,5 @@ class Checkpoint:
             raise StoreError(f"{self.path} does not match its digest")
         header = json.loads(metadata["header"])
         if header["run"] != self.run:
-            differ = "its recipe, its parameters or its subject differ"
-            raise StoreError(f"{self.path} was written by another run: {differ}")
+            raise StoreError(f"{self.path} was written by another run: its recipe, parameters or subject differ")
         return tensors, header["progress"]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from subnet_utils.core.lab import Lab
     from subnet_utils.core.step import Step
 
-SECONDS_BETWEEN_LOOKS = 2.0
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -175,7 +173,7 @@ def _first_free(gpus: list[str]) -> tuple[FileLock, str]:
             with suppress(Timeout):
                 lock.acquire(timeout=0)
                 return lock, gpu
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(2.0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Means over runs that are clustered in a handful of base models: errors, resampling, permutation.
 
-Masks found in one base are not independent observations, so everything here works with base models as the
-units: `by_base` adds up the runs of one group within each base, and every statistic is a function of the
-number and the sum of the values in each base.
+Masks found in one base are not independent observations, so base models are the units of everything here: `by_base`
+adds up runs within each, and every statistic is a function of their numbers and sums.
 """
 
 import math
@@ -13,11 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import special, stats
-
-EXACT_SIGNS = 12
-"""Up to this many bases the wild bootstrap enumerates all 2^G sign vectors (4096)."""
-EXACT_LABELLINGS = 20_000
-"""Up to this many ways to divide the bases into two groups the permutation test enumerates them all (8 + 8 bases)."""
 
 _ROUNDING = 1e-12  # relative to the largest value; anything smaller is rounding error and counts as zero
 LEARNED = 0.9
@@ -57,8 +51,8 @@ class Runs(NamedTuple):
 def by_base(values: ArrayLike, clusters: ArrayLike) -> Runs:
     """Add up values within clusters.
 
-    Values and bases are put in an order of their own, so that no result depends on the order of the rows or
-    on the names of the bases, be it through rounding or through the random draws.
+    Values and bases are put in an order of their own: no result depends on the order of the rows or on the names of the
+    bases, be it through rounding or through random draws.
     """
     values, clusters = np.asarray(values, dtype=float), np.asarray(clusters, dtype=object)
     if values.ndim != 1 or values.shape != clusters.shape:
@@ -97,8 +91,8 @@ def ratio(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
         return mean / error
 
 
-def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> tuple[float, float]:
-    """Return the two-sided wild cluster bootstrap p-value of mean = 0, and the smallest one attainable.
+def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> float:
+    """Return the two-sided wild cluster bootstrap p-value of mean = 0.
 
     Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each replicate flips the
     sign of all runs of a base at once and is studentized again. The observed signs count as one of the random vectors,
@@ -106,29 +100,23 @@ def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> tuple[float, float]:
     """
     n_bases = len(runs.sums)
     if n_bases < 2:
-        return math.nan, math.nan
-    signs = _sign_vectors(n_bases, seed=seed, draws=draws)
+        return math.nan
+    if n_bases <= 12:  # all of them, 4096 at most
+        signs = np.array(list(product((1, -1), repeat=n_bases)))
+    else:
+        random = np.random.default_rng(seed).choice((1, -1), size=(draws, n_bases))
+        signs = np.vstack([np.ones((1, n_bases), dtype=random.dtype), random])
     observed = abs(ratio(*mean_and_error(runs.sums, runs, n_bases)))
     replicates = abs(ratio(*mean_and_error(signs * runs.sums, runs, n_bases)))
-    smallest = max(2 / 2**n_bases, 1 / len(signs))
     # the tolerance makes ties, above all with the observed statistic itself, independent of rounding
-    p = float(np.mean(replicates >= observed * (1 - 1e-9)))
-    return (math.nan if np.isnan(observed) else p), smallest
-
-
-def _sign_vectors(n_bases: int, *, seed: int, draws: int) -> np.ndarray:
-    """Return sign vectors [vectors, bases]: all of them, or the all-positive one and `draws` random ones."""
-    if n_bases <= EXACT_SIGNS:
-        return np.array(list(product((1, -1), repeat=n_bases)))
-    random = np.random.default_rng(seed).choice((1, -1), size=(draws, n_bases))
-    return np.vstack([np.ones((1, n_bases), dtype=random.dtype), random])
+    return math.nan if np.isnan(observed) else float(np.mean(replicates >= observed * (1 - 1e-9)))
 
 
 def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
     """Return the two-sided permutation p-value of equal means of the bases' means in two groups of bases.
 
-    If the group makes no difference, every way to divide the bases into groups of these sizes was as likely as
-    the observed one. Bases count equally, however many runs they have. nan if a group has fewer than two bases.
+    If the group makes no difference, every way to divide the bases into groups of these sizes was as likely. Bases
+    count equally, however many runs they have. nan if a group has fewer than two bases.
     """
     if min(len(one.sums), len(other.sums)) < 2:
         return math.nan
@@ -139,36 +127,27 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
         return np.round(np.abs(first.mean(axis) - second.mean(axis)) / scale, 12)
 
     labellings = math.comb(len(one.sums) + len(other.sums), len(one.sums))
-    resamples = math.inf if labellings <= EXACT_LABELLINGS else draws
+    resamples = math.inf if labellings <= 20_000 else draws  # all of them up to 8 + 8 bases
     options = {"vectorized": True, "alternative": "greater", "n_resamples": resamples, "rng": seed}
     return float(stats.permutation_test((one.means, other.means), difference, **options).pvalue)
 
 
 def stars(p: float) -> str:
-    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1.
-
-    Anything larger, and nan (no test was possible), is ''. Raises ValueError for a number that is no probability.
-    """
-    if math.isnan(p):
-        return ""
-    if not 0 <= p <= 1:
-        raise ValueError(f"p-value {p:g} is outside [0, 1]; give a probability")
+    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1, else ''."""
     return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
 
 
-def t_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> Interval:
-    """Return the mean of the base models' means and its Student interval.
+def t_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
+    """Return the mean of the base models' means and its Student interval at 95%.
 
     values: [runs]; clusters: [runs] the base model of each run. It has (bases - 1) degrees of freedom. Bases count
     equally, however many runs they have. With equally many runs this is the mean of all runs, and the standard error is
     the cluster-robust one of the paper. One base: the limits are nan. Raises ValueError for no values, unequal lengths,
-    values that are not finite, or a level outside (0, 1).
+    and values that are not finite.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level {level:g} is outside (0, 1); give a fraction such as 0.95")
     means = by_base(values, clusters).means
     mean = float(means.mean())
     if len(means) < 2:
         return Interval(mean, math.nan, math.nan)
-    half = float(special.stdtrit(len(means) - 1, (1 + level) / 2) * stats.sem(means))
+    half = float(special.stdtrit(len(means) - 1, 0.975) * stats.sem(means))
     return Interval(mean, mean - half, mean + half)

@@ -1,8 +1,7 @@
 """The one training loop, for base models and masks alike.
 
-`fit` optimizes a dictionary of tensors in place. What an epoch draws must be a pure function of (seed, epoch), and a
-checkpoint holds weights, optimizer state, the best weights so far and the history: a run that was killed goes on from
-its last checkpoint and ends with the same bits as one that was not.
+`fit` optimizes a dictionary of tensors in place. What an epoch draws must be a pure function of (seed, epoch): a run
+that was killed goes on from its last checkpoint and ends with the same bits as one that was not.
 
 Several runs of one recipe can be stacked and trained at once. Their loss is then a vector, one number a run, and every
 parameter has the runs as its first dimension; nothing flows from one run to another.
@@ -24,13 +23,11 @@ from torch import Tensor
 
 from subnet_utils.checkpoints import Checkpoint
 from subnet_utils.core.devices import progress_bar
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section, Seed
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import note
 
-MOMENTUM = 0.9
-"""Of stochastic gradient descent."""
 SAMPLE: ContextVar[Callable[..., pd.DataFrame] | None] = ContextVar("sample", default=None)
 """What stands in for `fit` where it is asked how long a training will take (`cost.sample`)."""
 
@@ -64,14 +61,12 @@ class Recipe:
     warmup: int = 0
 
     def __post_init__(self):
-        epochs, patience, warmup = self.epochs, self.patience, self.warmup
+        epochs, patience = self.epochs, self.patience
         wrong = {
             f"learning_rate must be a positive number, got {self.learning_rate}": not 0 < self.learning_rate < math.inf,
             f"epochs must be at least 1, got {epochs}": epochs < 1,
             f"patience must be None or at least 1, got {patience}": patience is not None and patience < 1,
             f"optimizer must be 'adam' or 'sgd', got '{self.optimizer}'": self.optimizer not in ("adam", "sgd"),
-            f"warmup {warmup} needs linear=True": warmup and not self.linear,
-            f"warmup must be at least 0 and below epochs {epochs}, got {warmup}": not 0 <= warmup < epochs,
         }
         if faults := [fault for fault, there in wrong.items() if there]:
             raise ValueError(faults[0])
@@ -106,11 +101,7 @@ class Training(Optimization):
     """Of the learning rate, to which it falls by a cosine. 1: it is constant."""
 
     def recipe(self, seed: int, **more: Any) -> Recipe:
-        """The recipe of a training with this seed. more: other fields of `Recipe`, such as `judged_by`.
-
-        >>> Training(epochs=7).recipe(0).patience
-        7
-        """
+        """The recipe of a training with this seed. more: other fields of `Recipe`, such as `judged_by`."""
         own = {name: getattr(self, name) for name in Training.model_fields.keys() - {"batch_size"}}
         return Recipe(**own | {"patience": self.patience or self.epochs, "seed": seed} | more)
 
@@ -128,7 +119,7 @@ class StepTraining(Optimization):
     @model_validator(mode="after")
     def _warmup_is_shorter(self):
         if self.warmup >= self.steps:
-            raise fault("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
+            raise invalid("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
         return self
 
     def recipe(self) -> Recipe:
@@ -201,8 +192,6 @@ def fit(
         return sample(parameters, batches, loss, recipe=recipe, label=label, **options)
     if recipe.patience is not None and validate is None:
         raise ValueError(f"{label}: a patience needs validate() and its {recipe.judged_by}; give both or neither")
-    if stop_after is not None and stop_after < 1:
-        raise ValueError(f"{label}: stop_after must be at least 1 epoch, got {stop_after}")
     optimizer = _optimizer(parameters, recipe)
     best = {} if recipe.patience is None else {name: tensor.detach().clone() for name, tensor in parameters.items()}
     saved = Checkpoint(checkpoint, parameters, best, optimizer, {"recipe": asdict(recipe), "about": about})
@@ -234,17 +223,14 @@ def _optimizer(parameters: Mapping[str, Tensor], recipe: Recipe) -> torch.optim.
     # fused: one pass over weights, gradients and moments instead of about ten
     common = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(parameters.values(), momentum=MOMENTUM, **common)
+        return torch.optim.SGD(parameters.values(), momentum=0.9, **common)
     kind = torch.optim.AdamW if recipe.weight_decay else torch.optim.Adam
     return kind(parameters.values(), **common)
 
 
 @dataclass
 class _Check:
-    """That numbers are finite.
-
-    alone: one of stacked runs for which they are not ends alone.
-    """
+    """That numbers are finite. alone: one of stacked runs for which they are not ends alone."""
 
     state: Progress
     optimizer: torch.optim.Optimizer
@@ -257,8 +243,7 @@ class _Check:
         return self.optimizer.param_groups[0]["params"]
 
     def finite(self, what: str, value: Tensor | float | list[float]) -> None:
-        """Raise TrainingDiverged, with the remedy, for a number that is NaN or infinite, or have the runs, which are
-        dimension 0, end alone."""
+        """Raise TrainingDiverged for a number that is NaN or infinite, or have the runs (dimension 0) end alone."""
         stacked = torch.as_tensor(value).ndim > 0
         values = torch.atleast_1d(torch.as_tensor(value))
         bad = ~values.isfinite().reshape(len(values), -1).all(dim=1)
@@ -293,13 +278,10 @@ class _Check:
 
     def without_faults(self, row: dict[str, float | list[float]]) -> dict[str, float | list[float]]:
         """An epoch's numbers, NaN for the runs that have ended."""
-        ended = self.state.faults
-        return {
-            name: [math.nan if str(run) in ended else value for run, value in enumerate(values)]
-            if isinstance(values, list)
-            else values
-            for name, values in row.items()
-        }
+        for name, values in row.items():
+            if isinstance(values, list):
+                row[name] = [math.nan if str(run) in self.state.faults else value for run, value in enumerate(values)]
+        return row
 
 
 def _epoch(batches, loss, check: _Check) -> float | list[float]:
@@ -331,23 +313,15 @@ def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Reci
     loss = row[recipe.judged_by]
     if np.min(loss) < 0:
         raise ValueError(f"'{recipe.judged_by}', which runs are judged by, fell to {np.min(loss):g}; keep it above 0")
-    if not isinstance(loss, list):
-        if loss < state.best_loss:
-            state.best_loss, state.best_epoch = loss, state.epoch - 1
-            _copy(parameters, best)
-        return
     better = np.less(loss, state.best_loss)
     state.best_loss = np.where(better, loss, state.best_loss).tolist()
     state.best_epoch = np.where(better, state.epoch - 1, state.best_epoch).tolist()
-    runs = torch.from_numpy(better.nonzero()[0])
-    _copy({name: tensor[runs] for name, tensor in parameters.items()}, best, runs)
+    if np.any(better):
+        _copy(parameters, best, torch.from_numpy(better.nonzero()[0]) if isinstance(loss, list) else ...)
 
 
 @torch.no_grad()
-def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor], runs: Tensor | None = None) -> None:
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor], runs: Any = ...) -> None:
     """Copy tensors, or those of some of the stacked runs."""
     for name, tensor in target.items():
-        if runs is None:
-            tensor.copy_(source[name])
-        else:
-            tensor[runs.to(tensor.device)] = source[name]
+        tensor[runs] = source[name][runs]

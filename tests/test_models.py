@@ -94,8 +94,6 @@ def test_a_bert_is_drawn_as_wide_as_one_says():
                          for more in ({}, {"deviation": 0.02}, {"deviation": 0.08}))  # fmt: skip
     assert torch.equal(usual, same), "as transformers draws it"
     torch.testing.assert_close(wide, 4 * usual)
-    with pytest.raises(ValueError, match="deviation must be above 0, got -0.1"):
-        small("bert", deviation=-0.1)
 
 
 def test_vision_transformer_total_by_hand():
@@ -424,13 +422,13 @@ def test_sizes_that_follow_from_the_data_are_asked_for():
         build(SMALL["bert"], seed=0)
     with pytest.raises(ValueError, match="vit needs 'resolution'"):
         build(SMALL["vit"], seed=0)
-    with pytest.raises(ValueError, match="images of 32 pixels are too small"):
-        build(SMALL["resnet"], seed=0, resolution=32)
 
 
 def test_inputs_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="images are 32x32 pixels, this network was built for resolution 64"):
         small("vit")(torch.rand(1, 3, 32, 32))
+    with pytest.raises(ValueError, match="images of 32 pixels are too small"):
+        small("resnet")(torch.rand(1, 3, 32, 32))
     with pytest.raises(ValueError, match="sentences of 9 tokens exceed max_length 8"):
         small("bert", max_length=8)(items("bert"))
 
@@ -439,7 +437,7 @@ def test_inputs_that_do_not_fit_are_refused():
     ("changes", "message"),
     [
         ({"layers": 2}, "has num_hidden_layers 3, the architecture asks for 2"),
-        ({"max_length": 600}, "has max_position_embeddings 512, fewer than the 600 needed"),
+        ({"max_length": 600}, "has max_position_embeddings 512, the architecture asks for 600"),
     ],
 )
 def test_pretrained_weights_of_another_size_are_refused(pretrained, changes, message):

@@ -181,19 +181,19 @@ def test_wild_bootstrap_of_many_bases_draws_by_seed():
     # equal sizes make the studentized statistic a growing function of |sum of signs * values|
     signs = np.array(list(product((1, -1), repeat=13)))
     exact = np.mean(abs(signs @ sums) >= abs(sums.sum()) - 1e-12)
-    (first, _), (again, _), (other, _) = (wild_bootstrap(runs, seed=seed, draws=9999) for seed in (0, 0, 1))
+    first, again, other = (wild_bootstrap(runs, seed=seed, draws=9999) for seed in (0, 0, 1))
     assert first == again != other
     assert first == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 9999))
     certain = by_base([0.5 + base / 100 for base in range(30)], range(30))
-    assert wild_bootstrap(certain, seed=0, draws=99) == (0.01, 0.01)
+    assert wild_bootstrap(certain, seed=0, draws=99) == 0.01
 
 
 def test_t_interval_is_the_one_of_scipy_over_base_means():
     values, clusters = [0.1, 0.3, 0.6, 0.5], ["a", "a", "b", "c"]
     means = [0.2, 0.6, 0.5]
-    expected = stats.t.interval(0.9, 2, loc=np.mean(means), scale=stats.sem(means))
-    interval = t_interval(values, clusters, level=0.9)
-    assert interval == t_interval(torch.tensor(values, dtype=torch.float64), torch.tensor([5, 5, 6, 7]), level=0.9)
+    expected = stats.t.interval(0.95, 2, loc=np.mean(means), scale=stats.sem(means))
+    interval = t_interval(values, clusters)
+    assert interval == t_interval(torch.tensor(values, dtype=torch.float64), torch.tensor([5, 5, 6, 7]))
     assert interval.mean == pytest.approx(np.mean(means))
     assert (interval.low, interval.high) == pytest.approx(expected)
 
@@ -266,18 +266,17 @@ def test_bad_effects_are_refused_in_one_line(change, message):
 
 
 @pytest.mark.parametrize(
-    ("values", "clusters", "options", "message"),
+    ("values", "clusters", "message"),
     [
-        ([], [], {}, "one finite value or more"),
-        ([0.1, math.nan], [0, 1], {}, "one finite value or more"),
-        ([0.1, 0.2], [0, None], {}, "one finite value or more"),
-        ([0.1, 0.2], [0], {}, "2 values but 1 clusters"),
-        ([0.1, 0.2], [0, 1], {"level": 95}, "level 95 is outside"),
+        ([], [], "one finite value or more"),
+        ([0.1, math.nan], [0, 1], "one finite value or more"),
+        ([0.1, 0.2], [0, None], "one finite value or more"),
+        ([0.1, 0.2], [0], "2 values but 1 clusters"),
     ],
 )
-def test_bad_values_are_refused_in_one_line(values, clusters, options, message):
+def test_bad_values_are_refused_in_one_line(values, clusters, message):
     with pytest.raises(ValueError, match=message):
-        t_interval(values, clusters, **options)
+        t_interval(values, clusters)
 
 
 def test_clamped_difference_by_hand():
@@ -300,9 +299,6 @@ def test_stars_at_and_beside_the_limits():
     cases = {0: "***", 0.001: "***", 0.0011: "**", 0.01: "**", 0.011: "*", 0.05: "*", 0.051: ".", 0.1: ".", 0.11: ""}
     assert {p: stars(p) for p in cases} == cases
     assert stars(1) == "" and stars(math.nan) == ""
-    for wrong in (-0.1, 1.1, math.inf):
-        with pytest.raises(ValueError, match="outside"):
-            stars(wrong)
 
 
 @pytest.mark.parametrize(("name", "statistic"), [("table1", "intercept"), ("table12", "random")])

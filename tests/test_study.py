@@ -86,7 +86,7 @@ def shortened(key: str) -> set[str]:
     return {key[:i] + key[i + 1 :] for i in range(len(key))}
 
 
-def faults(source: Any) -> list[str]:
+def errors(source: Any) -> list[str]:
     """The lines of the error that a study is refused with."""
     with pytest.raises(StudyError) as caught:
         Study.load(source)
@@ -171,7 +171,7 @@ def test_any_key_with_a_letter_missing_is_reported_once_with_the_key_that_was_me
         for typo in typos if len(key) > 2 and key not in ("family", "method") else ():
             values = without(f"{prefix}{key}")
             at(values, prefix)[typo] = at(FULL, f"{prefix}{key}")
-            (line,) = faults(values)
+            (line,) = errors(values)
             assert line.startswith(f"{prefix}{typo}: unknown key; did you mean '{key}'? valid: ")
             assert key in line.partition("valid: ")[2].split(", ")
             checked += 1
@@ -181,27 +181,27 @@ def test_any_key_with_a_letter_missing_is_reported_once_with_the_key_that_was_me
 def test_a_key_of_nowhere_is_answered_with_the_keys_of_its_own_section():
     valid = "family, block, depths, width, width_factor, head_width, embedding, small_stem"
     where = f"{V}.architecture"
-    assert faults(changed(f"{where}.layers", 3)) == [f"{where}.layers: unknown key; valid: {valid}"]
-    assert faults({"study": VALUES, "nmae": "x"}) == [
+    assert errors(changed(f"{where}.layers", 3)) == [f"{where}.layers: unknown key; valid: {valid}"]
+    assert errors({"study": VALUES, "nmae": "x"}) == [
         "nmae: unknown key beside 'study'; move it into 'study' or remove it"
     ]
-    assert faults(VALUES | {3: 4})[0].startswith("3: unknown key; valid: name, compute")
+    assert errors(VALUES | {3: 4})[0].startswith("3: unknown key; valid: name, compute")
 
 
 @pytest.mark.parametrize("path", ["name", f"{E}.base", f"{V}.base.learning_rate", f"{E}.data.mask.test"])
 def test_missing_key(path):
-    assert faults(without(path)) == [f"{path}: missing; add it"]
+    assert errors(without(path)) == [f"{path}: missing; add it"]
 
 
 def test_a_study_must_have_something_to_do():
-    (line,) = faults({"name": "a"})
+    (line,) = errors({"name": "a"})
     assert line.startswith("study: no section says what to do; add one: break_it_down, ")
     assert (
-        faults(without(f"{E}.architecture.family"))[0] == f"{E}.architecture.family: missing; valid: bert, resnet, vit"
+        errors(without(f"{E}.architecture.family"))[0] == f"{E}.architecture.family: missing; valid: bert, resnet, vit"
     )
-    assert faults(without("break_it_down.experiments")) == ["break_it_down.experiments: missing; add it"]
+    assert errors(without("break_it_down.experiments")) == ["break_it_down.experiments: missing; add it"]
     assert Study.load({"name": "a", "subtask_induction": {"arithmetic": {}}}).break_it_down is None
-    assert faults({"name": "a", "subtask_induction": {}})[0].startswith("subtask_induction.arithmetic: missing; add it")
+    assert errors({"name": "a", "subtask_induction": {}})[0].startswith("subtask_induction.arithmetic: missing; add it")
 
 
 def test_a_key_that_stands_too_high_is_sent_where_it_belongs():
@@ -209,13 +209,13 @@ def test_a_key_that_stands_too_high_is_sent_where_it_belongs():
     tiny = section_of_tiny("break_it_down") | section_of_tiny("subtask_induction")
     core = section_of_tiny("heuristic_core")
     old = {"name": "a", "experiments": tiny["experiments"], "arithmetic": tiny["arithmetic"], "inference": core}
-    assert faults(old) == [
+    assert errors(old) == [
         "experiments: unknown key; it belongs in 'break_it_down'; move it there",
         "arithmetic: unknown key; it belongs in 'subtask_induction'; move it there",
         "inference: unknown key; its keys are those of 'heuristic_core'; call it so",
     ]
     where = f"{E}.masks.beta_max"
-    assert faults(changed(where, 3.0)) == [f"{where}: unknown key; it belongs in 'masking'; move it there"]
+    assert errors(changed(where, 3.0)) == [f"{where}: unknown key; it belongs in 'masking'; move it there"]
 
 
 # -- wrong values ------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ WRONG = [
     (f"{VIT}.tasks", ["inside-numbr"], "'inside-numbr' is not a vision task; did you mean 'inside-number'?"),
     (f"{V}.data.resolution", 16, "16 is not valid; give at least 32"),
     (f"{VIT}.data.resolution", 70, "70 is not a multiple of architecture.patch 16; change one of them"),
-    (f"{V}.architecture.width_factor", 2, "2 needs block bottleneck; basic blocks have no inner width"),
+    (f"{V}.architecture.width_factor", 2, "2 needs block bottleneck; basic ones have no inner width"),
     (f"{V}.masks.control_deviation", 0.04, "is for family bert, 'resnet_tiny' is of another; remove it"),
     ("break_it_down.controls", {"draw": 9}, ".draw: unknown key; did you mean 'draws'?"),
     ("break_it_down.controls", {"seeds": [7]}, ".seeds: 7 is not a mask seed of 'bert_tiny'"),
@@ -296,7 +296,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("path", "value", "what"), WRONG)
 def test_wrong_value_is_one_line_that_names_the_key_and_the_remedy(path, value, what):
-    (line,) = faults(changed(path, value))
+    (line,) = errors(changed(path, value))
     assert line.startswith(f"{path}{what}" if what.startswith(".") else f"{path}: {what}")
 
 
@@ -311,7 +311,7 @@ def test_wrong_value_is_one_line_that_names_the_key_and_the_remedy(path, value, 
     ],
 )  # fmt: skip
 def test_two_values_that_do_not_fit_together(path, more, what):
-    assert faults(changed(path, at(FULL, path) | more))[0].startswith(path + what)
+    assert errors(changed(path, at(FULL, path) | more))[0].startswith(path + what)
 
 
 def test_a_masking_may_be_the_name_of_its_method():
@@ -322,11 +322,11 @@ def test_a_masking_may_be_the_name_of_its_method():
     assert chosen({"beta_max": 3.0}) == chosen({"method": "continuous_sparsification", "beta_max": 3.0})
 
 
-def test_every_fault_has_its_line():
+def test_every_error_has_its_line():
     values = changed(f"{E}.base.epochs", -1)
     values["compute"] = {"device": "gpu", "thread": 2}
     at(values, f"{V}.masks")["inits"] = ["a", 0.1, "1e-2"]
-    assert [line.partition(":")[0] for line in faults(values)] == [
+    assert [line.partition(":")[0] for line in errors(values)] == [
         "compute.device", "compute.thread", f"{E}.base.epochs",
         f"{V}.masks.inits.0", f"{V}.masks.inits.2",
     ]  # fmt: skip
@@ -336,7 +336,7 @@ def test_every_fault_has_its_line():
 def test_the_number_to_write_is_the_number_that_was_meant(mantissa, exponent):
     text = f"{mantissa}e{exponent}"
     assert yaml.safe_load(text) == text  # YAML 1.1 wants a dot in a float with an exponent
-    (line,) = faults(changed(f"{E}.base.learning_rate", text))
+    (line,) = errors(changed(f"{E}.base.learning_rate", text))
     written = yaml.safe_load(line.partition("; write ")[2])
     study = Study.load(changed(f"{E}.base.learning_rate", written))
     assert study.break_it_down.experiments[0].base.learning_rate == float(text)
@@ -370,7 +370,7 @@ def test_whatever_stands_in_a_study_it_loads_or_is_refused_in_plain_words(path, 
 @pytest.mark.parametrize("name", ["model", "paper_model"])
 def test_a_model_and_task_may_stand_once(name):
     twin = LANGUAGE | {"model": "other", "paper_model": "bert_small_lm"} | {name: LANGUAGE[name]}
-    (line,) = faults(of_break_it_down(experiments=[LANGUAGE, twin]))
+    (line,) = errors(of_break_it_down(experiments=[LANGUAGE, twin]))
     assert line.endswith(f"{name} '{LANGUAGE[name]}' has task 'sv-agreement-singular' twice; each pair may stand once")
 
 
@@ -379,13 +379,13 @@ def test_a_model_and_task_may_stand_once(name):
 
 def test_unknown_profile_is_answered_with_the_nearest():
     profiles = ", ".join(sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
-    assert faults("tinny") == [f"no profile 'tinny'; did you mean 'tiny'? valid: {profiles}"]
-    assert faults("params/tinny.yaml") == [f"no profile 'params/tinny.yaml'; did you mean 'tiny'? valid: {profiles}"]
+    assert errors("tinny") == [f"no profile 'tinny'; did you mean 'tiny'? valid: {profiles}"]
+    assert errors("params/tinny.yaml") == [f"no profile 'params/tinny.yaml'; did you mean 'tiny'? valid: {profiles}"]
     for source in (None, 3, ["tiny"]):
-        assert faults(source) == [
+        assert errors(source) == [
             f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping"
         ]
-    assert faults("zebra") == [f"no profile 'zebra'; valid: {profiles}"]
+    assert errors("zebra") == [f"no profile 'zebra'; valid: {profiles}"]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_unknown_profile_is_answered_with_the_nearest():
 def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):
     path = tmp_path / "study.yaml"
     path.write_bytes(content)
-    (line,) = faults(path)
+    (line,) = errors(path)
     assert line.startswith(what)
 
 
@@ -426,21 +426,21 @@ def test_settings_selected_by_the_authors_must_exist_before_anything_is_trained(
     if what is None:
         assert Study.load(study).break_it_down.experiments[0].masks.search == "selected"
     else:
-        assert what in faults(study)[0]
+        assert what in errors(study)[0]
 
 
 def test_pretraining_must_suit_the_network_its_data_and_its_place():
     section = section_of_tiny("break_it_down")
     language, contrastive = (experiment["pretraining"] for experiment in section["pretrained"])
     swapped = section | {"pretrained": [section["pretrained"][0] | {"pretraining": contrastive}]}
-    assert "simclr is for family resnet, 'bert_2x128_lm' is of family bert" in faults(of_break_it_down(**swapped))[0]
+    assert "simclr is for family resnet, 'bert_2x128_lm' is of family bert" in errors(of_break_it_down(**swapped))[0]
     misplaced = {"experiments": [section["experiments"][0] | {"pretraining": language}]}
-    assert "move it to 'pretrained'" in faults(of_break_it_down(**misplaced))[0]
+    assert "move it to 'pretrained'" in errors(of_break_it_down(**misplaced))[0]
     plain = section["experiments"][0] | {"model": "other", "paper_model": "bert_small_lm"}
-    (line,) = faults(of_break_it_down(**section | {"pretrained": [plain]}))
+    (line,) = errors(of_break_it_down(**section | {"pretrained": [plain]}))
     assert "has neither pretraining nor architecture.pretrained" in line
     section["pretrained"][1]["data"]["base"] |= {"train": 40, "validation": 300}
-    (line,) = faults(of_break_it_down(**section))
+    (line,) = errors(of_break_it_down(**section))
     assert line.endswith("pretraining.batch_size: 128 images are more than 40 train examples a task give; lower it")
 
 
@@ -498,9 +498,9 @@ def images(**architecture: Any) -> dict[str, Any]:
 
 def test_classifiers_of_images():
     where = "subtask_induction.images.models.0.architecture"
-    (line,) = faults(images(pretrained="torchvision"))
+    (line,) = errors(images(pretrained="torchvision"))
     assert line.startswith(f"{where}.norm: published weights are of a network with batch")
-    (line,) = faults(images(width=6))
+    (line,) = errors(images(width=6))
     assert line == f"{where}.width: 6 channels do not make groups of four; give a multiple of 4"
     assert Study.load(images(width=3))
 

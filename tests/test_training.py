@@ -362,7 +362,7 @@ def test_checkpoint_of_another_recipe_is_not_used(half_way, capsys):
     regression(expected, recipe=recipe)
     regression(parameters, recipe=recipe, checkpoint=half_way)
     assert same(parameters, expected)
-    assert "was written by another run: its recipe, its parameters or its subject differ" in capsys.readouterr().err
+    assert "was written by another run: its recipe, parameters or subject differ" in capsys.readouterr().err
 
 
 def test_checkpoint_of_other_shapes_is_not_used(half_way, capsys):
@@ -583,9 +583,6 @@ def test_gradient_descent_is_torchs_with_momentum():
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"patience": 0}, "patience must be None or at least 1, got 0"),
         ({"optimizer": "SGD"}, "optimizer must be 'adam' or 'sgd', got 'SGD'"),
-        ({"warmup": 2}, "warmup 2 needs linear=True"),
-        ({"warmup": 6, "linear": True}, "warmup must be at least 0 and below epochs 6, got 6"),
-        ({"warmup": -1, "linear": True}, "warmup must be at least 0 and below epochs 6, got -1"),
     ],
 )
 def test_an_impossible_recipe_is_refused(setting, said):
@@ -601,8 +598,6 @@ def test_what_runs_are_judged_by_must_be_there_and_not_below_zero():
         fit(parameters, **arguments, recipe=recipe, validate=lambda: {"validation_error": 0.5})
     with pytest.raises(ValueError, match="'validation_eror', which runs are judged by, fell to -0.5"):
         fit(parameters, **arguments, recipe=recipe, validate=lambda: {"validation_eror": -0.5})
-    with pytest.raises(ValueError, match="my run: stop_after must be at least 1 epoch, got 0"):
-        fit(parameters, **arguments, recipe=Recipe(0.1, 3, 0), stop_after=0, label="my run")
 
 
 def test_checkpoints_take_numbers_of_numpy_and_a_name(every_epoch, tmp_path):

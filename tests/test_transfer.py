@@ -202,5 +202,3 @@ def test_what_does_not_fit_is_refused(donor, found):
         inherited(~found, "complement", seed=0)
     with pytest.raises(TrainingDiverged, match="is not finite"):
         train([untransferred(network(1))], learning_rate=1e30)
-    with pytest.raises(ValueError, match="dropout must be at least 0 and below 1"):
-        network(0, dropout=1.0)

@@ -23,9 +23,6 @@ from subnet_utils.core.devices import progress_bar, resolve_device
 from subnet_utils.core.sections import Compute
 from subnet_utils.core.workers import context, core_count, memory_bytes
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-"""Names of glibc's malloc.h."""
-
 
 def worker_count(compute: Compute) -> int:
     """Jobs at a time: as the study says; auto is CPU cores / threads, or 1 on a GPU."""
@@ -69,9 +66,9 @@ def run_jobs(
     """Results of `function(*job)` for every job, in order.
 
     after: for every job the numbers of those that must have ended before it begins. Without workers jobs run in their
-    order. With workers earlier ones begin first where there is a choice.
-    The first exception (an interrupt, too) ends the run and is raised here; jobs still at work are killed, and go on
-    from their checkpoints in the next run. Raises WorkerDied if a worker process is killed from outside.
+    order. With workers earlier ones begin first where there is a choice. The first exception (an interrupt, too) ends
+    the run and is raised here; jobs still at work are killed, and go on from their checkpoints in the next run. Raises
+    WorkerDied if a worker process is killed from outside.
     """
     workers = min(worker_count(compute), len(jobs))
     results: dict[int, Any] = {}
@@ -122,11 +119,8 @@ def _remedy(some_ended: bool) -> str:
 
 @contextmanager
 def _pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """Workers, which end at once when the block is left by an exception, or when this process is killed.
-
-    Every worker waits for the end of a pipe that only this process holds open.
-    """
-    own = context()
+    """Workers, which end at once when the block is left by an exception, or when this process is killed."""
+    own = context()  # every worker waits for the end of a pipe that only this process holds open
     watched, held = own.Pipe(duplex=False)
     start = {"initializer": _start_worker, "initargs": (threads, watched)}
     with watched, held, ProcessPoolExecutor(workers, mp_context=own, **start) as pool:
@@ -147,10 +141,11 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or none to be had
         return
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # of glibc's malloc.h
     # 32 MiB is the documented limit; above it old versions refuse, and then the trim threshold must stay as it is too
-    if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(M_TOP_PAD, 2**26)  # of threads other than the main one: as large as their heaps, so an empty one stays
+    if mallopt(mmap_threshold, 2**30) or mallopt(mmap_threshold, 2**25):
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(top_pad, 2**26)  # of threads other than the main one: as large as their heaps, so an empty one stays
 
 
 def _start_worker(threads: int, watched: Connection) -> None:

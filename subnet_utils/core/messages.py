@@ -1,7 +1,7 @@
-"""What is wrong with a study's parameters, in one line a fault that names the key and the remedy.
+"""What is wrong with a study's parameters, in one line an error that names the key and the remedy.
 
-pydantic finds the faults; its wording is for programmers, and it does not know the nearest valid name. `fault` is for
-checks of our own, `explain` words both kinds for the reader of a YAML file.
+pydantic's wording is for programmers, and it does not know the nearest valid name. `invalid` is for checks of our own,
+`explain` words both kinds for the reader of a YAML file.
 """
 
 import difflib
@@ -25,7 +25,7 @@ REMEDIES = {
     "less_than": "less than {lt:g}", "finite_number": "a finite number",
     "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
 }  # fmt: skip
-"""What to give instead, by pydantic's name of the fault."""
+"""What to give instead, by pydantic's name of the error."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
@@ -40,15 +40,15 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     return f"{hint}valid: {', '.join(valid)}"
 
 
-def fault(key: str, what: str) -> PydanticCustomError:
-    """A fault to raise in a validator: what is wrong with a key of the section, or with the value itself (key '')."""
-    return PydanticCustomError("fault", "{key}: {what}", {"key": key, "what": what})
+def invalid(key: str, what: str) -> PydanticCustomError:
+    """An error to raise in a validator: what is wrong with a key of the section, or with the value itself (key '')."""
+    return PydanticCustomError("error", "{key}: {what}", {"key": key, "what": what})
 
 
 def not_empty(values: tuple) -> tuple:
     """Validator of a list. pydantic's min_length counts valid entries only and so calls every bad list empty, too."""
     if not values:
-        raise fault("", "is empty; give at least one")
+        raise invalid("", "is empty; give at least one")
     return values
 
 
@@ -56,29 +56,23 @@ def distinct(values: tuple) -> tuple:
     """Validator of a list whose entries may stand once: a repeated seed would count twice in the statistics."""
     for i, value in enumerate(values):
         if value in values[:i]:
-            raise fault("", f"holds {value!r} twice; each may stand once")
+            raise invalid("", f"holds {value!r} twice; each may stand once")
     return values
 
 
-def auto_or_positive(value: Any) -> str | int:
-    """Validator of a count that may be left to the program."""
-    if value == "auto" or (type(value) is int and value > 0):
+def auto_or_positive(value: Any, types: tuple[type, ...] = (int,)) -> str | float:
+    """Validator of a number that may be left to the program."""
+    if value == "auto" or (type(value) in types and 0 < value < math.inf):
         return value
-    raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a whole number above 0")
-
-
-def auto_or_size(value: Any) -> str | float:
-    """Validator of a size that may be left to the program."""
-    if value == "auto" or (type(value) in (int, float) and 0 < value < math.inf):
-        return value
-    raise fault("", f"{reprlib.repr(value)} is not valid; give 'auto' or a number above 0")
+    what = "a number" if float in types else "a whole number"
+    raise invalid("", f"{reprlib.repr(value)} is not valid; give 'auto' or {what} above 0")
 
 
 def explain(root: type[BaseModel], error: ValidationError) -> Iterator[str]:
-    """One line a fault; a required key that is merely misspelt is reported once, as an unknown key."""
-    faults = error.errors()
-    meant = {_meant(root, found["loc"]) for found in faults if found["type"] == "extra_forbidden"}
-    own = [found for found in faults if found["type"] != "missing" or found["loc"] not in meant]
+    """One line an error; a required key that is merely misspelt is reported once, as an unknown key."""
+    errors = error.errors()
+    meant = {_meant(root, found["loc"]) for found in errors if found["type"] == "extra_forbidden"}
+    own = [found for found in errors if found["type"] != "missing" or found["loc"] not in meant]
     return (" ".join(_line(root, found).split()) for found in own)
 
 
@@ -91,7 +85,7 @@ def _line(root: type[BaseModel], found: Mapping[str, Any]) -> str:
     kind, given, context = found["type"], found["input"], found.get("ctx", {})
     keys, sections = _walk(root, found["loc"])
     where = ".".join(str(key) for key in keys)
-    if kind == "fault":
+    if kind == "error":
         return f"{'.'.join(filter(None, (where, context['key']))) or 'study'}: {context['what']}"
     if kind in ("extra_forbidden", "invalid_key"):
         return f"{where}: unknown key; {_instead(root, found['loc'], given)}"

@@ -50,8 +50,10 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
 
 def _unknown(parameters: Iterable[str]) -> str | None:
     """What is wrong with the cell that papermill injected, if there is one: a name that is no parameter."""
-    known = tuple(parameters)
-    for source in _cells():
+    from IPython import get_ipython
+
+    known, shell = tuple(parameters), get_ipython()
+    for source in shell.user_ns.get("In", []) if shell is not None else []:
         if not source.startswith("# Parameters"):
             continue
         for statement in ast.parse(source).body:
@@ -59,11 +61,3 @@ def _unknown(parameters: Iterable[str]) -> str | None:
                 if isinstance(target, ast.Name) and target.id not in known:
                     return f"unknown parameter '{target.id}'; {nearest(target.id, known)}"
     return None
-
-
-def _cells() -> list[str]:
-    """Sources of the cells run so far, or nothing outside a notebook."""
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return list(shell.user_ns.get("In", [])) if shell is not None else []

@@ -4,13 +4,14 @@ Sections are frozen, strictly typed, and without unknown keys. Names follow the 
 are in the field descriptions. Each paper has a section in its room; `study` puts them together.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 from pydantic.functional_validators import AfterValidator, PlainValidator
 
-from subnet_utils.core.messages import auto_or_positive, auto_or_size, distinct, fault, not_empty
+from subnet_utils.core.messages import auto_or_positive, distinct, invalid, not_empty
 
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
@@ -19,6 +20,8 @@ PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seeds = Distinct[Seed]
+AutoCount = Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)]
+AutoSize = Annotated[Literal["auto"] | float, PlainValidator(partial(auto_or_positive, types=(int, float)))]
 
 
 class Section(BaseModel):
@@ -36,12 +39,12 @@ class Compute(Section):
     elsewhere it is float32 whatever is asked for. Evaluation always is: accuracies can ride on tiny logit gaps."""
     threads: PositiveInt = 1
     """CPU threads of one job. One thread a job, many jobs at a time, is the fastest for small networks."""
-    workers: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
+    workers: AutoCount = "auto"
     """Jobs (bases, masks) at a time; auto = CPU cores / threads, or 1 on a GPU."""
-    masks_at_once: Annotated[Literal["auto"] | int, PlainValidator(auto_or_positive)] = "auto"
+    masks_at_once: AutoCount = "auto"
     """Masks of one base model trained as one computation; auto = 1 on a CPU and for ResNets, else as many as half of
     the GPU's memory holds by a rough count, at most 24. In a halved search always 1: each mask is paused alone."""
-    cache_limit_gb: Annotated[Literal["auto"] | float, PlainValidator(auto_or_size)] = "auto"
+    cache_limit_gb: AutoSize = "auto"
     """Cache of frozen prefixes' outputs, GiB a job, besides those in use; what does not fit is recomputed. auto = a
     third of the memory, or half of the GPU's, divided among the jobs at a time."""
 
@@ -50,7 +53,7 @@ def heads_divide_width(architecture: T) -> T:
     """Validator of a transformer's sizes."""
     if architecture.width % architecture.heads:
         what = f"{architecture.width} is not a multiple of heads {architecture.heads}; change one of them"
-        raise fault("width", what)
+        raise invalid("width", what)
     return architecture
 
 

@@ -202,13 +202,8 @@ def make_all(lab: "Lab", steps: Sequence[Step], label: str) -> list[Artefact]:
     Workers are started only for what is missing. Steps of one group are one job; see `Step.group`.
     """
     jobs = plan(lab, steps)
-    run_jobs(
-        make_group,
-        [(job.steps, lab) for job in jobs],
-        compute=lab.study.compute,
-        label=label,
-        after=[job.after for job in jobs],
-    )
+    work, after = [(job.steps, lab) for job in jobs], [job.after for job in jobs]
+    run_jobs(make_group, work, compute=lab.study.compute, label=label, after=after)
     return [step.make(lab) for step in steps]
 
 
@@ -249,13 +244,12 @@ def with_parents(steps: Iterable[Step]) -> list[Step]:
 
 def missing(lab: "Lab", steps: Iterable[Step]) -> list[Step]:
     """What is not done of some steps and their parents, parents first."""
-    known: dict[str, Artefact | None] = {}
+    known = {}
     return [step for step in with_parents(steps) if step.find(lab, known) is None]
 
 
 def _groups(lab: "Lab", steps: Sequence[Step]) -> list[list[Step]]:
-    """Steps that are made together, those without missing parents first. Only steps with as many generations of missing
-    parents come together: so no two groups wait for each other."""
+    """Steps that are made together: of as many generations of missing parents, so no two groups wait for each other."""
     depth: dict[str, int] = {}
     groups: dict[Any, list[Step]] = {}
     for step in steps:

@@ -34,8 +34,6 @@ from subnet_utils.core.sections import ROOT
 
 _INTACT: set[Path] = set()
 """Artefacts whose checksums this process has verified: each is read once for that, not at every use."""
-
-
 ABOUT = ("spec.json", "provenance.json")
 """Files of every artefact on what it depends on and how it was made; they are no part of its content."""
 

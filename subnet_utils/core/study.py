@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, fault, nearest
+from subnet_utils.core.messages import explain, invalid, nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
 
@@ -33,7 +33,7 @@ class _Study(Section):
     @model_validator(mode="after")
     def _something_to_do(self):
         if all(paper.section_of(self) is None for paper in papers().values()):
-            raise fault("", f"no section says what to do; add one: {', '.join(papers())}")
+            raise invalid("", f"no section says what to do; add one: {', '.join(papers())}")
         return self
 
     @classmethod
@@ -41,7 +41,7 @@ class _Study(Section):
         """Read a study from a profile's name, a YAML file or a mapping (with or without the top-level key `study`).
 
         A relative path is looked for in the working directory, then in the checkout. Raises StudyError, one line per
-        fault, naming the key, what is wrong and the nearest valid name.
+        error, naming the key, what is wrong and the nearest valid name.
 
         >>> Study.load("tiny").name
         'tiny'
@@ -72,7 +72,7 @@ Study = create_model(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as `safe_load` reads it, but a key that stands twice is a fault: of two values the last would count."""
+    """YAML as `safe_load` reads it, but a key that stands twice is an error: of two values the last would count."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
         """A mapping as it is written, before anything is merged into it."""
@@ -99,11 +99,7 @@ def _read(source: str | Path) -> Mapping[str, Any]:
 
 
 def profile_file(source: str | Path) -> Path:
-    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none.
-
-    >>> profile_file("tiny").name
-    'tiny.yaml'
-    """
+    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none."""
     if not isinstance(source, str | Path):
         raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
     name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"

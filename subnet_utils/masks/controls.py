@@ -1,11 +1,9 @@
 """What an ablation is compared with: random subnetworks of the same size, and ablations that are not by zeros.
 
-*Break It Down* concludes from an ablated model that fails at one subroutine that the weights taken out computed it. Two
-questions remain. Would any other subnetwork with as many weights in every layer have done the same (`random_like`,
-`random_in_complement`)? Is it the loss of the weights, or the zeros in their place, which the network never saw in
-training (`replaced`, `mean_ablated`)?
-
-All are pure functions of (subnetwork, seed): neither the model nor the global random state is touched.
+*Break It Down* concludes from an ablated model that fails at one subroutine that the weights taken out computed it.
+Would any other subnetwork with as many weights in every layer have done the same (`random_like`,
+`random_in_complement`)? Is it the loss of the weights, or the zeros in their place (`replaced`, `mean_ablated`)? These
+are pure functions of (subnetwork, seed): neither the model nor the global random state is touched.
 """
 
 import copy
@@ -41,10 +39,6 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
     """A subnetwork drawn at random from the complement, with as many weights in every layer as the given one.
 
     Raises NoControl where the complement has fewer weights than the subnetwork.
-
-    >>> a = Subnetwork({"w": torch.tensor([True, False, False])}, network="n")
-    >>> (random_in_complement(a, seed=0) & a).active
-    0
     """
     for name, mask in subnetwork.masks.items():
         inside, outside = int(mask.sum()), int((~mask).sum())

@@ -8,7 +8,7 @@ single small mask would leave idle.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -27,8 +27,6 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
 from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, for_each, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
-
-HISTOGRAM_BINS = 50
 
 
 @dataclass(frozen=True)
@@ -272,8 +270,7 @@ class _Together:
 
 def _described(method: MaskMethod) -> dict[str, str]:
     """A method's name and settings."""
-    settings = asdict(method) if is_dataclass(method) else getattr(method, "__dict__", {})
-    return {"method": type(method).__name__} | {name: repr(value) for name, value in settings.items()}
+    return {"method": type(method).__name__} | {name: repr(value) for name, value in vars(method).items()}
 
 
 def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
@@ -295,16 +292,10 @@ def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
             raise ValueError(
                 f"the method anneals over {epochs} epochs, the recipe trains {recipe.epochs}; make them equal"
             )
-        if one.method != tasks[0].method and _from_zero(one.method) != _from_zero(tasks[0].method):
+        if _described(one.method) | {"start_value": ""} != _described(tasks[0].method) | {"start_value": ""}:
             raise ValueError(
                 "masks trained at once may differ only in seed, data and start_value; train them one by one"
             )
-
-
-def _from_zero(method: MaskMethod) -> MaskMethod:
-    """The method with a first value of the logits that is the same for all, if it has one."""
-    settable = is_dataclass(method) and hasattr(method, "start_value")
-    return replace(method, start_value=0.0) if settable else method
 
 
 def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device, limit_gb: float) -> FrozenPrefix:
@@ -343,10 +334,6 @@ def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[
     # mask by mask: what `hard` keeps of one may depend on all of it
     hard = [torch.stack([method.hard(mask).sum() for mask in masks]) for masks in logits.values()]
     row |= {"density": (sum(hard).double() / total).tolist()}
-    bins = sum(torch.stack([_histogram(mask) for mask in masks]) for masks in soft.values()) / total
+    counts = [torch.stack([torch.histc(mask.float(), 50, 0.0, 1.0) for mask in masks]) for masks in soft.values()]
+    bins = sum(of_one.double() for of_one in counts) / total
     return row | {f"bin_{j:02d}": shares.tolist() for j, shares in enumerate(bins.T)}
-
-
-def _histogram(soft: Tensor) -> Tensor:
-    """How many of a soft mask's entries are in each bin of [0, 1]."""
-    return torch.histc(soft.float(), HISTOGRAM_BINS, 0.0, 1.0).double()

@@ -1,12 +1,8 @@
 """The masking section of a study: by which method subnetworks are found, and how that method is set.
 
 A profile names the method: `masking: {method: gumbel_sigmoid, l0: 0.000001}`, or `masking: gumbel_sigmoid` with all
-settings at their defaults. There are two kinds:
-
-- methods that train a logit for every weight (`TrainedMasking`; see `discover`),
-- methods that give every weight a score and keep the highest ones (`ScoredMasking`; see `select.select`).
-
-A new method is one class derived from one of the two. A room in the folder SUBNET_PAPERS may bring it along.
+settings at their defaults. Methods train a logit for every weight (`TrainedMasking`), or give every weight a score and
+keep the highest (`ScoredMasking`). A new one is a class derived from either; a room in SUBNET_PAPERS may bring it.
 """
 
 from collections.abc import Callable, Iterable, Mapping

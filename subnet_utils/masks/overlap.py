@@ -1,9 +1,8 @@
 """Do subnetworks consist of the same weights? Overlap by layer, and what chance alone would give.
 
 *Break It Down* (appendix K, Figure 19, Tables 13 to 15) compares the three subnetworks of a subroutine, and the weights
-that all three share between subroutines, by intersection over union. Subnetworks that keep many weights overlap anyway,
-so each number has its expectation here: the same for random masks with as many weights in every layer, and `corrected`
-for it.
+that all three share between subroutines, by intersection over union. Large subnetworks overlap anyway, so each number
+has its expectation for random masks with as many weights in every layer, and is `corrected` for it.
 
 Subnetworks whose masking starts at different stages are compared on the weights that all of them mask. Every table has
 one entry a layer, which is one masked weight, in the order of their names, and last `OVERALL`: all layers as one.
@@ -83,9 +82,8 @@ def _random_overlap(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sizes of the intersection and the union of random masks, [draws, layers] each.
 
-    sizes: of every mask [draws, layers]; totals: weights of each layer. No mask is drawn. The weights of each next mask
-    fall into the intersection so far, the rest of the union and the rest of the layer as the balls of an urn without
-    replacement do, and how many fall where is all that counts.
+    sizes: of every mask [draws, layers]; totals: weights of each layer. No mask is drawn: how many weights of the next
+    one fall into the intersection so far, the rest of the union and the rest of the layer is a draw from an urn.
     """
     shared = whole = sizes[0]
     for size in sizes[1:]:

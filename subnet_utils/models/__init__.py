@@ -33,7 +33,7 @@ def build(
 
     architecture: `{"family": "bert" | "gpt2" | "resnet" | "vit" | "resnet_classifier" | "vit_classifier", ...}`, the
     rest being arguments of the function of that name; vocabulary: number of token ids (bert, gpt2); resolution: pixels
-    a side (vit, vit_classifier; checked for resnet). The global random state is left as it was. Raises ValueError for
+    a side (vit, vit_classifier). The global random state is left as it was. Raises ValueError for
     an unknown family, unknown or missing keys, and impossible sizes.
 
     >>> tiny = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
@@ -57,9 +57,4 @@ def build(
             raise ValueError(f"{family} needs '{key}'")
     with separate_randomness():
         torch.manual_seed(seed)
-        model = make(**sizes)
-    if family == "resnet" and resolution is not None:
-        from subnet_utils.models.vision import require_resolution
-
-        require_resolution(resolution, model.stages["stem"].pixels.reduction)
-    return model
+        return make(**sizes)

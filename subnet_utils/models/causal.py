@@ -1,8 +1,8 @@
 """Causal language networks: GPT-2 of any size, which predicts every next symbol of a short sequence.
 
 *Instilling Inductive Biases with Subnetworks* (section 4, appendix B.1) trains GPT-2 of 2 to 12 layers, width 128, on
-modular arithmetic. The modules and their initialization are those of transformers' GPT2Model, with the output tied to
-the embeddings; the forward pass is written out, so that a layer is a stage and can be vectorized over networks.
+modular arithmetic. Modules and initialization are those of transformers' GPT2Model, with the output tied to the
+embeddings; the forward pass is written out, so that a layer is a stage and can be vectorized over networks.
 
 A state is `(tokens,)` at first, integers [m, L], and then `(hidden,)`, floats [m, L, width]. The last stage returns
 logits [m, L, vocabulary]: those at a position are for the symbol after it.
@@ -33,8 +33,7 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: (hidden,) -> (hidden,).
 
-    last_only: compute the new hidden state of the last position alone (keys and values still come from all), for a
-    last layer of which nothing else is read.
+    last_only: compute the new hidden state of the last position alone, for a last layer of which no other is read.
     """
 
     def __init__(self, block: GPT2Block, *, last_only: bool) -> None:
@@ -94,8 +93,6 @@ def gpt2(
     sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
     require_positive(**sizes, vocabulary=vocabulary, max_length=max_length)
     require_multiple(width, heads)
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}")
     drops = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), dropout)
     network = GPT2Model(
         GPT2Config(

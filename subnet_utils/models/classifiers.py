@@ -1,9 +1,7 @@
 """Image classifiers: ResNets and vision transformers with a linear layer for an answer.
 
 *Instilling Inductive Biases with Subnetworks* (section 5.2, appendix C.1) uses ResNet18 and ViT-B/16, pretrained, with
-a new classifier for 16 classes. The blocks are torchvision's. Published weights are read from a local file or folder,
-or fetched by the library that publishes them. Given sizes make smaller networks of the same kind; with group
-normalization these have no running statistics.
+a new classifier for 16 classes. The blocks are torchvision's. Given sizes make smaller networks of the same kind.
 
 A state is `(images,)`: uint8 [m, 3, H, W], or floats in [0, 1]. The last stage, `classifier`, returns logits
 [m, classes] and is never masked.
@@ -75,12 +73,7 @@ def _of_channels(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.d
     return torch.tensor(numbers, dtype=dtype, device=device)[:, None, None]
 
 
-def group_norm(channels: int) -> nn.GroupNorm:
-    """Group normalization, four channels a group (fewer where there are not as many)."""
-    return nn.GroupNorm(max(1, channels // 4), channels)
-
-
-NORMS = {"group": group_norm, "batch": nn.BatchNorm2d}
+NORMS = {"group": lambda channels: nn.GroupNorm(max(1, channels // 4), channels), "batch": nn.BatchNorm2d}
 
 
 def resnet_classifier(
@@ -159,9 +152,7 @@ def _torchvision(source: str) -> Mapping[str, Tensor]:
             return safetensors.torch.load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes the two libraries raise
-        raise WeightsError(
-            f"{source} cannot be read as weights: {str(error).splitlines()[0]}; fetch it again"
-        ) from None
+        raise WeightsError(f"{source} cannot be read as weights: {str(error).splitlines()[0]}; get a new one") from None
 
 
 def _renamed(name: str, ours: Mapping[str, Any]) -> str:

@@ -118,8 +118,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def _tf32_flags() -> list[tuple[Any, str, bool | str]]:
-    """Torch's flags for TF32, of convolutions and of matrix products, with their values. Once the newer names of these
-    flags have been used, torch refuses to read the older."""
+    """Torch's flags for TF32, with their values. Once the newer have been used, torch refuses to read the older."""
     backends = torch.backends
     try:
         return [(owner, "allow_tf32", owner.allow_tf32) for owner in (backends.cudnn, backends.cuda.matmul)]

@@ -1,8 +1,8 @@
 """Language networks: BERT of any size, whose embedding of a sentence is the last hidden state of [CLS].
 
-*Break It Down* (section 5, appendix B) trains BERT-small, 4 layers of width 512 with 8 heads, from scratch
-and from pretrained weights. The modules and their initialization are those of transformers' BertModel. The forward pass
-through a layer is written out here: so a layer is a stage, and the last one computes [CLS] alone.
+*Break It Down* (section 5, appendix B) trains BERT-small, 4 layers of width 512 with 8 heads, from scratch and from
+pretrained weights. Modules and initialization are those of transformers' BertModel; the forward pass through a layer is
+written out, so that a layer is a stage and the last one computes [CLS] alone.
 
 A state is `(tokens,)` at first, integers [m, L] with 0 for padding on the right, and then `(hidden, keep)`:
 floats [m, L, width], and booleans [m, L] that say which tokens are not padding.
@@ -48,8 +48,7 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """One transformer layer: (hidden, keep) -> (hidden, keep).
 
-    first_only: compute the new hidden state of [CLS] alone. In the last layer nothing else is needed: the embedding is
-    that of [CLS].
+    first_only: compute the new hidden state of [CLS] alone, all that is needed of the last layer.
     """
 
     def __init__(self, layer: BertLayer, *, first_only: bool) -> None:
@@ -92,8 +91,8 @@ class Layer(nn.Module):
 class Pooler(nn.Module):
     """(hidden, keep) -> the hidden state of [CLS], [m, width].
 
-    Holds the weights of BERT's pooler without using them: the paper counts them among the masked weights
-    (12,845,056 for BERT-small, Table 8), although its embedding is read off before the pooler.
+    BERT's pooler is held but not used: the paper counts its weights among the masked ones (12,845,056 for BERT-small,
+    Table 8), although the embedding is read off before it.
     """
 
     def __init__(self, pooler: BertPooler) -> None:
@@ -125,8 +124,6 @@ def bert(
     """
     sizes = {"layers": layers, "width": width, "heads": heads, "mlp_width": mlp_width}
     require_positive(**sizes, vocabulary=vocabulary, max_length=max_length)
-    if not deviation > 0:
-        raise ValueError(f"deviation must be above 0, got {deviation!r}")
     require_multiple(width, heads)
     config = BertConfig(
         num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=mlp_width,
@@ -163,12 +160,9 @@ def _load(pretrained: str, wanted: BertConfig) -> BertModel:
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise ValueError(f"pretrained '{pretrained}' lacks {len(missing)} weights, such as '{missing[0]}'")
-    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+    larger = ("vocab_size", "max_position_embeddings")
+    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", *larger):
         found, asked = getattr(network.config, name), getattr(wanted, name)
-        if found != asked:
+        if found < asked or found > asked and name not in larger:
             raise ValueError(f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}")
-    for name in ("vocab_size", "max_position_embeddings"):
-        found, asked = getattr(network.config, name), getattr(wanted, name)
-        if found < asked:
-            raise ValueError(f"pretrained '{pretrained}' has {name} {found}, fewer than the {asked} needed")
     return network

@@ -23,12 +23,11 @@ def is_vectorized(tensor: Tensor) -> bool:
 def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None) -> Tensor:
     """softmax(q k^T / sqrt(d)) v: query [..., heads, readers, d], key and value [..., heads, L, d].
 
-    keep: booleans that broadcast to [..., heads, readers, L], False where a key is padding; one key at least must be
-    kept.
+    keep: booleans that broadcast to [..., heads, readers, L], False where a key is padding, not for all of a row.
 
-    Written out on a CPU, where a step of BERT-small in bfloat16 with torch's fused kernel takes 1.4 times as long (in
-    torch 2.13), and for many masks at once, over which the fused kernels cannot be vectorized. On a GPU equal seeds
-    need not give equal bits beyond 64 tokens: fused kernels add up longer rows' gradients in whatever order they come.
+    Written out on a CPU, where torch's fused kernel is slower in bfloat16, and for many masks at once, over which the
+    fused kernels cannot be vectorized. On a GPU equal seeds need not give equal bits beyond 64 tokens: there gradients
+    are added up in whatever order they come.
     """
     if query.is_cuda and not is_vectorized(query):
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)

@@ -1,9 +1,8 @@
 """Networks as an ordered dict of named stages, so that any of them can be cut in two.
 
-*Break It Down* (appendix C) masks a network from some stage on and leaves everything before it alone. Cutting
-the network at that stage gives two plain networks: a frozen prefix, whose output is computed once and cached, and a
-suffix, whose weights are masked. Both share the modules of the whole and the names of their parameters. So a mask found
-in the suffix is a mask of the whole network.
+*Break It Down* (appendix C) masks a network from some stage on and leaves everything before it alone. Cutting the
+network there gives a frozen prefix, whose output is computed once and cached, and a suffix, whose weights are masked.
+Both share the modules of the whole and the names of their parameters: a mask found in the suffix is one of the whole.
 
 No network is ever edited: masked weights go through `torch.func.functional_call(suffix, {name: weight * mask}, state)`.
 """
@@ -41,8 +40,8 @@ class StagedModel(nn.Module):
         unmasked: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        for name in [unmasked] if isinstance(unmasked, str) else unmasked:
-            if name not in stages or isinstance(unmasked, str):
+        for name in unmasked:
+            if name not in stages:
                 raise ValueError(f"unmasked must be names of stages, got '{name}'; {nearest(name, stages)}")
         self.stages = nn.ModuleDict(stages)
         self._trim, self._unmasked = trim, tuple(unmasked)

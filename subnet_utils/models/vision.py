@@ -61,17 +61,13 @@ class Pixels(nn.Module):
         self.reduction = reduction
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalized images. Raises ValueError for images too small for instance normalization."""
-        require_resolution(min(images.shape[-2:]), self.reduction)
+        """Normalized images. Raises ValueError if the last map would be one cell, which is normalized to 0."""
+        resolution = min(images.shape[-2:])
+        if resolution <= self.reduction:
+            raise ValueError(f"images of {resolution} pixels are too small for this network; use over {self.reduction}")
         if images.dtype == torch.uint8:
             return images.float().mul_(1 / (255 * STD)).sub_(MEAN / STD)  # in place: one copy of the images, not three
         return (images - MEAN) / STD
-
-
-def require_resolution(resolution: int, reduction: int) -> None:
-    """Raise ValueError if the last feature map would be one cell, whose instance-normalized value is 0."""
-    if resolution <= reduction:
-        raise ValueError(f"images of {resolution} pixels are too small for this network; use over {reduction}")
 
 
 def resnet(
@@ -128,32 +124,17 @@ def residual_stages(
     if not small_stem:
         stem["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
     stem["relu"] = nn.ReLU()  # after pooling: the largest of rectified values is the rectified largest one
-    stages, channels = {"stem": Stage(stem)}, width
-    for i, depth in enumerate(depths):
-        options = {"stride": 1 if i == 0 else 2, "width_factor": width_factor, "norm": norm}
-        stages[f"stage_{i + 1}"], channels = _residual_stage(BLOCKS[block], depth, channels, width * 2**i, **options)
-    return stages, channels
-
-
-def _residual_stage(
-    block: type[BasicBlock | Bottleneck],
-    depth: int,
-    channels: int,
-    planes: int,
-    *,
-    stride: int,
-    width_factor: int,
-    norm: Callable[[int], nn.Module],
-) -> tuple[Stage, int]:
-    """A stage of `depth` residual blocks, the first with the stride, and its number of output channels."""
-    out = planes * block.expansion
-    downsample = None
-    if stride != 1 or channels != out:
-        downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
+    stages, channels, make = {"stem": Stage(stem)}, width, BLOCKS[block]
     options = {"base_width": 64 * width_factor, "norm_layer": norm}
-    blocks = [block(channels, planes, stride, downsample, **options)]
-    blocks += [block(out, planes, **options) for _ in range(1, depth)]
-    return Stage(*blocks), out
+    for i, depth in enumerate(depths):
+        stride, planes = (1 if i == 0 else 2), width * 2**i
+        out, downsample = planes * make.expansion, None
+        if stride != 1 or channels != out:
+            downsample = nn.Sequential(conv1x1(channels, out, stride), norm(out))
+        blocks = [make(channels, planes, stride, downsample, **options)]
+        blocks += [make(out, planes, **options) for _ in range(1, depth)]
+        stages[f"stage_{i + 1}"], channels = Stage(*blocks), out
+    return stages, channels
 
 
 def pooling() -> list[tuple[str, nn.Module]]:
@@ -168,8 +149,7 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> list[tuple[str, nn.Module]]:
 
 
 def with_convolutions(model: StagedModel) -> StagedModel:
-    """The network itself, its convolutions drawn by He's initialization by fan-out, as torchvision's ResNet; linear
-    layers keep torch's own."""
+    """The network itself, its convolutions drawn by He's initialization by fan-out, as torchvision's ResNet."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -199,9 +179,8 @@ class Patches(nn.Module):
 class TransformerLayer(nn.Module):
     """One encoder block of torchvision's vision transformer.
 
-    The attention is written out, because nn.MultiheadAttention takes another path in evaluation mode, which
-    rounds differently and cannot be vectorized over masks.
-    first_only: compute the new hidden state of the class token alone, the only one that is read after the last layer.
+    The attention is written out: nn.MultiheadAttention takes another path in evaluation mode, which rounds differently
+    and cannot be vectorized over masks. first_only: compute the new hidden state of the class token alone.
     """
 
     def __init__(self, block: EncoderBlock, *, first_only: bool) -> None:

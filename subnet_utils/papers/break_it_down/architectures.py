@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Strict, model_validator
 
-from subnet_utils.core.messages import fault
+from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Place, PositiveFloat, PositiveInt, Section, heads_divide_width
 
 
@@ -27,7 +27,7 @@ class Bert(Section):
     @model_validator(mode="after")
     def _drawn_or_taken(self):
         if self.deviation is not None and self.pretrained is not None:
-            raise fault("deviation", "pretrained weights are not drawn; remove deviation or pretrained")
+            raise invalid("deviation", "pretrained weights are not drawn; remove deviation or pretrained")
         return self
 
     @property
@@ -57,7 +57,7 @@ class ResNet(Section):
     @model_validator(mode="after")
     def _wide_bottlenecks(self):
         if self.block == "basic" and self.width_factor != 1:
-            raise fault("width_factor", f"{self.width_factor} needs block bottleneck; basic blocks have no inner width")
+            raise invalid("width_factor", f"{self.width_factor} needs block bottleneck; basic ones have no inner width")
         return self
 
 

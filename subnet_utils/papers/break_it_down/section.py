@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.masks.masking import ContinuousSparsification, any_masking
 from subnet_utils.papers.break_it_down import reference
@@ -167,11 +167,11 @@ class Experiment(Section):
         stages = self.architecture.stages
         for start in self.masks.starts:
             if start not in stages:
-                raise fault("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
+                raise invalid("masks.starts", f"'{start}' is not a stage of '{self.model}'; {nearest(start, stages)}")
         if self.masks.control_deviation is not None and self.architecture.family != "bert":
-            raise fault("masks.control_deviation", f"is for family bert, '{self.model}' is of another; remove it")
+            raise invalid("masks.control_deviation", f"is for family bert, '{self.model}' is of another; remove it")
         if self.data.mask.train == 0:
-            raise fault("data.mask.train", "0 is not enough; give at least one training example")
+            raise invalid("data.mask.train", "0 is not enough; give at least one training example")
         _refuse_other_paper_model(self.paper_model, self.modality)
         _refuse_unsuited_pretraining(self)
         if self.masks.search == "selected":
@@ -199,22 +199,22 @@ class BaseSearch(Section):
 
 
 def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
-    """Raise a fault if the tasks, the sizes or the images do not suit the architecture."""
+    """Raise an error if the tasks, the sizes or the images do not suit the architecture."""
     architecture, data = experiment.architecture, experiment.data
     modality, valid = ("language", LANGUAGE_TASKS) if architecture.family == "bert" else ("vision", VISION_TASKS)
     for task in experiment.tasks:
         if task not in valid:
-            raise fault("tasks", f"'{task}' is not a {modality} task; {nearest(task, valid)}")
+            raise invalid("tasks", f"'{task}' is not a {modality} task; {nearest(task, valid)}")
     if data.base.train == 0:
-        raise fault("data.base.train", "0 is not enough; give at least one training example")
+        raise invalid("data.base.train", "0 is not enough; give at least one training example")
     if architecture.family == "vit" and data.resolution % architecture.patch:
         what = f"{data.resolution} is not a multiple of architecture.patch {architecture.patch}; change one of them"
-        raise fault("data.resolution", what)
+        raise invalid("data.resolution", what)
     if architecture.family == "resnet":
         # the last feature map must have more than one cell: instance normalization makes a single one zero
         least = 16 if architecture.small_stem else 32
         if data.resolution <= least:
-            raise fault("data.resolution", f"{data.resolution} is too small for this ResNet; give more than {least}")
+            raise invalid("data.resolution", f"{data.resolution} is too small for this ResNet; give more than {least}")
 
 
 def _refuse_other_paper_model(name: str, modality: str) -> None:
@@ -223,11 +223,11 @@ def _refuse_other_paper_model(name: str, modality: str) -> None:
     effects = reference.load("effects")
     known = tuple(effects["model"].unique())
     if name not in known:
-        raise fault("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
+        raise invalid("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
     of_vision = effects.groupby("model")["task"].agg(lambda tasks: tasks.isin(VISION_TASKS).all())
     fits = [model for model in known if of_vision[model] == (modality == "vision")]
     if name not in fits:
-        raise fault("paper_model", f"'{name}' is not a {modality} model; {nearest(name, fits)}")
+        raise invalid("paper_model", f"'{name}' is not a {modality} model; {nearest(name, fits)}")
 
 
 def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
@@ -241,13 +241,13 @@ def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
     fewest = getattr(sizes, name)
     if method == "simclr" and experiment.pretraining.batch_size > 2 * fewest * len(experiment.pretraining.tasks):
         what = f"{experiment.pretraining.batch_size} images are more than {fewest} {name} examples a task give"
-        raise fault("pretraining.batch_size", f"{what}; lower it")
+        raise invalid("pretraining.batch_size", f"{what}; lower it")
     if family != needed:
-        raise fault(
+        raise invalid(
             "pretraining.method", f"{method} is for family {needed}, '{experiment.model}' is of family {family}"
         )
     if getattr(experiment.architecture, "pretrained", None) is not None:
-        raise fault("pretraining", "architecture.pretrained gives weights already; remove one of the two")
+        raise invalid("pretraining", "architecture.pretrained gives weights already; remove one of the two")
 
 
 def _refuse_unselected(experiment: Experiment, condition: str = "trained") -> None:
@@ -259,10 +259,10 @@ def _refuse_unselected(experiment: Experiment, condition: str = "trained") -> No
         missing = sorted(set(experiment.base.seeds) - set(chosen["base"] - 1))
         if missing:
             of = f"{'' if condition == 'trained' else condition + ' '}{task}, base seed {missing[0]}"
-            raise fault("masks.search", f"the authors selected nothing for {of}; use grid")
+            raise invalid("masks.search", f"the authors selected nothing for {of}; use grid")
         unknown = sorted(set(chosen["mask_start"]) - set(experiment.architecture.stages))
         if unknown:
-            raise fault("masks.search", f"the authors start at '{unknown[0]}', which this network lacks; use grid")
+            raise invalid("masks.search", f"the authors start at '{unknown[0]}', which this network lacks; use grid")
 
 
 class BreakItDown(Section):
@@ -288,7 +288,7 @@ class BreakItDown(Section):
             for pair in pairs:
                 if pairs.count(pair) > 1:
                     what = f"{name} '{pair[0]}' has task '{pair[1]}' twice; each pair may stand once"
-                    raise fault("experiments", what)
+                    raise invalid("experiments", what)
         return self
 
     @model_validator(mode="after")
@@ -296,12 +296,12 @@ class BreakItDown(Section):
         """Figures and tables tell pretrained from others by the list that an experiment stands in."""
         for experiment in self.experiments:
             if experiment.is_pretrained:
-                raise fault(
+                raise invalid(
                     "experiments", f"'{experiment.model}' starts from pretrained weights; move it to 'pretrained'"
                 )
         for experiment in self.pretrained:
             if not experiment.is_pretrained:
-                raise fault("pretrained", f"'{experiment.model}' has neither pretraining nor architecture.pretrained")
+                raise invalid("pretrained", f"'{experiment.model}' has neither pretraining nor architecture.pretrained")
         return self
 
     @model_validator(mode="after")
@@ -311,7 +311,7 @@ class BreakItDown(Section):
             for experiment in self.experiments:
                 if seed not in experiment.masks.seeds:
                     what = f"{seed} is not a mask seed of '{experiment.model}'; choose among {experiment.masks.seeds}"
-                    raise fault("controls.seeds", what)
+                    raise invalid("controls.seeds", what)
         return self
 
     @model_validator(mode="after")
@@ -321,9 +321,9 @@ class BreakItDown(Section):
         models = tuple(experiment.model for experiment in self.experiments)
         for model in self.pruning.models:
             if model not in models:
-                raise fault("pruning.models", f"no experiment '{model}'; {nearest(model, models)}")
+                raise invalid("pruning.models", f"no experiment '{model}'; {nearest(model, models)}")
         if not self.to_prune():
-            raise fault("pruning", "no experiment has these models, tasks and seeds together; change one of them")
+            raise invalid("pruning", "no experiment has these models, tasks and seeds together; change one of them")
         for experiment in self.to_prune():
             if experiment.masks.search == "selected":
                 _refuse_unselected(experiment, "pruned")

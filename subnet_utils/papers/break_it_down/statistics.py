@@ -181,7 +181,7 @@ def _zero_mean(runs: Runs, n_bases: int) -> dict[str, Any]:
     z, own_bases = math.nan, len(runs.sums)
     if own_bases > 1:  # a single base with runs has no residual, and would pass for certainty
         z = float(ratio(*mean_and_error(runs.sums, runs, n_bases)))
-    return _significance(z, own_bases - 1) | {"wild_p": wild_bootstrap(runs, **RANDOM)[0]}
+    return _significance(z, own_bases - 1) | {"wild_p": wild_bootstrap(runs, **RANDOM)}
 
 
 def _equal_means(trained: Runs, random: Runs, n_bases: int) -> dict[str, Any]:

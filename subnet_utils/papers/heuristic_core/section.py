@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Place,
@@ -105,14 +105,14 @@ class PairFiles(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         if (self.hans is None) == (self.paws is None):
-            raise fault("", "give either 'hans' or 'paws'")
+            raise invalid("", "give either 'hans' or 'paws'")
         if self.entailed is not None and self.entailed not in self.classes:
-            raise fault("entailed", f"'{self.entailed}' is no class; {nearest(self.entailed, self.classes)}")
+            raise invalid("entailed", f"'{self.entailed}' is no class; {nearest(self.entailed, self.classes)}")
         if self.paws is not None and self.entailed is None:
-            raise fault("entailed", f"with 'paws', name the class that means the same; {nearest('', self.classes)}")
+            raise invalid("entailed", f"with 'paws', name the class that means the same; {nearest('', self.classes)}")
         for kind in self.out_of_domain:
             if what := self._no_kind_that_defies(kind):
-                raise fault("out_of_domain", what)
+                raise invalid("out_of_domain", what)
         return self
 
     def _no_kind_that_defies(self, kind: str) -> str:
@@ -157,7 +157,7 @@ class FineTuning(StepTraining):
         for step in self.checkpoints:
             if step % self.interval or step >= self.steps:
                 what = f"{step:,} is not a multiple of interval {self.interval} below steps {self.steps:,}"
-                raise fault("checkpoints", f"{what}; choose another")
+                raise invalid("checkpoints", f"{what}; choose another")
         return self
 
 
@@ -195,12 +195,12 @@ class UnitPruning(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         if list(self.sparsities) != sorted(self.sparsities):
-            raise fault("sparsities", f"{list(self.sparsities)} is not in order; give the lower one first")
+            raise invalid("sparsities", f"{list(self.sparsities)} is not in order; give the lower one first")
         if self.steps is not None and self.rate_warmup >= self.steps:
-            raise fault("rate_warmup", f"{self.rate_warmup} steps are not fewer than steps {self.steps}; lower it")
+            raise invalid("rate_warmup", f"{self.rate_warmup} steps are not fewer than steps {self.steps}; lower it")
         if not self.masking.trains:
             what = f"'{self.masking.method}' ranks weights and cannot prune heads; take one that trains, hard_concrete"
-            raise fault("masking.method", what)
+            raise invalid("masking.method", what)
         return self
 
 
@@ -226,11 +226,11 @@ class HeuristicCore(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         if (self.generated is None) == (self.files is None):
-            raise fault("", "give either 'generated' or 'files'")
+            raise invalid("", "give either 'generated' or 'files'")
         published = self.architecture.family == "published"
         if self.files is not None and not published:
-            raise fault("architecture.family", f"'{self.architecture.family}' knows the generated words only; "
+            raise invalid("architecture.family", f"'{self.architecture.family}' knows the generated words only; "
                                                "take 'published' for pairs from files")  # fmt: skip
         if self.pretraining is not None and published:
-            raise fault("pretraining", "published weights are pretrained already; remove one of the two")
+            raise invalid("pretraining", "published weights are pretrained already; remove one of the two")
         return self

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from subnet_utils.core.messages import fault
+from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seeds, heads_divide_width, without
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
@@ -77,7 +77,7 @@ class Induction(Section):
             try:
                 parse(getattr(self, name))
             except ValueError as error:
-                raise fault(name, str(error)) from None
+                raise invalid(name, str(error)) from None
         return self
 
 
@@ -123,10 +123,10 @@ class Arithmetic(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         if self.p < 2:
-            raise fault("p", f"p = {self.p} is no modulus; give at least 2")
+            raise invalid("p", f"p = {self.p} is no modulus; give at least 2")
         if self.max < self.p:
             what = f"max = {self.max} leaves no symbols for the answers mod {self.p}; give a max of at least p"
-            raise fault("max", what)
+            raise invalid("max", what)
         heads_divide_width(self)
         held, pairs = self.validation + self.test, self.max**2
         for name, rows, there, least in (
@@ -136,7 +136,7 @@ class Arithmetic(Section):
             ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max, 0),
         ):
             if rows + held > there:
-                raise fault(name, f"{rows:,} and {held:,} held out are more than the {there:,} pairs; lower it")
+                raise invalid(name, f"{rows:,} and {held:,} held out are more than the {there:,} pairs; lower it")
             if rows < least:
-                raise fault(name, f"{rows:,} rows do not hold each of {least:,} numbers; give at least as many")
+                raise invalid(name, f"{rows:,} rows do not hold each of {least:,} numbers; give at least as many")
         return self

@@ -7,7 +7,7 @@ from the text in ways that change the conclusion, so each reading has a name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Section
 
 
@@ -57,15 +57,15 @@ VARIANTS = {
 
 
 def require_conditions(section: Section, field: str, known: Iterable[str]) -> None:
-    """Raise a fault for an unknown name among a section's conditions, and for a subnetwork without its control."""
+    """Raise an error for an unknown name among a section's conditions, and for a subnetwork without its control."""
     require_known(section, field, known)
     for name in ("subnetwork", "random"):
         if name not in getattr(section, field):
-            raise fault(field, f"'{name}' is missing; a subnetwork and its control belong together")
+            raise invalid(field, f"'{name}' is missing; a subnetwork and its control belong together")
 
 
 def require_known(section: Section, field: str, known: Iterable[str]) -> None:
-    """Raise a fault, with the nearest valid name, for an unknown one among a section's."""
+    """Raise an error, with the nearest valid name, for an unknown one among a section's."""
     for name in getattr(section, field):
         if name not in known:
-            raise fault(field, f"'{name}' is unknown; {nearest(name, known)}")
+            raise invalid(field, f"'{name}' is unknown; {nearest(name, known)}")

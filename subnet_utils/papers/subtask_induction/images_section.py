@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from subnet_utils.core.messages import fault, nearest
+from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Place,
@@ -42,9 +42,9 @@ class ResNetClassifier(Section):
     @model_validator(mode="after")
     def _groups_divide_width(self):
         if self.norm == "group" and self.width > 4 and self.width % 4:
-            raise fault("width", f"{self.width} channels do not make groups of four; give a multiple of 4")
+            raise invalid("width", f"{self.width} channels do not make groups of four; give a multiple of 4")
         if self.norm == "group" and self.pretrained is not None:
-            raise fault("norm", "published weights are of a network with batch normalization; take 'batch'")
+            raise invalid("norm", "published weights are of a network with batch normalization; take 'batch'")
         return self
 
     @property
@@ -101,13 +101,13 @@ class Rendered(Section):
     def _fits_together(self):
         if len(self.shapes) != len(self.textures):
             what = f"{len(self.textures)} for {len(self.shapes)} shapes; every class needs one of each"
-            raise fault("textures", what)
+            raise invalid("textures", what)
         if len(self.shapes) < 2:
-            raise fault("shapes", "one class is no choice; give at least two")
+            raise invalid("shapes", "one class is no choice; give at least two")
         require_known(self, "shapes", SHAPES)
         require_known(self, "textures", TEXTURES)
         if self.mask > self.train:
-            raise fault("mask", f"{self.mask:,} of {self.train:,} training images cannot be pooled; lower it")
+            raise invalid("mask", f"{self.mask:,} of {self.train:,} training images cannot be pooled; lower it")
         return self
 
     @property
@@ -178,7 +178,7 @@ class ImageModel(Section):
     def _fits_together(self):
         stages = self.architecture.stages
         if self.masks.start not in stages:
-            raise fault("masks.start", f"'{self.masks.start}' is not a stage; {nearest(self.masks.start, stages)}")
+            raise invalid("masks.start", f"'{self.masks.start}' is not a stage; {nearest(self.masks.start, stages)}")
         require_conditions(self, "conditions", (*IMAGE_CONDITIONS, *CONDITIONS))
         return self
 
@@ -198,13 +198,13 @@ class Images(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         if (self.rendered is None) == (self.folders is None):
-            raise fault("", "give either 'rendered' or 'folders'")
+            raise invalid("", "give either 'rendered' or 'folders'")
         for one in self.models:
             if one.architecture.family == "vit_classifier" and self.data.resolution % one.architecture.patch:
                 what = f"{self.data.resolution} is not a multiple of patch {one.architecture.patch} of '{one.model}'"
-                raise fault("resolution", f"{what}; change one of them")
+                raise invalid("resolution", f"{what}; change one of them")
         names = [one.model for one in self.models]
         for name in names:
             if names.count(name) > 1:
-                raise fault("models", f"'{name}' stands twice; give each a name of its own")
+                raise invalid("models", f"'{name}' stands twice; give each a name of its own")
         return self

@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from subnet_utils.core.messages import fault
+from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Section
 from subnet_utils.papers.subtask_induction.arithmetic_section import Arithmetic
 from subnet_utils.papers.subtask_induction.images_section import Images
@@ -17,5 +17,5 @@ class SubtaskInduction(Section):
     @model_validator(mode="after")
     def _something_to_do(self):
         if not (self.arithmetic or self.images):
-            raise fault("arithmetic", "missing; add it, or 'images'")
+            raise invalid("arithmetic", "missing; add it, or 'images'")
         return self
