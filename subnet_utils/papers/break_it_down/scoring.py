@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def scores(
-    lab: Lab,
-    mask: "AnyMask",
-    subnetwork: Subnetwork,
-    roles: "Roles",
-    wanted: Mapping[str, Sequence[str]] | None = None,
+    lab: Lab, mask: "AnyMask", subnetwork: Subnetwork, roles: "Roles", wanted: Mapping[str, Sequence[str]] | None = None
 ) -> list[dict[str, Any]]:
     """Scores of the subnetwork and the ablated model, one row each; wanted: on the sets of which roles.
 
