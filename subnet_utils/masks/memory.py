@@ -20,11 +20,9 @@ def in_parts(
     """Train masks at once; if memory runs out, one half after the other, and one by one what cannot be vectorized.
 
     train(masks, places): what is found of each; places: those of the masks among all, if these are not all. of: network
-    and start, for which it is remembered how many were too many: as many are halved from then on without a trial, into
-    the parts that they would come to. split: False to try them at once or not at all.
-
-    Raises torch.OutOfMemoryError if memory runs out with one mask, and MemoryError if several that must not be
-    split cannot be trained at once.
+    and start, for which is remembered how many were too many: as many are halved from then on without a trial. split:
+    False to try them at once or not at all. Raises torch.OutOfMemoryError if memory runs out with one mask, MemoryError
+    if several that must not be split cannot be trained at once.
     """
     count, half = len(masks), (len(masks) + 1) // 2
     if not split or count < TOO_MANY.get(of, math.inf):

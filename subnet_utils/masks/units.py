@@ -27,7 +27,8 @@ from torch.nn.functional import kl_div, log_softmax
 
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.select import select
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.training import Recipe, fit
@@ -83,9 +84,7 @@ def gated(model: nn.Module, gates: Gates | Subnetwork, means: Means | None = Non
     """The network with gates on its units, inside the block; means: None for zero ablation. A gate of 1 leaves every
     bit as it is. Raises WrongNetwork for a subnetwork of another network, ValueError for gates of the wrong shape."""
     if isinstance(gates, Subnetwork):
-        found = fingerprint(model)
-        if found != gates.network:
-            raise WrongNetwork(f"these units belong to network {gates.network}, not to {found}; give their own network")
+        gates.require(model)
         gates = gates.masks
     shape, own = shape_of(model), {name: tuple(gates[name].shape) for name in ("heads", "mlps")}
     if own != {"heads": shape, "mlps": shape[:1]}:
@@ -106,17 +105,10 @@ def gated(model: nn.Module, gates: Gates | Subnetwork, means: Means | None = Non
 @contextmanager
 def _hooked(model: nn.Module, through: Callable[[str, int, Tensor], Tensor]) -> Iterator[None]:
     """Inside the block the context of layer i is through("heads", i, context), its MLP's output likewise ("mlps")."""
-
-    def before(i: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (through("heads", i, inputs[0]), *inputs[1:])
-
-    def after(i: int, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return through("mlps", i, output)
-
     with ExitStack() as hooks:
-        for i, layer in enumerate(layers_of(model)):
-            hooks.enter_context(layer.attention.register_forward_pre_hook(partial(before, i)))
-            hooks.enter_context(layer.mlp.register_forward_hook(partial(after, i)))
+        for i, (attention, mlp) in enumerate(layers_of(model)):
+            hooks.enter_context(attention.register_forward_pre_hook(lambda _, x, i=i: through("heads", i, *x)))
+            hooks.enter_context(mlp.register_forward_hook(lambda _, x, output, i=i: through("mlps", i, output)))
         yield
 
 
@@ -174,12 +166,6 @@ class Schedule:
         return Recipe(self.learning_rate, self.intervals, seed, weight_decay=self.weight_decay, linear=True,
                       warmup=warmup)  # fmt: skip
 
-    @classmethod
-    def of_paper(cls, sparsity: float) -> "Schedule":
-        """The paper's schedule for a target sparsity."""
-        percent = round(100 * sparsity)
-        return cls(steps=6500 + 56 * percent, warmup=6500 + 50 * percent)
-
 
 def prune(
     model: nn.Module, batches: Batches, means: Means | None, *, sparsity: float, schedule: Schedule, method: MaskMethod,
@@ -193,11 +179,8 @@ def prune(
     batches(generator): an endless supply of inputs and the full network's log-probabilities [m, classes]; precision:
     context of the forward passes. The network's dropout is on, as in the authors' run; its weights stay as they are,
     and are frozen, in evaluation mode, afterwards. Gives each unit's gate without noise, and the history, a row for
-    each interval of the schedule.
-    Raises ValueError for a sparsity outside [0, 1), TrainingDiverged for a loss that is not finite.
+    each interval of the schedule. Raises TrainingDiverged for a loss that is not finite.
     """
-    if not 0 <= sparsity < 1:
-        raise ValueError(f"sparsity {sparsity:g} is not possible; give at least 0 and less than 1")
     run = _Pruning(model.train().requires_grad_(False), means, sparsity, schedule, method, seed, precision)
     try:
         with separate_randomness():
@@ -220,7 +203,7 @@ class _Pruning:
     schedule: Schedule
     method: MaskMethod
     seed: int
-    precision: Callable[[], AbstractContextManager] = nullcontext
+    precision: Callable[[], AbstractContextManager]
 
     def __post_init__(self) -> None:
         (layers, heads), self.device = shape_of(self.model), next(self.model.parameters()).device
@@ -231,8 +214,7 @@ class _Pruning:
             self.logits[name] = near.to(self.device).requires_grad_()
 
     def interval(self, batches: Batches, interval: int) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
-        """The batches of one interval, with their steps and the generator that gates are sampled with. Each interval
-        has seeds of its own, so that one that goes on from a checkpoint sees what it would have seen."""
+        """Steps, batches and the generator of gates: seeded anew, so that a run that goes on sees the same."""
         generator, schedule = generator_for("pruning", self.seed, interval), self.schedule
         torch.manual_seed(generator_for("dropout", self.seed, interval).initial_seed())
         supply = iter(batches(generator))
@@ -286,11 +268,8 @@ def _decay(multipliers: Tensor, share: float) -> None:
 
 def sparsest_of(scores: Gates, *, sparsity: float, network: str) -> Subnetwork:
     """The units with the highest scores, exactly as many as a sparsity leaves (rounded); of equals the first."""
-    every = torch.cat([own.flatten() for own in scores.values()])
-    kept = torch.zeros(len(every), dtype=torch.bool)
-    kept[every.argsort(descending=True, stable=True)[: round((1 - sparsity) * len(every))]] = True
-    parts = kept.split([own.numel() for own in scores.values()])
-    return Subnetwork({name: part.view_as(scores[name]) for name, part in zip(scores, parts, strict=True)}, network)
+    units = sum(own.numel() for own in scores.values())
+    return select(scores, round((1 - sparsity) * units), network=network)
 
 
 def nearest_by_threshold(scores: Gates, *, sparsity: float, network: str) -> Subnetwork:

@@ -9,10 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-NARROWEST = 4.6
-"""Inches: a legend needs them."""
-NAME = 1.4
-"""Inches of a name of a legend, about."""
+NARROWEST, NAME = 4.6, 1.4
+"""Inches that a legend needs, and of a name in it, about."""
 
 
 def grid(

@@ -1,11 +1,7 @@
 """The paper's value and ours, with a verdict that one rule gives and nobody chooses: `verdict`.
 
-`compare` applies it to many runs. Two criteria. `value` asks whether the numbers are the same, and is used only at the
-profile `paper`, where networks, data and seeds are the paper's. `sign` asks whether a difference in accuracy points the
-same way, which smaller networks can also answer. Everything else, such as the accuracy of a network of another size, is
-not comparable.
-
-Paper and ours never share a column: `paper`, `paper_sd` | `ours`, `ours_low`, `ours_high`, `n_runs`, `n_bases`.
+`compare` applies it to many runs. Whether numbers are the same is asked at the profile `paper` alone, where networks,
+data and seeds are the paper's; whether a difference points the same way, smaller networks can answer as well.
 """
 
 import math

@@ -27,7 +27,6 @@ from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import save_json, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-MANIFEST_SCHEMA = 1
 Labels = str | Sequence[str]
 """One or several."""
 
@@ -55,15 +54,11 @@ class Results:
         return self.folder / f"{self.notebook}.json"
 
     def figure(self, figure: Figure, name: str, *, caption: str, paper: Labels = (), sources: Labels = ()) -> None:
-        """Save a figure as <name>.png and <name>.pdf, and show it: the same drawing gives the same bytes.
-
-        In a notebook what is shown is what was saved, and the figure is closed, or else the inline backend would draw
-        it once more.
+        """Save a figure as <name>.png and <name>.pdf, and show what was saved: the same drawing gives the same bytes.
 
         caption: one or two sentences for the report. paper: the figures it reproduces, such as "Figure 4".
         sources: keys of the artefacts that it shows. Raises ValueError for a name that this notebook already used.
         """
-        self._reserve(name)
         png, pdf = _drawn(figure)
         self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, caption, paper, sources)
         if "inline" in matplotlib.get_backend():
@@ -78,7 +73,6 @@ class Results:
         column. The manifest counts the verdicts in columns `verdict` and `..._verdict`, and has the means of columns
         `paper` and `ours` for the report's index. Otherwise as `figure`.
         """
-        self._reserve(name)
         text = frame.to_csv(index=False, lineterminator="\n")
         about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
         self._add("table", name, {f"{name}.csv": text.encode()}, caption, paper, sources, **about)
@@ -87,7 +81,7 @@ class Results:
     def close(self) -> pd.DataFrame:
         """Write the manifest and return the provenance, one row per fact, for the notebook's closing cell."""
         record = {
-            "schema": MANIFEST_SCHEMA,
+            "schema": 1,
             "profile": self.profile,
             "notebook": self.notebook,
             "items": self.items,
@@ -101,14 +95,12 @@ class Results:
         facts = provenance_rows(record)
         return pd.DataFrame({"provenance": facts.values()}, index=pd.Index(facts, name=self.notebook))
 
-    def _reserve(self, name: str) -> None:
-        if _checked(name) in {item["name"] for item in self.items}:
-            raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
-
     def _add(
         self, kind: str, name: str, files: dict[str, bytes], caption: str, paper: Labels, sources: Labels, **more: Any
     ) -> None:
         """Write the files and note them; the manifest of an earlier run goes first."""
+        if _checked(name) in {item["name"] for item in self.items}:
+            raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
         self.manifest.unlink(missing_ok=True)
         for file, content in files.items():
             write_whole(self.folder / file, content)
@@ -120,8 +112,7 @@ class Results:
 
 def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     """The frame with its floats rounded to `digits` decimals, or two significant digits where that would leave 0."""
-    floats = frame.select_dtypes("float").columns
-    return frame.assign(**{name: frame[name].map(lambda value: _round(value, digits)) for name in floats})
+    return frame.assign(**frame.select_dtypes("float").map(_round, digits=digits))
 
 
 def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
@@ -167,7 +158,7 @@ def _drawn(figure: Figure) -> tuple[bytes, bytes]:
 def _show(figure: Figure, png: bytes) -> None:
     from IPython.display import display  # takes a while to import outside notebooks
 
-    plt.close(figure)
+    plt.close(figure)  # or else the inline backend would draw it once more
     display({"image/png": png, "text/plain": repr(figure)}, raw=True)
 
 
@@ -182,10 +173,7 @@ def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
-    """Means of `paper` and `ours` over the rows in which both are numbers, how many rows and runs; None without any.
-
-    There are no means where the paper's numbers have both signs: opposite effects would cancel.
-    """
+    """Means of `paper` and `ours` over rows with both, and counts; no means where opposite effects would cancel."""
     if not {"paper", "ours"} <= set(frame):
         return None
     numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64").astype(float)

@@ -20,12 +20,9 @@ from subnet_utils.report.results import provenance_rows
 
 
 class Site:
-    """What there is of a profile, and the pages that show it.
-
-    It reads the manifests in `figures/<profile>/` and the executed notebooks in `runs/<profile>/`, and writes
-    `figures/<profile>/report/`. The pages work from the file system and request nothing from other machines.
-    Notebooks that papermill did not finish are named as unfinished and get no page.
-    """
+    """What there is of a profile (manifests in `figures/<profile>/`, executed notebooks in `runs/<profile>/`), and the
+    pages in `figures/<profile>/report/`, which work from the file system and request nothing from other machines.
+    Notebooks that papermill did not finish are named as unfinished and get no page."""
 
     def __init__(self, profile: str, *, root: Path | None = None):
         """root: the checkout, by default this one. Raises ValueError if no notebook of the profile is finished, or for
@@ -37,9 +34,8 @@ class Site:
         if not self.records:
             known = sorted({path.parent.name for path in (root / "figures").glob("*/*.json")})
             hint = f"; {nearest(profile, known)}" if known else ""
-            raise ValueError(
-                f"no finished notebook for profile '{profile}': make reproduce PROFILE={profile} first{hint}"
-            )
+            first = f"make reproduce PROFILE={profile} first"
+            raise ValueError(f"no finished notebook for profile '{profile}': {first}{hint}")
         self.items = [item for record in self.records for item in record["items"]]
         self.expected = len(expected())
         runs = sorted((root / "runs" / profile).glob("*.ipynb"))
@@ -131,10 +127,7 @@ def _damage(folder: Path, file: dict[str, str]) -> str | None:
 
 
 def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[tuple[dict, dict]]]]:
-    """(label, title, (card, notebook) of each item made for it) for each of `expected` and then for each other label.
-
-    Items are never pooled: those of Table 5 are numbers of weights and shares of them.
-    """
+    """(label, title, (card, notebook) of each item made for it) for each of `expected`, then for each other label."""
     made = defaultdict(list)
     for notebook in notebooks:
         for card in notebook["cards"]:

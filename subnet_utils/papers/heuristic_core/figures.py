@@ -1,7 +1,6 @@
 """Figures of *The Heuristic Core*, from its published numbers and from networks of our own.
 
 Functions draw into the Axes that they are given and return it; those that lay out a grid of panels return its Figure.
-Dots and bars of range are shifted sideways a little where several lines share a place, so that all of them are seen.
 """
 
 import re
@@ -27,17 +26,11 @@ LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#1111
 """Color and marker of every set: black in domain, blue lexical overlap, green subsequence, red constituent, gray
 entailed, purple paraphrases. In lightness, too, they differ enough to be told apart in all common kinds of color
 blindness."""
-UNKNOWN = ("#7a5195", "*")
-IN_DOMAIN_NAMES = ("MNLI", "QQP", "in domain")
 SETS = {short: name for name, short in SHORT.items()}
 SUBCASE = re.compile("(lexical_overlap|subsequence|constituent)_[lsc][en]_(.+)")
 """HANS's name of a subcase, such as `lexical_overlap_ln_preposition`."""
 HEURISTICS = {"lexical overlap": "SO-Swap", "subsequence": "PP-Subj", "constituent": "Embed-If"}
 """In the order of HANS's paper, and a subcase whose color stands for all."""
-ANSWERS = {"": "", "entailed": "right", "not entailed": "wrong"}
-"""What follows in a set, and what the heuristic is there."""
-UNTIL_THOUSANDS = 5000
-"""Steps are counted in thousands from here on."""
 FEW = 5
 """As many sparsities or steps stand on the axis, each by itself."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
@@ -61,7 +54,7 @@ def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFra
 
 def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel of one network."""
-    inside = table["name"].isin(IN_DOMAIN_NAMES)
+    inside = table["name"].isin(("MNLI", "QQP", "in domain"))
     task = "".join(f"{name}: " for name in table["name"][inside].unique() if name != "in domain")
     titles = {name: _panel(name) for name in _in_order(table[~inside])}
     for title in dict.fromkeys(titles.values()):
@@ -70,11 +63,11 @@ def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _in_order(table: pd.DataFrame) -> list[str]:
     """Names of the sets: those that have a look of their own, then others."""
-    return sorted(table["name"].unique(), key=lambda name: list(LOOKS).index(name) if name in LOOKS else len(LOOKS))
+    return sorted(table["name"].unique(), key=lambda name: [*LOOKS, name].index(name))
 
 
 def _look(name: str) -> tuple[str, str]:
-    return LOOKS.get(name, UNKNOWN)
+    return LOOKS.get(name, ("#7a5195", "*"))
 
 
 def _answer(name: str) -> str:
@@ -112,11 +105,11 @@ def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
     """Where each step of fine-tuning stands; the axis gets its label, and ticks where there are few.
 
     Up to `FEW` steps have a tick each and stand one beside the other, so that lines side by side have room; the label
-    says so where that is not to scale. More are to scale, in thousands beyond `UNTIL_THOUSANDS`.
+    says so where that is not to scale. More are to scale, in thousands beyond 5000.
     """
     found = sorted(set(steps))
     if len(found) > FEW:
-        unit = 1000 if found[-1] > UNTIL_THOUSANDS else 1
+        unit = 1000 if found[-1] > 5000 else 1
         ax.set_xlabel(f"{'thousand ' if unit > 1 else ''}steps of fine-tuning")
         return {step: step / unit for step in found}
     places = {step: float(i) for i, step in enumerate(found, start=1)}
@@ -194,7 +187,7 @@ def every_subcase(table: pd.DataFrame) -> Figure:
 def _subcase_rows(names: Sequence[str]) -> list[tuple[str, str]]:
     """(set, label) of each row of `every_subcase` from above; a heading has the label alone."""
     order, rows = ["", *HEURISTICS], []
-    for answer, right in ANSWERS.items():
+    for answer, right in (("", ""), ("entailed", "right"), ("not entailed", "wrong")):
         own = [(name, _subcase_label(name)) for name in names if _answer(name) == answer]
         own.sort(key=lambda row: (order.index(_parts(row[0])[0]), row[1]))
         rows += [("", f"{answer}: the heuristic is {right}")] * bool(own and answer) + own
@@ -244,9 +237,9 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> S
     columns = {"accuracy": ["accuracy"] * 3,
                "effective size (share of units)": ["effective_size", "size_min", "size_max"]}  # fmt: skip
     for ax, (label, triple) in zip(axes, columns.items(), strict=True):
+        values = sizes[triple].set_axis(["mean", "min", "max"], axis=1)
         x = sizes["step"].map(along_steps(ax, sizes["step"]))
-        values = {name: sizes[column] for name, column in zip(("mean", "min", "max"), triple, strict=True)}
-        with_range(ax, pd.DataFrame({"name": sizes["domain"], "x": x} | values), looks)
+        with_range(ax, values.assign(name=sizes["domain"], x=x), looks)
         ax.set(ylabel=label, ylim=(-0.03, 1.06), title=title)
     smallest = sizes["smallest_possible"].min()
     axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size on the grid")

@@ -140,13 +140,7 @@ def findings(
 
 
 def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """1. Spread over seeds out of domain against spread in domain: ratio of deviations, and a test for pairs.
-
-    Every seed has one deviation from the mean of each domain. Were both spreads one, swapping the two within seeds
-    would change nothing: p is the share of swaps with as unequal variances. `least` and `most`: the ratio without one
-    of the seeds, whichever makes it smallest and largest. Out of domain is looked at alone, as the paper does, and
-    balanced.
-    """
+    """1. Spread over seeds out of domain, alone as in the paper and balanced, over that in domain."""
     by_sparsity = enumerate(domains.groupby("target_sparsity"))
     for where, (rank, (sparsity, group)) in product((OUT_OF_DOMAIN, BALANCED), by_sparsity):
         wide = group.pivot_table(index="seed", columns="domain", values="accuracy")
@@ -168,7 +162,7 @@ def _without_one(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
 
 def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Ratio of two deviations, infinite if the second is 0, and p of a paired permutation test of their equality."""
+    """Ratio of two deviations (infinite if the second is 0); p: swaps within seeds with variances as unequal."""
     if len(one) < 3 or max(np.ptp(one), np.ptp(other)) == 0:
         return math.nan, math.nan
     both = np.stack([one - one.mean(), other - other.mean()])
@@ -181,8 +175,7 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def _shared(kept: Kept) -> Iterator[dict[str, Any]]:
-    """2. Heads in all networks, against networks with random heads, and with as many random heads in every layer; and
-    whether heads that are frequent at one sparsity are so at the other, more than seeds alone make them."""
+    """2. Heads in all networks, against random ones, also within layers; how alike two sparsities' frequencies are."""
     for within in (False, True):
         found = core_size(kept, within_layers=within)
         chance = f"by chance {found['expected']:.2g}" + (" with as many in every layer" if within else "")
@@ -200,8 +193,7 @@ def _against_chance(about: str, found: Mapping[str, float], *, key: str) -> dict
 
 
 def _there_early(early: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """2. Whether pruning keeps the core's heads rather than others at the first checkpoint already: difference of the
-    shares kept, seeds are paired. (The paper finds the core before the network generalizes.)"""
+    """2. Whether the first checkpoint's prunings keep the core's heads rather than others already, as in the paper."""
     first = early[early["step"] == early["step"].min()].dropna(subset=["core", "others"])
     if len(first):  # else no head is in all networks, or every head
         difference = first["core"] - first["others"]
@@ -212,12 +204,8 @@ def _there_early(early: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _grows(sizes: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """3. Effective size of the last checkpoint minus that of an earlier one; seeds are paired.
-
-    Earlier: in domain the first one, out of domain the one that generalizes least; in the paper they are the same. One
-    that does not generalize has nothing to lose out of domain, so there its size is small by definition. Therefore also
-    the first one that does generalize (`onset`).
-    """
+    """3. Effective size of the last checkpoint minus that of the first one (in domain), the one that generalizes least,
+    or, since that one has nothing to lose, the first one that does generalize (`onset`)."""
     accuracies = sizes[sizes["domain"] == OUT_OF_DOMAIN].groupby("step")["accuracy"].first()
     if accuracies.empty:
         return
@@ -234,8 +222,7 @@ def _grows(sizes: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
-    """The row for one change. own: sizes by seed, a column for each of two steps. In domain the paper says there is
-    none: then not only is no change seen, but there can be little."""
+    """The row for one change of sizes, by seed and step. In domain the paper says that there is none."""
     start, last = own.columns
     change, flat = (own[last] - own[start]).dropna(), domain == "in domain"
     interval = _interval(change)
@@ -250,9 +237,7 @@ def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
 
 
 def _flipped_signs(changes: np.ndarray, side: str) -> float:
-    """p that a mean change is above 0 ("greater") or below ("less") by chance: were there none, each seed's change
-    could as well have the other sign. Holds where all seeds agree, too, and no deviation can be had; with fewer than
-    six seeds twice it cannot be below .05."""
+    """p that a mean change is above 0 ("greater") or below ("less") by chance; of five seeds .03 at least."""
     if len(changes) < 2:  # no permutation test of one value
         return 1.0
     found = stats.permutation_test((changes,), np.mean, permutation_type="samples", n_resamples=DRAWS, alternative=side,
@@ -261,8 +246,7 @@ def _flipped_signs(changes: np.ndarray, side: str) -> float:
 
 
 def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """4. Accuracy lost without a head of the core, less without another; and without all of them at once. Out of
-    domain, as the paper looks at it, and balanced. p: heads, or groups of heads, are exchanged at random."""
+    """4. Accuracy lost without one head of the core, or all, less without others; p exchanges heads at random."""
     single, core, others = _single(lost)
     for column, where in (("out_of_domain", OUT_OF_DOMAIN), ("balanced", BALANCED)):
         row = partial(_row, 4, key=f"lost {where}", n=len(single))
@@ -315,8 +299,7 @@ def _two_sided(p: float, p_less: float) -> dict[str, Any]:
 
 
 def _interval(values: pd.Series) -> tuple[float, float]:
-    """95% t interval over seeds; none for a single one, nor where all are equal: sizes come in the grid's steps, so
-    equal ones are not known to be without error."""
+    """95% t interval over seeds; none where all are equal: on a grid of sizes they may still have an error."""
     if len(values) < 2 or np.ptp(values) < 1e-12:
         return math.nan, math.nan
     return t_interval(values.to_numpy(), np.arange(len(values)))[1:]

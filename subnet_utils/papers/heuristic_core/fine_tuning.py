@@ -23,12 +23,11 @@ from subnet_utils.papers.heuristic_core.pair_pretraining import PairLanguageMode
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, PairData, PairSets, pair_sets
 from subnet_utils.papers.heuristic_core.section import FineTuning
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import two_classes
+from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
 
 Batch = tuple[dict[str, Tensor], Tensor]
 """Inputs, and labels or the whole network's log-probabilities."""
-CHUNK = 256
-"""Pairs that are judged at once."""
+CHUNK = 256  # pairs that are judged at once
 
 
 @torch.no_grad()
@@ -42,12 +41,13 @@ def logits_of(network: nn.Module, data: Encoded) -> Tensor:
 
 
 def accuracies_of(network: nn.Module, pairs: PairSets) -> dict[str, float]:
-    """Accuracy on every set; of all but the first in HANS's two classes."""
+    """Accuracy on every set; of all but the first in HANS's two classes: what is not entailment is not entailed. The
+    largest of MNLI's three logits decides; those of neutral and contradiction are not summed."""
     found = {}
     for name, data in pairs.sets.items():
         predicted = logits_of(network, data).argmax(dim=-1)
         if name != IN_DOMAIN:
-            predicted = two_classes(predicted, entailment=pairs.entailed_class)
+            predicted = torch.where(predicted == pairs.entailed_class, ENTAILED, NOT_ENTAILED)
         found[name] = float((predicted == data.labels).double().mean())
     return found
 

@@ -17,7 +17,6 @@ from subnet_utils.plots.style import LEVEL
 
 LINEAR = 0.01
 """Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
-LOSS_TICKS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
 MAPS = 2
 """Heads whose attention is shown on one pair (Figure 7)."""
 PLACE = ["in_domain", "out_of_domain"]
@@ -86,10 +85,10 @@ def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
     ax.axhline(0, **LEVEL)
     ax.axvline(0, **LEVEL)
     ax.set(xlabel="accuracy lost in domain", ylabel="accuracy lost out of domain")
+    ticks, between = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0), np.outer((0.001, 0.01, 0.1), range(1, 10)).ravel()
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(FixedLocator([-tick for tick in LOSS_TICKS] + [0, *LOSS_TICKS]))
-        axis.set_minor_locator(FixedLocator([sign * i * unit for sign in (-1, 1) for unit in (0.001, 0.01, 0.1)
-                                             for i in range(1, 10)]))  # fmt: skip
+        axis.set_major_locator(FixedLocator([*np.negative(ticks), 0, *ticks]))
+        axis.set_minor_locator(FixedLocator([*-between, *between]))
         axis.set_major_formatter("{x:g}")
     legend(ax, columns=4)
     extreme = lost[PLACE].abs().max(axis=1)[single].nlargest(named).index

@@ -29,14 +29,9 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING, _, FIRST, SEPARATOR, MASK = range(len(SPECIAL))
 NO_WORD = -1
 """Segment of special tokens and padding."""
-MORE_POSITIONS = 2
-"""RoBERTa counts positions from the padding token's id + 1."""
 POSITIONS = 64
 """Tokens of a generated pair at most."""
-GPT2_DROPOUTS = ["resid_pdrop", "embd_pdrop", "attn_pdrop"]
 NAMES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2"}
-AFTER_SPACE = "\u0120"
-"""How byte pairs write a space before a word."""
 
 
 class PretrainedError(ValueError):
@@ -101,11 +96,6 @@ class Transformer:
             raise PretrainedError(f"'{self.weights}' has changed while this ran; run again")
         return published_network(self.weights, classes=classes, seed=seed)
 
-    def language_model(self, *, seed: int) -> nn.Module:
-        """Its body with an output for every word, from random weights."""
-        head = "LMHeadModel" if self.section.family == "gpt2" else "ForMaskedLM"
-        return own_network(self.section, head, classes=2, seed=seed)
-
     @property
     def tokenizer(self) -> Any:
         """What writes pairs as it takes them."""
@@ -122,9 +112,9 @@ class Transformer:
 
     def word_numbers(self) -> Tensor:
         """int64 [vocabulary]: equal for tokens that write one word. The byte pairs of GPT-2 and RoBERTa differ after a
-        space, and at a sentence's start by their capital."""
+        space, which they write \u0120, and at a sentence's start by their capital."""
         tokens = pd.Series(self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer))))
-        return torch.from_numpy(pd.factorize(tokens.str.removeprefix(AFTER_SPACE).str.lower())[0]).long()
+        return torch.from_numpy(pd.factorize(tokens.str.removeprefix("\u0120").str.lower())[0]).long()
 
 
 @cache
@@ -142,14 +132,15 @@ def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
 def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: int) -> nn.Module:
     """A network over the words of the generated pairs, from random weights. head: as in the names of transformers."""
     gpt2, name = architecture.family == "gpt2", NAMES[architecture.family]
-    dropouts = GPT2_DROPOUTS if gpt2 else ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    dropouts = "resid_pdrop embd_pdrop attn_pdrop" if gpt2 else "hidden_dropout_prob attention_probs_dropout_prob"
+    more = 0 if gpt2 else 2  # RoBERTa counts positions from the padding token's id + 1
     config = getattr(transformers, f"{name}Config")(
         vocab_size=len(own_tokenizer(architecture.family)), num_labels=classes, pad_token_id=PADDING,
         bos_token_id=FIRST, eos_token_id=SEPARATOR, hidden_size=architecture.width,
         num_hidden_layers=architecture.layers, num_attention_heads=architecture.heads,
-        max_position_embeddings=POSITIONS + (0 if gpt2 else MORE_POSITIONS), initializer_range=architecture.deviation,
+        max_position_embeddings=POSITIONS + more, initializer_range=architecture.deviation,
         **{"n_inner" if gpt2 else "intermediate_size": architecture.mlp_width},
-        **dict.fromkeys(dropouts, architecture.dropout),
+        **dict.fromkeys(dropouts.split(), architecture.dropout),
     )  # fmt: skip
     config.use_cache = False  # of keys and values, for generating word after word
     with torch.random.fork_rng(devices=[]):

@@ -17,7 +17,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.models.frozen import sent
-from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Encoded, Transformer
+from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Encoded, Transformer, own_network
 from subnet_utils.papers.heuristic_core.pair_sets import PairData
 from subnet_utils.papers.heuristic_core.section import PairPretraining
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
@@ -26,8 +26,6 @@ from subnet_utils.tasks.hidden_words import make_gaps
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]
 """Inputs, where words are to be predicted [b, T], and those words [k]."""
-COUNTER_IN_PRETRAINING = 0.25
-"""Half of the pairs that are not entailed; which pairs are entailed, pretraining does not say."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,15 @@ class PairLanguageModel(Step):
     def pairs(self) -> dict[str, pd.DataFrame]:
         """Pairs to be read without labels: train, validation. None of them is among those that are judged."""
         sizes = {"train": self.training.pairs, "validation": max(1, self.training.pairs // 20)}
-        return inference.mixture(sizes, counter=COUNTER_IN_PRETRAINING, seed=self.training.seed, about="pretraining",
+        # .25: half of the pairs that are not entailed; which pairs are entailed, pretraining does not say
+        return inference.mixture(sizes, counter=0.25, seed=self.training.seed, about="pretraining",
                                  besides=self.judged.judged())  # fmt: skip
 
     def build(self, lab: Lab, folder: Path) -> dict[str, float]:
         """Train it."""
-        network = self.transformer.language_model(seed=self.training.seed).to(lab.device)
+        own = self.transformer.section
+        head = "LMHeadModel" if own.family == "gpt2" else "ForMaskedLM"
+        network = own_network(own, head, classes=2, seed=self.training.seed).to(lab.device)
         data, validation = map(self.transformer.encode, self.pairs().values())
 
         def loss(cloze: Cloze) -> Tensor:

@@ -23,8 +23,6 @@ FAITHFUL = 0.03
 ONSET = 0.1
 """A network that is this much better out of domain than at its worst has begun to generalize."""
 HEADS = 144
-FINAL = -1
-"""In place of the step of fine-tuning: the network at its end."""
 
 
 def subnetworks(task: str, *, every_subcase: bool = False) -> pd.DataFrame:
@@ -187,7 +185,7 @@ def _grid(task: str, network: str) -> pd.DataFrame:
     table = reference.load("sparsity_grid").query("task == @task and network == @network")
     table = table[table["evaluation_set"].isin(SETS) & (table["accuracy"] >= 0)]  # -1 stands for a run that is missing
     return pd.DataFrame({
-        "step": pd.to_numeric(table["finetuning_step"], errors="coerce").fillna(FINAL).astype(int),
+        "step": pd.to_numeric(table["finetuning_step"], errors="coerce").fillna(-1).astype(int),  # -1: at the end
         "seed": pd.to_numeric(table["seed"], errors="coerce").fillna(0).astype(int),
         "sparsity": table["sparsity_percent"] / 100,
         "name": table["evaluation_set"].map(SETS),

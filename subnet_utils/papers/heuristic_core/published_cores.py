@@ -15,8 +15,6 @@ from subnet_utils.papers.heuristic_core import published as heuristic_core
 from subnet_utils.papers.heuristic_core import reference
 from subnet_utils.papers.heuristic_core.section import Network
 
-PRINTED_HEADS = {"gpt2_mnli": 12}
-"""Of 144, in all 24 networks. RoBERTa's 11 are of twelve networks of one sparsity, so they stand beside nothing."""
 OTHERS = "one other head, mean"
 FRIENDLY = ("Rel-Clause", "Embed-Since")
 """GPT-2's subcases that are entailed."""
@@ -36,7 +34,7 @@ def spread(network: Network) -> pd.DataFrame:
     """Accuracies over the twelve seeds: rank (0 the lower sparsity), name, paper_sparsity, paper_full, paper_mean,
     paper_std."""
     if network.startswith("bert"):
-        table = heuristic_core.spread(_task(network))
+        table = heuristic_core.spread(network.removeprefix("bert_"))
     else:
         rows = _printed(network).query("target_sparsity != ''").astype({"target_sparsity": float})
         table = rows.pivot_table(index=["target_sparsity", "name"], columns="row", values="accuracy").reset_index()
@@ -66,8 +64,9 @@ def findings(network: Network) -> dict[str, float]:
     lost = ablations(network).set_index("ablated")["paper_out_of_domain"]
     found = {"lost out of domain": float(lost["one head of the core, mean"] - lost[OTHERS])}
     if not network.startswith("bert"):
-        return found | {"core": float(PRINTED_HEADS.get(network, math.nan))}
-    task, counted = _task(network), reference.load("claims").set_index("claim")["counted"]
+        # of 144, in all 24 networks; RoBERTa's 11 are of twelve networks of one sparsity and stand beside nothing
+        return found | {"core": 12.0 if network == "gpt2_mnli" else math.nan}
+    task, counted = network.removeprefix("bert_"), reference.load("claims").set_index("claim")["counted"]
     found["core"] = float(counted[f"{task.upper()}: heads in all 24 networks"])
     found["rho"] = float(counted[f"{task.upper()}: Spearman's rho of heads' frequencies"])
     rows = heuristic_core.subnetworks(task).rename(columns={"name": "set"})
@@ -81,10 +80,6 @@ def findings(network: Network) -> dict[str, float]:
     from_onset = sizes.iloc[-1] - sizes.loc[heuristic_core.onset(accuracies)]
     return found | {"size out of domain": grown["out of domain"], "size in domain": grown["in domain"],
                     "size from onset": from_onset["out of domain"]}  # fmt: skip
-
-
-def _task(network: Network) -> str:
-    return network.removeprefix("bert_")
 
 
 def _printed(network: Network) -> pd.DataFrame:

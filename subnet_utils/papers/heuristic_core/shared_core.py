@@ -17,8 +17,6 @@ from torch import Tensor
 from subnet_utils.core.seeds import generator_for
 
 DRAWS = 9999
-STARTS = ((-2.0, 0.0, 0.0), (0.0, -1.0, -1.0), (0.0, 1.5, 1.5))
-"""Of the fit of `_shares`: logit of the share of heads that are always there, logs of a and b."""
 
 Kept = Mapping[float, Mapping[int, Tensor]]
 
@@ -70,8 +68,7 @@ def core_size(kept: Kept, *, within_layers: bool = False, draws: int = DRAWS) ->
     pools = of_seeds if within_layers else of_seeds.reshape(len(of_seeds), 1, -1)
     numbers, heads = pools.sum(axis=2), pools.shape[2]
     size, there = int(of_seeds.all(axis=0).sum()), of_seeds.sum(axis=0).ravel()
-    rng = rng_of("core", 0)
-    shared = np.ones((draws, *pools.shape[1:]), dtype=bool)
+    rng, shared = rng_of("core", 0), np.ones((draws, *pools.shape[1:]), dtype=bool)
     for number in numbers:
         shared &= rng.random(shared.shape).argsort(axis=2) < number[:, None]
     shares = _shares(there, len(of_seeds), rng, draws)
@@ -109,11 +106,8 @@ def _in_all_of_a_seed(kept: Kept) -> np.ndarray:
 
 
 def _shares(there: np.ndarray, number: int, rng: np.random.Generator, draws: int) -> np.ndarray:
-    """Plausible shares [draws, heads] of all networks that have each head, which is in `there` of `number`.
-
-    Empirical Bayes: some heads are always there, the shares of the others follow a beta distribution; both are fitted
-    to all heads (maximum likelihood). A head that is in all networks is one of the first or one of the second kind.
-    """
+    """Plausible shares [draws, heads] of networks that have each head, which is in `there` of `number`: empirical Bayes
+    with some heads that are always there, and a beta distribution of the others' shares."""
 
     def parameters(raw: np.ndarray) -> tuple[float, float, float]:
         return special.expit(raw[0]), *np.exp(np.clip(raw[1:], -4, 4))
@@ -123,7 +117,8 @@ def _shares(there: np.ndarray, number: int, rng: np.random.Generator, draws: int
         likelihood = (1 - always) * stats.betabinom.pmf(there, number, a, b) + always * (there == number)
         return -float(np.log(likelihood + 1e-300).sum())
 
-    fits = [optimize.minimize(misfit, start, method="Nelder-Mead") for start in STARTS]
+    starts = ((-2.0, 0.0, 0.0), (0.0, -1.0, -1.0), (0.0, 1.5, 1.5))  # logit of the share always there, logs of a and b
+    fits = [optimize.minimize(misfit, start, method="Nelder-Mead") for start in starts]
     always, a, b = parameters(min(fits, key=lambda fit: fit.fun).x)
     by_luck = (1 - always) * stats.betabinom.pmf(number, number, a, b)
     shares = rng.beta(there + a, number - there + b, size=(draws, len(there)))

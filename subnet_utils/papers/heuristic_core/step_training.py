@@ -13,8 +13,7 @@ from subnet_utils.core.step import CHECKPOINT
 from subnet_utils.models.frozen import sent
 from subnet_utils.training import StepTraining, fit
 
-BUCKET = 16
-"""Batches whose rows are sorted by length together."""
+BUCKET = 16  # batches whose rows are sorted by length together
 
 
 def train(

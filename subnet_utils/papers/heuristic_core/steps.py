@@ -51,8 +51,7 @@ class PrunedUnits(Step):
     @classmethod
     def of(cls, pruning: UnitPruning, teacher: Teacher, sparsity: float, seed: int) -> "PrunedUnits":
         """As a section says."""
-        schedule = units.Schedule.of_paper(sparsity)
-        steps, warmup = schedule.steps, schedule.warmup
+        steps, warmup = (6500 + rate * round(100 * sparsity) for rate in (56, 50))  # the paper's
         if pruning.steps is not None:
             steps, warmup = pruning.steps, max(1, round(pruning.steps * pruning.warmup_share))
         schedule = units.Schedule(steps, warmup, pruning.learning_rate, pruning.rate_warmup)
@@ -74,15 +73,15 @@ class PrunedUnits(Step):
             checkpoint=folder / CHECKPOINT,
             label=f"{whole.model}, step {self.checkpoint.step}: {self.sparsity:.0%}, seed {self.seed}",
         )  # fmt: skip
-        exact, threshold = (choose(scores, sparsity=self.sparsity, network=fingerprint(network))
-                            for choose in (units.sparsest_of, units.nearest_by_threshold))  # fmt: skip
-        left = exact if self.discretization == "exact" else threshold
+        about = {"sparsity": self.sparsity, "network": fingerprint(network)}
+        found = {"exact": units.sparsest_of(scores, **about), "threshold": units.nearest_by_threshold(scores, **about)}
+        left = found[self.discretization]
         save_tensors(folder / "scores.safetensors", scores)
         left.save(folder / "subnetwork.safetensors")
         save_table(folder / "history.parquet", history)
         with units.gated(network, left, means):
             accuracies = accuracies_of(network, whole.pairs())
-        sizes = {"achieved_sparsity": 1 - left.density, "threshold_sparsity": 1 - threshold.density}
+        sizes = {"achieved_sparsity": 1 - left.density, "threshold_sparsity": 1 - found["threshold"].density}
         return {"accuracies": accuracies} | sizes
 
     @property
@@ -224,16 +223,11 @@ def without_heads(lab: Lab, heads: tuple[tuple[int, int], ...]) -> WithoutHeads:
     return WithoutHeads(teacher(lab), lab.section("heuristic_core").pruning.ablation, tuple(sorted(heads)))
 
 
-def attention(lab: Lab) -> Attention:
-    """Of the last network."""
-    return Attention(teacher(lab).checkpoint)
-
-
 def every_step(lab: Lab) -> Iterator[Step]:
     """All steps that can be named before anything is made. Which heads are ablated together, pruning finds."""
     own = network(lab)
     yield from (step for step in (own.pretraining, own) if step)
     yield from (teacher(lab, step) for step in own.training.kept)
-    yield from (*prunings(lab), *grid_prunings(lab), *random_units(lab), attention(lab))
+    yield from (*prunings(lab), *grid_prunings(lab), *random_units(lab), Attention(teacher(lab).checkpoint))
     if own.transformer.shape:
         yield from (without_heads(lab, (head,)) for head in every_head(lab))

@@ -32,8 +32,6 @@ SHORT = SUBCASES | {
     "paws_non_equivalent": "PAWS (adv.)", "paws_equivalent": "PAWS (equivalent)",
 }  # fmt: skip
 """Sets -> the paper's short names, and ours after their pattern."""
-Head = tuple[int, int]
-"""Layer and head."""
 
 
 def name_of(layer: int, head: int) -> str:
@@ -133,7 +131,7 @@ def kept_heads(lab: Lab) -> dict[float, dict[int, torch.Tensor]]:
             for sparsity, networks in _left(lab).items()}  # fmt: skip
 
 
-def core_of(table: pd.DataFrame) -> tuple[Head, ...]:
+def core_of(table: pd.DataFrame) -> tuple[tuple[int, int], ...]:
     """The core: heads that are in all pruned networks. table: from `frequencies`."""
     return tuple(table[table["in_core"]][["layer", "head"]].itertuples(index=False, name=None))
 
@@ -153,7 +151,7 @@ def random_units(lab: Lab) -> pd.DataFrame:
     return _accuracies(lab, steps.random_units(lab), "random units")
 
 
-def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
+def ablations(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     """The whole network without one head, without all heads of the core, and without as many others. Columns ablated (a
     head's name, `core` or `others`), draw, in_core, layer, head, set, name, accuracy, full, key."""
     heads = steps.every_head(lab)
@@ -170,20 +168,21 @@ def ablations(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
     return _accuracies(lab, [steps.without_heads(lab, one) for one in gone], "ablated heads", about)
 
 
-def attention(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
+def attention(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
-    artefact = steps.attention(lab).make(lab)
+    artefact = steps.Attention(steps.teacher(lab).checkpoint).make(lab)
     inside = [head in core for head in steps.every_head(lab)]
     return artefact.table("patterns").assign(in_core=inside, head_name=_heads(lab)["head_name"], key=artefact.key)
 
 
 def attention_map(lab: Lab, layer: int, head: int) -> tuple[torch.Tensor, list[str]]:
     """Attention [T, T] of one head on a pair that defies the heuristic, and the pair's tokens (Figure 7)."""
-    artefact, kind = steps.attention(lab).make(lab), _section(lab).data.out_of_domain[0]
+    artefact = steps.Attention(steps.teacher(lab).checkpoint).make(lab)
+    kind = _section(lab).data.out_of_domain[0]
     return artefact.tensors("maps")[kind][layer, head], artefact.json("tokens")[kind]
 
 
-def checkpoint_heads(lab: Lab, core: Sequence[Head]) -> pd.DataFrame:
+def checkpoint_heads(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     """How many of the core's heads are in pruned networks of every checkpoint, beside the other heads: of the sparsest
     networks of the grid, a row each: step, sparsity, seed, core, others (shares of these heads)."""
     every, rows = steps.grid_prunings(lab), []

@@ -82,13 +82,10 @@ def mixture(
     """Splits of one mix, no pair in two of them nor among `besides`: half entailed, half not.
 
     sizes: split -> pairs; counter: share of all pairs for which the heuristic is wrong, evenly over the kinds of
-    ADVERSE; about: name of the mix, so that two with one seed are drawn apart. Raises ValueError for a share outside
-    [0, .5], or if there are not as many pairs.
+    ADVERSE, .5 at most; about: name of the mix, so that two with one seed are drawn apart. Raises ValueError if there
+    are not as many pairs.
     """
-    if not 0 <= counter <= 0.5:
-        raise ValueError(f"counter {counter:g} is not possible; give a share of at least 0 and at most .5")
-    taken = set(besides)
-    splits = {}
+    taken, splits = set(besides), {}
     for split, size in sizes.items():
         wrong = round(size * counter)
         counts = _shared(FRIENDLY, size // 2) | _shared(ADVERSE, wrong) | {UNRELATED: size - size // 2 - wrong}

@@ -20,8 +20,6 @@ ALIASES = {"question1": "premise", "question2": "hypothesis", "sentence1": "prem
 HANS_LABELS, NUMBERS = ("entailment", "non-entailment"), ("0", "1")
 HUB = "hub:"
 """Before a name on the hub of data sets, as in `hub:nyu-mll/glue:mnli:validation_matched`."""
-BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
-"""How Python 3 writes what should have been text."""
 MAIN_SUBCASES = ("lexical_overlap_ln_subject-object_swap", "lexical_overlap_ln_preposition",
                  "constituent_cn_embedded_under_if", "constituent_cn_embedded_under_verb")  # fmt: skip
 """Those on which the paper's BERT generalizes best (Table 1)."""
@@ -77,7 +75,7 @@ def read_paws(path: Path | str) -> pd.DataFrame:
     """PAWS: label 1 if two questions mean the same; kinds SAME and DIFFERENT. Raises DataError as `read_pairs` does,
     and for texts such as b'Is it?': the authors' script is for Python 2, and writes them so in Python 3."""
     pairs = read_pairs(path)
-    written = pairs[["premise", "hypothesis"]].stack().str.fullmatch(BYTES)
+    written = pairs[["premise", "hypothesis"]].stack().str.fullmatch(r"""b(['"]).*\1""", flags=re.DOTALL)
     if len(pairs) and written.all():
         raise DataError(f"{path} has texts such as {pairs['premise'].iloc[0]}; make it without .encode and .decode")
     return pairs.assign(label=pairs["label"].map({1: ENTAILED, 0: NOT_ENTAILED}),
@@ -85,8 +83,7 @@ def read_paws(path: Path | str) -> pd.DataFrame:
 
 
 def _subcases(table: pd.DataFrame) -> pd.Series:
-    """HANS's subcases under their heuristic's name, as in `lexical_overlap_ln_subject-object_swap`: its own files have
-    `lexical_overlap` and `ln_subject/object_swap` in two columns."""
+    """HANS's subcases after their heuristic: its own files have the two in two columns, and write / for -."""
     own = table["subcase"].astype(str).str.replace("/", "-")
     heuristics = table["heuristic"].astype(str) if "heuristic" in table else [""] * len(table)
     both = zip(heuristics, own, strict=True)
@@ -94,8 +91,7 @@ def _subcases(table: pd.DataFrame) -> pd.Series:
 
 
 def _fetched(place: str, labels: Sequence[str]) -> pd.DataFrame:
-    """A split of a data set on the hub, which `datasets` keeps in its own folder. Labels that are numbers of named
-    classes become these names, where ours have some: sets number them differently."""
+    """A split of a data set on the hub. Numbers of named classes become their names: sets number them differently."""
     name, *configuration, split = place.removeprefix(HUB).split(":") if place.count(":") > 1 else ("", "")
     if not name or not split or len(configuration) > 1:
         raise DataError(f"'{place}' is no data set; write hub:name:split or hub:name:configuration:split")

@@ -4,8 +4,6 @@ Pairs are a table with the columns premise, hypothesis, label, and kind: HANS's 
 """
 
 import pandas as pd
-import torch
-from torch import Tensor
 
 ENTAILED, NOT_ENTAILED = 0, 1
 """HANS's two labels; of PAWS, that two questions mean the same, or not."""
@@ -17,15 +15,6 @@ Pair = tuple[str, str]
 def texts_of(pairs: pd.DataFrame) -> frozenset[Pair]:
     """Premises with their hypotheses."""
     return frozenset(zip(pairs["premise"], pairs["hypothesis"], strict=True))
-
-
-def two_classes(predictions: Tensor, *, entailment: int = 0) -> Tensor:
-    """Predictions among the classes of training as HANS's two: what is not entailment is not entailed (int64 [n]).
-
-    entailment: which class it is. The largest of MNLI's three logits decides; those of neutral and contradiction are
-    not summed.
-    """
-    return torch.where(predictions == entailment, ENTAILED, NOT_ENTAILED)
 
 
 def is_entailed(kind: str) -> int:
