@@ -24,7 +24,6 @@ from subnet_utils.papers.break_it_down.scoring import columns, outputs_of, score
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
 """Random subnetworks to compare a discovered one with, by where they are drawn from."""
-PROBES = ("target", "other")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class NullEffects(Measurement):
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
         """Draw and measure."""
         subnetwork, model, start = self.mask.load(lab), self.mask.base.load(lab), self.mask.start(lab)
-        sets, rows, without = outputs_of(lab, self.mask, self.test, PROBES), [], ""
+        sets, rows, without = outputs_of(lab, self.mask, self.test, ("target", "other")), [], ""
         for kind, drawn in KINDS.items():
             try:
                 draws = range(self.draws)

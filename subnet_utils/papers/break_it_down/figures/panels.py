@@ -1,4 +1,7 @@
-"""Whole figures of several panels, one function each; the other modules of this folder draw the panels."""
+"""Whole figures of several panels, one function each.
+
+The other modules of this folder draw the panels, into the Axes that they are given and return.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
