@@ -1,7 +1,4 @@
-"""What is measured with a mask: both networks on test data, and controls of its ablation.
-
-See `masks.controls` for what each control asks.
-"""
+"""What is measured with a mask: both networks on test data, and controls of its ablation (see `masks.controls`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -162,10 +162,7 @@ class Swept(Trained):
 
 @dataclass(frozen=True)
 class Untrained(Network):
-    """A network before training.
-
-    twin: the trained network that it is a control to. It is a name: with other weights there the control is the same.
-    """
+    """A network before training. twin: the trained one that it is a control to, whatever the weights there."""
 
     condition = "random"
 
