@@ -35,7 +35,7 @@ def test_search_heatmap_frames_the_first_of_the_best_and_hatches_the_failed():
     negative, positive = (ax.collections[0].to_rgba(score) for score in (-0.2, 0.1))
     assert positive[2] > positive[0] and negative[0] > negative[2], "blue where ablation does what it should, else red"
     assert_readable(figure)
-    with pytest.raises(ValueError, match="several rows for one setting"):
+    with pytest.raises(ValueError, match="duplicate"):
         discovery_figures.search_heatmap(ax, pd.concat([search, search]))
 
 

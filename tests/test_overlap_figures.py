@@ -108,7 +108,7 @@ def test_a_layer_without_overlap_is_a_gap():
 def test_overlaps_that_cannot_be_told_apart_are_refused():
     _, ax = plt.subplots()
     table = overlaps(["stages.head.hidden.weight"])
-    with pytest.raises(ValueError, match="several rows for one layer and comparison; select one base model"):
+    with pytest.raises(ValueError, match="duplicate"):
         overlap_figures.overlap(ax, pd.concat([table, table]))
     for labels in (("a", "b", "c"), ("between x", "between y")):
         with pytest.raises(ValueError, match=f"two subroutines and one 'between'; table has {', '.join(labels)}"):

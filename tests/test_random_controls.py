@@ -322,7 +322,7 @@ def test_means_of_ablations_are_over_the_bases_that_learned():
     ],
 )  # fmt: skip
 def test_significant_in_the_other_direction_is_a_difference(stars, p, ours, paper, verdict):
-    assert paper_tables._significance_verdict(stars, p, ours, paper) == verdict
+    assert paper_tables._significance_verdicts(pd.DataFrame([[stars, p, ours, paper]])) == [verdict]
 
 
 def test_table_12_sets_the_papers_statistics_beside_ours():

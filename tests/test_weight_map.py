@@ -118,7 +118,7 @@ def test_lines_part_the_heads():
 
 def test_what_cannot_be_on_one_map_is_refused():
     found = pair_in("resnet")
-    with pytest.raises(ValueError, match="two subnetworks, got 1; give one of each subroutine"):
+    with pytest.raises(ValueError, match="expected 2, got 1"):
         weight_map({"inside": found["inside"]})
     other = Subnetwork(found["number"].masks, "m")
     with pytest.raises(WrongNetwork, match="different networks, n and m"):

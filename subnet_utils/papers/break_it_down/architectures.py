@@ -1,6 +1,6 @@
 """The architectures of base models, as a profile names them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Strict, model_validator
 
@@ -11,6 +11,7 @@ from subnet_utils.core.sections import Place, PositiveFloat, PositiveInt, Sectio
 class Bert(Section):
     """A BERT encoder; the paper's BERT-small is 4 layers, width 512, 8 heads, MLP width 2048."""
 
+    modality: ClassVar = "language"
     family: Literal["bert"]
     layers: PositiveInt = 4
     width: PositiveInt = 512
@@ -39,6 +40,7 @@ class Bert(Section):
 class ResNet(Section):
     """A four-stage ResNet, instance-normalized, with an embedding MLP; in the paper bottleneck 3-4-6-3, width 64."""
 
+    modality: ClassVar = "vision"
     family: Literal["resnet"]
     block: Literal["basic", "bottleneck"] = "bottleneck"
     depths: Annotated[tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt], Strict(False)] = (3, 4, 6, 3)
@@ -64,6 +66,7 @@ class ResNet(Section):
 class ViT(Section):
     """A vision transformer with an embedding MLP; the paper's are 6 and 12 layers, width 768, 12 heads, patch 16."""
 
+    modality: ClassVar = "vision"
     family: Literal["vit"]
     layers: PositiveInt = 6
     width: PositiveInt = 768

@@ -29,8 +29,6 @@ from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE, similari
 from subnet_utils.statistics import LEARNED
 
 WHOLE = "whole network"
-DRAWS = 3
-"""Random subnetworks of the size of each subroutine's."""
 TOGETHER, SHARED, NEITHER = "both together", "what both share", "without either"
 ALONE = ("A alone", "B alone", TOGETHER, SHARED, "random like A", "random like B")
 WITHOUT = ("without A", "without B", NEITHER)
@@ -46,22 +44,15 @@ class Parts(Step):
 
     masks: tuple[FinalMask, ...]
     test: Roles
-    draws: int = DRAWS
+    draws: int = 3
 
     @classmethod
     def of(cls, masks: tuple[FinalMask, ...]) -> "Parts":
         """Those of the masks of both subroutines, on their base's test sets."""
         return cls(masks, Roles.of(masks[0].base, masks[0].subroutine, "test"))
 
-    @property
-    def mask(self) -> FinalMask:
-        """The first one."""
-        return self.masks[0]
-
-    @property
-    def base(self) -> Network:
-        """The base model."""
-        return self.mask.base
+    mask = property(lambda self: self.masks[0])
+    base = property(lambda self: self.mask.base)
 
     @property
     def title(self) -> str:
@@ -176,7 +167,7 @@ def assembled(lab: Lab) -> pd.DataFrame:
     """How well parts of every base model solve its whole task and the probe set of each subroutine: a row each.
 
     Columns: what identifies the base model, base_accuracy, part (of `PARTS`), test accuracies whole_task, test_a and
-    test_b, density (of the masked weights that are left), and key. Those of random subnetworks are means over `DRAWS`.
+    test_b, density (of the masked weights that are left), and key. Those of random subnetworks are means over draws.
     knows_one: the accuracy on the whole task of a subnetwork that is right wherever its own subroutine tells the odd
     one, and guesses elsewhere; of "A alone" and "B alone".
     """

@@ -22,9 +22,6 @@ from subnet_utils.papers.break_it_down.networks import bases
 from subnet_utils.papers.break_it_down.statistics import KEYS
 from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
 
-COLLAPSED = 0.1
-"""Median logit margin below which a right answer rides on little; the largest possible one is 4."""
-
 
 def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:
     """The entries, of one notebook or all, with a number of the authors' run where one is known (`authors_run`) and
@@ -78,9 +75,9 @@ def _iou(lab: Lab) -> tuple[float, float]:
 
 
 def _collapse(lab: Lab) -> tuple[float, float]:
-    """Share of our ResNet subnetworks that are right with hardly a margin."""
+    """Share of our ResNet subnetworks that are right by a median margin below .1; the largest possible one is 4."""
     effects = tables.effects(lab).query("paper_model == 'resnet50' and network == 'subnetwork'")
-    return nan, (effects.loc[effects["own_task_accuracy"] > 0.9, "own_task_margin"] < COLLAPSED).mean()
+    return nan, (effects.loc[effects["own_task_accuracy"] > 0.9, "own_task_margin"] < 0.1).mean()
 
 
 def _leak(lab: Lab) -> tuple[float, float]:

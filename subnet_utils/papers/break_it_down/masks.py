@@ -163,10 +163,8 @@ class Mask(AnyMask):
 
 @dataclass(frozen=True)
 class Half(AnyMask):
-    """A training up to half of its epochs: scores on validation data, and the state from which the other half goes on.
-
-    It is one rung of successive halving.
-    """
+    """A training up to half of its epochs, one rung of successive halving: scores on validation data, and the state
+    from which the other half goes on."""
 
     def mask(self, lab: Lab) -> Mask:
         """The whole training."""

@@ -1,7 +1,4 @@
-"""What is measured with a mask: both networks on test data, and controls of its ablation.
-
-See `masks.controls` for what each control asks.
-"""
+"""What is measured with a mask: both networks on test data, and controls of its ablation (see `masks.controls`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +21,6 @@ from subnet_utils.papers.break_it_down.scoring import columns, outputs_of, score
 
 KINDS = {"random": controls.random_like, "complement": controls.random_in_complement}
 """Random subnetworks to compare a discovered one with, by where they are drawn from."""
-PROBES = ("target", "other")
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class NullEffects(Measurement):
     def build(self, lab: Lab, folder: Path) -> dict[str, str]:
         """Draw and measure."""
         subnetwork, model, start = self.mask.load(lab), self.mask.base.load(lab), self.mask.start(lab)
-        sets, rows, without = outputs_of(lab, self.mask, self.test, PROBES), [], ""
+        sets, rows, without = outputs_of(lab, self.mask, self.test, ("target", "other")), [], ""
         for kind, drawn in KINDS.items():
             try:
                 draws = range(self.draws)

@@ -52,6 +52,7 @@ class Network(Step):
     """One base model to be. `load` gives the network itself, frozen, on the study's device.
 
     experiment: of the study that it belongs to, for names in tables and for lists of settings; no part of the key.
+    trained, base_seed: the trained network that this one is, or belongs to, and its seed.
     """
 
     keeps: ClassVar[int] = 4
@@ -71,20 +72,9 @@ class Network(Step):
         name = f"{self.experiment.model} {self.task} seed {self.base_seed}"
         return name if self.condition == "trained" else f"{self.condition} {name}"
 
-    @property
-    def base_seed(self) -> int:
-        """The seed of the trained network that this one is, or belongs to."""
-        return self.seed
-
-    @property
-    def trained(self) -> "Network":
-        """The trained network that an untrained or pruned one belongs to."""
-        return self
-
-    @property
-    def modality(self) -> str:
-        """`language` or `vision`."""
-        return "language" if self.architecture.family == "bert" else "vision"
+    base_seed = property(lambda self: self.seed)
+    trained = property(lambda self: self)
+    modality = property(lambda self: self.architecture.modality)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -98,11 +88,12 @@ class Network(Step):
 
     def fresh(self) -> StagedModel:
         """The network before training: its architecture with the weights that its seed draws, or published ones."""
-        if isinstance(self.validation, Sentences):
-            place = self.validation.vocabulary and self.validation.vocabulary.place
-            architecture = self.architecture.model_copy(update={"pretrained": place})
-            return fresh_network(architecture, seed=self.seed, vocabulary=tokenization.tokenizer(place).size)
-        return fresh_network(self.architecture, seed=self.seed, resolution=self.validation.parts[0].resolution)
+        settings = self.architecture.model_dump(exclude_none=True)
+        if not isinstance(self.validation, Sentences):
+            return build(settings, seed=self.seed, resolution=self.validation.parts[0].resolution)
+        place = self.validation.vocabulary and self.validation.vocabulary.place
+        settings |= {"pretrained": place} if place else {}
+        return build(settings, seed=self.seed, vocabulary=tokenization.tokenizer(place).size)
 
     def first(self, lab: Lab) -> StagedModel:
         """The network that training on its task began with."""
@@ -171,10 +162,7 @@ class Swept(Trained):
 
 @dataclass(frozen=True)
 class Untrained(Network):
-    """A network before training.
-
-    twin: the trained network that it is a control to. It is a name: with other weights there the control is the same.
-    """
+    """A network before training. twin: the trained one that it is a control to, whatever the weights there."""
 
     condition = "random"
 
@@ -331,11 +319,6 @@ def trained(
     )
 
 
-def fresh_network(architecture: Architecture, *, seed: int, **sizes: int) -> StagedModel:
-    """A network of an architecture. sizes: `vocabulary` of a BERT, `resolution` of others."""
-    return build(architecture.model_dump(exclude_none=True), seed=seed, **sizes)
-
-
 def _pretraining(lab: Lab, experiment: Experiment | BaseSearch) -> Pretraining | None:
     settings, data = getattr(experiment, "pretraining", None), experiment.data
     if settings is None:
@@ -381,13 +364,8 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
         found = score_model(model, validation)
         return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
 
-    about = {
-        "recipe": training.recipe(network.seed),
-        "validate": validate,
-        "checkpoint": folder / CHECKPOINT,
-        "label": network.label,
-    }
-    return fit(dict(model.named_parameters()), one_pass, of_batch, **about)
+    about = {"recipe": training.recipe(network.seed), "checkpoint": folder / CHECKPOINT, "label": network.label}
+    return fit(dict(model.named_parameters()), one_pass, of_batch, validate=validate, **about)
 
 
 def flipped(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -203,14 +203,12 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _significance_verdicts(rows: pd.DataFrame) -> list[str]:
-    """Verdicts from the paper's stars, our p, our difference and the paper's, in this order."""
-    return [_significance_verdict(*row) for row in rows.itertuples(index=False)]
-
-
-def _significance_verdict(paper_stars: str, p: float, ours: float, paper: float) -> str:
-    """Whether both are significant and point the same way, or neither is; `ours` and `paper` are the differences."""
-    found, printed = direction(ours, p), direction(paper, 0.0 if "*" in str(paper_stars) else 1.0)
-    return verdict(found, found, (printed, printed), comparable=isinstance(paper_stars, str))
+    """Whether both are significant and point the same way, or neither: its stars, our p, our difference, its."""
+    verdicts = []
+    for paper_stars, p, ours, paper in rows.itertuples(index=False):
+        found, printed = direction(ours, p), direction(paper, 0.0 if "*" in str(paper_stars) else 1.0)
+        verdicts.append(verdict(found, found, (printed, printed), comparable=isinstance(paper_stars, str)))
+    return verdicts
 
 
 def _paper_means(condition: str) -> pd.DataFrame:

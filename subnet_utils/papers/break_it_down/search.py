@@ -15,10 +15,8 @@ from subnet_utils.statistics import LEARNED
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of the search: Adam's learning rate, the logits' first value, the first masked stage.
-
-    A method that trains no logits has no use for the first two.
-    """
+    """One setting of the search: Adam's learning rate and the logits' first value, which only a method that trains
+    logits uses, and the first masked stage."""
 
     learning_rate: float
     mask_init: float

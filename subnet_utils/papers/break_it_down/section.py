@@ -156,10 +156,7 @@ class Experiment(Section):
         """Whether the base models start from pretrained weights, their own or published ones."""
         return self.pretraining is not None or getattr(self.architecture, "pretrained", None) is not None
 
-    @property
-    def modality(self) -> str:
-        """`language` or `vision`."""
-        return "language" if self.architecture.family == "bert" else "vision"
+    modality = property(lambda self: self.architecture.modality)
 
     @model_validator(mode="after")
     def _fits_together(self):
@@ -201,10 +198,10 @@ class BaseSearch(Section):
 def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
     """Raise an error if the tasks, the sizes or the images do not suit the architecture."""
     architecture, data = experiment.architecture, experiment.data
-    modality, valid = ("language", LANGUAGE_TASKS) if architecture.family == "bert" else ("vision", VISION_TASKS)
+    valid = LANGUAGE_TASKS if architecture.modality == "language" else VISION_TASKS
     for task in experiment.tasks:
         if task not in valid:
-            raise invalid("tasks", f"'{task}' is not a {modality} task; {nearest(task, valid)}")
+            raise invalid("tasks", f"'{task}' is not a {architecture.modality} task; {nearest(task, valid)}")
     if data.base.train == 0:
         raise invalid("data.base.train", "0 is not enough; give at least one training example")
     if architecture.family == "vit" and data.resolution % architecture.patch:
@@ -218,16 +215,11 @@ def _refuse_misfits(experiment: "Experiment | BaseSearch") -> None:
 
 
 def _refuse_other_paper_model(name: str, modality: str) -> None:
-    """A misspelt name, or that of a model for other tasks, would find no reference numbers and compare with nothing, in
-    silence."""
+    """A misspelt name, or that of a model for other tasks, would compare with nothing, in silence."""
     effects = reference.load("effects")
-    known = tuple(effects["model"].unique())
-    if name not in known:
-        raise invalid("paper_model", f"the paper has no model '{name}'; {nearest(name, known)}")
-    of_vision = effects.groupby("model")["task"].agg(lambda tasks: tasks.isin(VISION_TASKS).all())
-    fits = [model for model in known if of_vision[model] == (modality == "vision")]
+    fits = effects.loc[effects["task"].isin(VISION_TASKS) == (modality == "vision"), "model"].unique().tolist()
     if name not in fits:
-        raise invalid("paper_model", f"'{name}' is not a {modality} model; {nearest(name, fits)}")
+        raise invalid("paper_model", f"the paper has no {modality} model '{name}'; {nearest(name, fits)}")
 
 
 def _refuse_unsuited_pretraining(experiment: "Experiment") -> None:
@@ -329,14 +321,11 @@ class BreakItDown(Section):
                 _refuse_unselected(experiment, "pruned")
         return self
 
-    def pairs(self) -> list[tuple[Experiment, str]]:
-        """Every (experiment, task) of the study, in order."""
-        return [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
-
     def to_prune(self) -> tuple[Experiment, ...]:
         """The experiments cut down to the base models that are pruned; none if the study prunes nothing."""
         wanted, only = self.pruning, []
-        for experiment, task in self.pairs() if wanted else ():
+        pairs = [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
+        for experiment, task in pairs if wanted else ():
             seeds = tuple(s for s in experiment.base.seeds if wanted.seeds is None or s in wanted.seeds)
             if experiment.model in wanted.models and task in wanted.tasks and seeds:
                 base = experiment.base.model_copy(update={"seeds": seeds})

@@ -18,12 +18,11 @@ import torch
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_tensors
-from subnet_utils.models import fingerprint
+from subnet_utils.models import build, fingerprint
 from subnet_utils.papers.break_it_down.section import BaseSearch, Data, Experiment
 from subnet_utils.papers.break_it_down.tasks import agreement, shapes, tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, sets_of
 
-SPLITS = ("train", "validation", "test")
 PART = 500
 """Examples that are drawn and filed together."""
 
@@ -124,10 +123,8 @@ def published(experiment: Experiment | BaseSearch) -> Published | None:
 
 @lru_cache(maxsize=16)
 def _digest(architecture: Any) -> str:
-    from subnet_utils.papers.break_it_down.networks import fresh_network
-
     tokenizer = tokenization.tokenizer(architecture.pretrained)
-    network = fresh_network(architecture, seed=0, vocabulary=tokenizer.size)
+    network = build(architecture.model_dump(exclude_none=True), seed=0, vocabulary=tokenizer.size)
     words = tokenizer.encode(agreement.grammar_words())
     return f"{fingerprint(network)}-{sha256(words.numpy().tobytes()).hexdigest()[:16]}"
 

@@ -126,7 +126,7 @@ def random_control_table(effects: pd.DataFrame) -> pd.DataFrame:
     Raises ValueError as `compositionality_table` does, and for an unknown condition.
     """
     rows = []
-    for key, group in checked_effects(effects, "network", "condition").groupby(KEYS, observed=True):
+    for key, group in checked_effects(effects, ("network", "condition")).groupby(KEYS, observed=True):
         bases = group.groupby("condition", observed=True)["base"].nunique().reindex(LEVELS["condition"], fill_value=0)
         row = dict(zip(KEYS, key, strict=True)) | bases.add_prefix("n_bases_").to_dict()
         row |= dict.fromkeys(("random_coefficient_stars", "random_stars"), "")
@@ -141,13 +141,11 @@ def random_control_table(effects: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*KEYS, *counts, *_SHIFT.values(), *_columns(_CONTROL, "permutation_p")])
 
 
-def checked_effects(effects: pd.DataFrame, *factors: str) -> pd.DataFrame:
+def checked_effects(effects: pd.DataFrame, factors: tuple[str, ...] = ("network",)) -> pd.DataFrame:
     """The needed columns with a finite float `difference` and integer codes of the bases in `base`.
 
-    factors: which of `LEVELS` the effects must have, by default the network. Raises ValueError as
-    `compositionality_table` does.
+    factors: which of `LEVELS` the effects must have. Raises ValueError as `compositionality_table` does.
     """
-    factors = factors or ("network",)
     required = [*KEYS, "base_model", *factors, "difference"]
     for column in required:
         if column not in effects.columns:

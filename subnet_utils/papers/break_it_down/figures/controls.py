@@ -1,7 +1,4 @@
-"""Drawings of the controls: random subnetworks of the same size, and subnetworks of other sizes.
-
-Functions draw into the Axes that they are given and return it.
-"""
+"""Drawings of the controls: random subnetworks of the same size, and subnetworks of other sizes."""
 
 from collections.abc import Sequence
 
@@ -60,10 +57,7 @@ def null_distribution(ax: Axes, draws: pd.DataFrame, tests: pd.DataFrame) -> Axe
 
 
 def _bins(values: Sequence[float]) -> np.ndarray:
-    """Edges of about 25 equal bins, multiples of half a percent wide, one of them centered at 0.
-
-    Differences are multiples of one over the number of examples: bins of any width would hold unequal numbers of these.
-    """
+    """Edges of about 25 equal bins, one centered at 0, multiples of half a percent wide: so all hold as many values."""
     low, high = np.nanmin(values), np.nanmax(values)
     width = 0.005 * max(1, round((high - low) / 25 / 0.005))
     first, last = np.floor(low / width) - 2, np.ceil(high / width) + 2

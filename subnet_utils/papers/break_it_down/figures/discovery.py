@@ -1,7 +1,4 @@
-"""How networks learn and how subnetworks are found: learning curves, mask search, annealing, and times of steps.
-
-Functions draw into the Axes that they are given and return it.
-"""
+"""How networks learn and how subnetworks are found: learning curves, mask search, annealing, and times of steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,8 +57,6 @@ def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
     Where all subnetworks are below 90% on their own task, the frame is broken. Ties go to the first row, as in the
     search. Raises ValueError if a setting occurs twice: then it is more than one search.
     """
-    if search.duplicated(["learning_rate", "mask_init", "start"]).any():
-        raise ValueError("search has several rows for one setting; select one base model, subroutine and seed")
     setting = search["learning_rate"].map("{:g}, ".format) + search["mask_init"].map("{:g}".format)
     table = search.assign(
         row=setting.str.replace("-", "\N{MINUS SIGN}"),

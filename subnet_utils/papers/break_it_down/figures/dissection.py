@@ -1,7 +1,4 @@
-"""A network taken apart, drawn: its answers to single examples, and how well its parts solve the whole task.
-
-Functions draw into the Axes that they are given and return it; `taken_apart` is a figure.
-"""
+"""A network taken apart, drawn: its answers to single examples, and how well its parts solve the whole task."""
 
 import re
 from collections.abc import Mapping
@@ -121,13 +118,9 @@ def _kind(part: str) -> str:
 
 def assembled_keys() -> list[Line2D]:
     """What the legend of `assembled` says of colors and marks."""
-    kinds = [marks.key(kind, color, ms=4) for kind, color in KINDS.items()]
-    knows = "expected of a part that knows its\nsubroutine and guesses at the other"
-    return [
-        *kinds,
-        marks.key("mean over base models", marker="|", **marks.TICK | {"mec": "0.3"}),
-        marks.key(knows, **EXPECTED),
-    ]
+    mean = marks.key("mean over base models", marker="|", **marks.TICK | {"mec": "0.3"})
+    knows = marks.key("expected of a part that knows its\nsubroutine and guesses at the other", **EXPECTED)
+    return [*(marks.key(kind, color, ms=4) for kind, color in KINDS.items()), mean, knows]
 
 
 def _two_digits(value: float) -> str:

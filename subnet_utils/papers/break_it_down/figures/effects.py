@@ -1,6 +1,6 @@
 """What subnetworks do and what is lost without them: panels of Figures 4 to 12 and 16 to 18, and of other ablations.
 
-Functions draw into the Axes that they are given and return it. In every cluster a run is a marker, one shape for each
+In every cluster a run is a marker, one shape for each
 base model, gray below 90%. Right of the runs are a tick for our mean over base models with its 95% interval (t,
 without the gray ones), and an open diamond for the paper's mean +- sd.
 """

@@ -33,8 +33,6 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
     same for every single base model, with `base_model`, in thin lines. Raises ValueError for more than two
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
-    if table.duplicated(["layer", "comparison"]).any():
-        raise ValueError("table has several rows for one layer and comparison; select one base model")
     layers = sorted(table["layer"].unique(), key=layer_order)
     places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
     looks = _looks(table["comparison"].unique())
@@ -52,8 +50,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
 
 
 def _line(ax: Axes, rows: pd.DataFrame, look: Look, shift: float) -> None:
-    """One comparison, in as many lines as there are stretches of means over as many base models; all layers as one have
-    their own. Dashed: what random masks would give."""
+    """One comparison: a line for each stretch of means over as many base models, a point for all layers as one."""
     breaks = rows["layer"].eq(OVERALL) | rows["bases"].ne(rows["bases"].shift())
     for number, (_, part) in enumerate(rows.groupby(breaks.cumsum())):
         ax.plot(part["x"] + shift * part["layer"].eq(OVERALL), part["iou"], marker=look.marker, ms=4.5, mec="white",

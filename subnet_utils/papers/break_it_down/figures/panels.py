@@ -1,4 +1,7 @@
-"""Whole figures of several panels, one function each; the other modules of this folder draw the panels."""
+"""Whole figures of several panels, one function each.
+
+The other modules of this folder draw the panels, into the Axes that they are given and return.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -122,10 +125,7 @@ def accuracies(table: pd.DataFrame) -> Figure:
 
 def step_times(times: pd.DataFrame) -> Figure:
     """Milliseconds of a training step, a panel per model, all to one scale: without masks, and with masks from each
-    start on.
-
-    times: from `cost.compare`, columns model, precision, trained and ms.
-    """
+    start on. times: from `cost.step_times`, columns model, precision, trained and ms."""
     models = list(times.groupby("model", sort=False))
     bars = [one["trained"].nunique() for _, one in models]
     height = 0.42 * np.mean(bars) + 0.25
@@ -141,10 +141,8 @@ def step_times(times: pd.DataFrame) -> Figure:
 
 def null_distributions(draws: pd.DataFrame, tests: pd.DataFrame) -> Figure:
     """Ablation effects of random subnetworks, a panel for each model, task and subroutine, with the observed mean; one
-    for each kind of them where it is not over the same masks.
-
-    draws, tests: from `random_controls.null_draws` and `grouped_tests`.
-    """
+    for each kind of them where it is not over the same masks. draws, tests: from
+    `random_controls.null_draws` and `grouped_tests`."""
     keys = ["model", "task", "subroutine"]
     draws = draws[draws["base_accuracy"] >= LEARNED]  # the others are not in the observed mean either
     means = draws.groupby([*keys, "kind", "draw"], sort=False)["difference"].mean()
@@ -187,10 +185,7 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 def overlaps(layers: pd.DataFrame) -> Figure:
     """Figure 19: overlap by layer, the mean over base models that learned their task and each of them, a panel for each
-    model and task. If no base model has learned, all of them.
-
-    layers: from `subnetwork_overlap.by_layer`.
-    """
+    model and task. If no base model has learned, all of them. layers: from `subnetwork_overlap.by_layer`."""
     shown, note = _learned(layers)
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     figure, panels = _panels(shown, ABOUT, width=4.6, height=2.9, across=2)

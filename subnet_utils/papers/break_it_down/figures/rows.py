@@ -1,7 +1,4 @@
-"""Many values at once, one below the other: all effects, sizes of subnetworks, and how many base models are needed.
-
-Functions draw into the Axes that they are given and return it. A row needs about .16 inches of height.
-"""
+"""Many values at once, one below the other: all effects, sizes of subnetworks, and how many base models are needed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

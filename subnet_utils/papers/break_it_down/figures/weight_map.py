@@ -39,8 +39,6 @@ def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> 
     drawn. Raises ValueError if there are not two subnetworks or no weight that both mask, WrongNetwork if they are of
     different networks.
     """
-    if len(found) != 2:
-        raise ValueError(f"a map shows two subnetworks, got {len(found)}; give one of each subroutine")
     first, second = found.values()
     if first.network != second.network:
         raise WrongNetwork(f"subnetworks of different networks, {first.network} and {second.network}, share no weights")
@@ -90,17 +88,13 @@ def _cells(first: Tensor, second: Tensor, entries: int) -> np.ndarray:
 
 
 def _cell(shapes: Collection[tuple[int, int]]) -> tuple[int, int]:
-    """Entries to a side of a cell, and its dots, one of which is 1: the longest weight is about as wide as the map, and
-    all weights of a large network make a page."""
+    """Entries to a side of a cell, and its dots, one of which is 1: the longest weight is about as wide as the map."""
     dots = WIDTH / max(PAGE * math.sqrt(sum(map(math.prod, shapes))), *(columns for _, columns in shapes))
     return (1, min(LARGEST_CELL, round(dots))) if dots > 0.75 else (math.ceil(1 / dots), 1)
 
 
 def _places(cells: Mapping[str, np.ndarray], dots: int) -> tuple[dict[str, tuple[int, int]], int, int]:
-    """Where each weight's upper left corner is, in dots from the map's, and how wide and high that is.
-
-    Weights follow each other like words, line by line, in the order of the network.
-    """
+    """Each weight's upper left corner, in dots from the map's, its width and height; weights are set like words."""
     widths = {
         name: max(dots * cell.shape[1], math.ceil(LETTER * len(short_layer(name)))) for name, cell in cells.items()
     }

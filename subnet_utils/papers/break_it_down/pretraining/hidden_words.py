@@ -6,7 +6,7 @@ A stand-in for the published weights that *Break It Down* starts from (section 8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -26,10 +26,6 @@ from subnet_utils.training import fit
 MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
 """Stands in the place of a hidden word. The word-level vocabulary has no [MASK], and no sentence has a word that it
 lacks, so the number of [UNK] is free; a token more would change the shape and the random weights of every BERT."""
-SHARE = 0.15
-"""Of the words of a sentence that are hidden."""
-EPS = 1e-12
-"""Of BERT's layer normalization."""
 
 
 def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int) -> Tensor:
@@ -70,7 +66,7 @@ def predict_words(encoder: StagedModel, head: Mapping[str, Tensor], gaps: Gaps) 
     """Logits [k, vocabulary] of the words in the gaps; `encoder` is made by `every_token`."""
     hidden = encoder(gaps.inputs)[0][gaps.where]
     hidden = functional.gelu(functional.linear(hidden, head["dense.weight"], head["dense.bias"]))
-    hidden = functional.layer_norm(hidden, hidden.shape[-1:], head["norm.weight"], head["norm.bias"], EPS)
+    hidden = functional.layer_norm(hidden, hidden.shape[-1:], head["norm.weight"], head["norm.bias"], eps=1e-12)
     embeddings = encoder.stages["embeddings"].word_embeddings.weight
     return functional.linear(hidden, embeddings, head["output.bias"])
 
@@ -80,16 +76,14 @@ def masked_language_model(
     sentences: Tensor,
     validation: Tensor,
     settings: MaskedLanguageModel,
-    *,
     precision: Precision = nullcontext,
-    checkpoint: Path | None = None,
-    label: str = "masked language model",
+    **about: Any,
 ) -> pd.DataFrame:
     """Pretrain a BERT on sentences, token ids [n, L], by predicting the words in gaps (`make_gaps`).
 
     Kept are the weights of the epoch with the lowest cross-entropy on the validation sentences [v, L], whose gaps are
     the same every time. The prediction head is trained along and thrown away; the pooler is not trained. Returns the
-    history; validation_accuracy is the share of words that are found.
+    history; validation_accuracy is the share of words that are found. about: for `fit`.
     Raises ValueError if `MASK_ID` is a token of the sentences, TrainingDiverged as `fit` does.
     """
     if (sentences == MASK_ID).any():
@@ -97,7 +91,7 @@ def masked_language_model(
     encoder, device, seed = every_token(model), next(model.parameters()).device, settings.seed
     table = encoder.stages["embeddings"].word_embeddings.weight
     head = {n: t.to(device).requires_grad_() for n, t in prediction_head(table.shape[1], len(table), seed=seed).items()}
-    cloze = partial(make_gaps, share=SHARE, mask_id=MASK_ID, lexicon=sentences[word_places(sentences)].unique())
+    cloze = partial(make_gaps, share=0.15, mask_id=MASK_ID, lexicon=sentences[word_places(sentences)].unique())
 
     def one_pass(epoch: int) -> Iterator[Gaps]:
         generator = generator_for(seed, epoch)
@@ -122,8 +116,7 @@ def masked_language_model(
         return {"validation_loss": float(functional.cross_entropy(logits, words)), "validation_accuracy": float(right)}
 
     trained = dict(encoder.named_parameters()) | {f"head.{name}": tensor for name, tensor in head.items()}
-    about = {"recipe": settings.recipe(seed), "validate": validate, "checkpoint": checkpoint, "label": label}
-    return fit(trained, one_pass, loss, **about)
+    return fit(trained, one_pass, loss, recipe=settings.recipe(seed), validate=validate, **about)
 
 
 def _gapped(

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pandas as pd
 import torch
@@ -24,8 +24,6 @@ from subnet_utils.training import fit
 
 Precision = Callable[[], AbstractContextManager]
 """Makes the context in which networks run forward while they are trained."""
-LUMA = (0.299, 0.587, 0.114)
-"""Shares of red, green and blue in the gray of a color."""
 DEGREES, SHIFT, SHRINK, SHEAR, TURN, JITTER, GRAY = 30.0, 0.05, 0.1, 20.0, 90.0, 0.5, 0.2
 """Strength of the augmentation: affine angle, shift in image widths, most that is lost in scale, shear, rotation,
 contrast and saturation, and the probability of gray. Appendix G names the kinds; the numbers are those of the authors'
@@ -91,19 +89,14 @@ class Augmentation:
         return torch.cat([back @ _turn(self.rotation), -2 * back @ self.shift[:, :, None]], dim=2)
 
 
-def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Random views of square images uint8 [m, 3, H, H], each drawn for itself: floats in [0, 1] of the same shape."""
-    return Augmentation.draw(len(images), generator)(images)
-
-
 def _blend(images: Tensor, other: Tensor, factors: Tensor) -> Tensor:
     """`other` at factor 0, the images at 1, beyond them above, cut off at black and white."""
     return torch.lerp(other, images, factors[:, None, None, None]).clamp_(0, 1)
 
 
 def _gray(images: Tensor) -> Tensor:
-    """Gray of colors: [m, 3, H, W] to [m, 1, H, W]."""
-    return sum(share * images[:, i : i + 1] for i, share in enumerate(LUMA))
+    """Luma of colors: [m, 3, H, W] to [m, 1, H, W]."""
+    return sum(share * images[:, i : i + 1] for i, share in enumerate((0.299, 0.587, 0.114)))
 
 
 def _turn(degrees: Tensor) -> Tensor:
@@ -144,18 +137,15 @@ def top_k_accuracy(embeddings: Tensor, k: int = 5) -> float:
     """Share of views [2n, d] whose partner is among the k most similar of the 2n - 1 others.
 
     Another view that is just as similar counts as more similar: embeddings that have all become one score 0, not 1.
-    Raises ValueError where nothing could be wrong, because there are no more than k others.
+    Of no more than k others nothing can be wrong.
     """
-    if len(embeddings) - 1 <= k:
-        raise ValueError(f"{len(embeddings)} views are too few for a top-{k} accuracy; give at least {k + 2}")
     similarities, partners = _matches(embeddings)
     partner = similarities.gather(1, partners[:, None])
     return float(((similarities >= partner).sum(dim=1) <= k).double().mean())
 
 
 def _matches(embeddings: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Cosine similarities [2n, 2n] over the temperature, minus infinity for a view with itself, and the row [2n] of the
-    other view of each view's image."""
+    """Cosine similarities [2n, 2n] over the temperature, -inf with itself, and the row [2n] of each view's partner."""
     directions, rows = functional.normalize(embeddings, dim=1), torch.arange(len(embeddings), device=embeddings.device)
     similarities = (directions @ directions.T).fill_diagonal_(-math.inf)
     return similarities / temperature, rows.roll(len(rows) // 2)
@@ -166,23 +156,22 @@ def simclr(
     train: Sequence[OddOneOut],
     validation: Sequence[OddOneOut],
     settings: SimCLR,
-    *,
     precision: Precision = nullcontext,
-    checkpoint: Path | None = None,
-    label: str = "SimCLR",
+    **about: Any,
 ) -> pd.DataFrame:
     """Pretrain a ResNet, whose `head` is the projection MLP, on the images of several sets (appendix G).
 
     The learning rate falls to a fiftieth by a cosine. Kept are the weights of the epoch with the best top-5 accuracy on
     the validation sets, measured on the same views every time, batch by batch. Returns the history, whose
     validation_loss, the number that decides, is 1 - top-5 accuracy; validation_nt_xent is the contrastive loss.
-    Raises ValueError if either list of sets does not fill a batch, TrainingDiverged as `fit` does.
+    about: for `fit`. Raises ValueError if either list of sets does not fill a batch, TrainingDiverged as `fit` does.
     """
     device, seed, batch_size = next(model.parameters()).device, settings.seed, settings.batch_size
     held_out = list(contrastive_batches(validation, batch_size, generator_for(seed, "validation")))
 
     def two_views(images: Tensor, generator: torch.Generator) -> Tensor:
-        return augment(sent(images, device).repeat(2, 1, 1, 1), generator)
+        twice = sent(images, device).repeat(2, 1, 1, 1)
+        return Augmentation.draw(len(twice), generator)(twice)
 
     def one_pass(epoch: int) -> Iterator[tuple[Tensor, torch.Generator]]:
         generator = generator_for(seed, epoch)
@@ -204,5 +193,5 @@ def simclr(
             top = mean(top_k_accuracy(e) for e in embeddings)
         return {"validation_loss": 1 - top, "validation_accuracy": top, "validation_nt_xent": contrast}
 
-    about = {"recipe": settings.recipe(seed), "validate": validate, "checkpoint": checkpoint, "label": label}
-    return fit(dict(model.named_parameters()), one_pass, loss, **about)
+    trained = dict(model.named_parameters())
+    return fit(trained, one_pass, loss, recipe=settings.recipe(seed), validate=validate, **about)

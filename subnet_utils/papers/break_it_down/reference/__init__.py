@@ -1,6 +1,4 @@
-"""The numbers that *Break It Down* prints, and those behind its figures.
-
-*Break It Down* (Lepori, Serre and Pavlick, 2023):
+"""The numbers that *Break It Down* (Lepori, Serre and Pavlick 2023) prints, and those behind its figures.
 
     table1          Table 1: one-factor GLM, z of the intercept and chi2 of the ablated model
     table2          Table 2: test accuracy of each base trained from scratch

@@ -15,10 +15,10 @@ each other and are singular or plural independently of the rest.
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product, starmap
-from typing import Protocol
+from typing import Any
 
 import pandas as pd
 import torch
@@ -26,10 +26,9 @@ from torch import Tensor
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, composition, sets_of
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, composition, sets_of
 
 WORDS, TEMPLATES = reference.load("words"), reference.load("templates")
-SPLITS = ("train", "validation", "test")
 ENDS = (0.8, 0.9)
 """Where the first and the second split end, as shares of the sentences of a kind."""
 PARTITION = 0
@@ -100,15 +99,6 @@ def _divided(kinds: pd.Series, generator: torch.Generator) -> pd.Series:
     return split
 
 
-class Tokenizer(Protocol):
-    """Turns sentences into token ids; 0 is padding."""
-
-    size: int
-
-    def encode(self, sentences: Sequence[str]) -> Tensor:
-        """Token ids int64 [m, longest] of m sentences: [CLS] ... [SEP], padded with 0 to the longest."""
-
-
 @dataclass(frozen=True, eq=False)
 class AgreementSet:
     """A set of n examples over the m distinct sentences that occur in it.
@@ -121,8 +111,8 @@ class AgreementSet:
     examples: Tensor
     kinds: Tensor
 
-    def encode(self, tokenizer: Tokenizer) -> OddOneOut:
-        """The same set with its sentences as token ids [m, longest]."""
+    def encode(self, tokenizer: Any) -> OddOneOut:
+        """The same set with its sentences as token ids [m, longest]; tokenizer: of the module `tokenization`."""
         return OddOneOut(tokenizer.encode(self.sentences), self.examples, self.kinds)
 
 
@@ -172,10 +162,7 @@ def _filled(kinds: Tensor, pool: pd.DataFrame, name: str, generator: torch.Gener
 
 
 def _dealt(rows: Tensor, owners: Tensor, generator: torch.Generator) -> Tensor:
-    """Deal `rows` [r] at random to c <= r cells of examples `owners` [c], no item twice to one: items [c].
-
-    Only an item with two rows can come twice in an example. It is then exchanged for another row.
-    """
+    """Deal `rows` [r] at random to c <= r cells of examples `owners` [c], no item twice to one: items [c]."""
     order = rows[torch.randperm(len(rows), generator=generator)]
     while True:
         hands = pd.Series((owners * (rows.max() + 1) + order[: len(owners)]).numpy())

@@ -234,10 +234,7 @@ def _masks(outlines: Outlines) -> NDArray:
 
 
 def _interiors(outlines: Outlines, shape: tuple[int, int, int]) -> NDArray:
-    """bool `shape`: the even-odd interior of each polygon; right for every pixel that is not on its outline.
-
-    A pixel is inside if an odd number of chain steps between its row and the next one lies to its left.
-    """
+    """bool `shape`: what has an odd number of chain steps to the next row at its left; right off the outlines only."""
     (x, y), (next_x, next_y) = outlines.points.T + 1, outlines.points[outlines.following].T + 1
     crossing = y != next_y
     row, column = np.minimum(y, next_y)[crossing], ((x + next_x) // 2 + 1)[crossing]

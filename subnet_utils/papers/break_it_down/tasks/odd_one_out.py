@@ -28,6 +28,7 @@ SUBROUTINES: dict[str, tuple[str, str]] = {
 
 VISION_TASKS = ("inside-contact", "inside-number", "number-contact")
 LANGUAGE_TASKS = tuple(task for task in SUBROUTINES if task not in VISION_TASKS)
+SPLITS = ("train", "validation", "test")
 CHANCE = 0.25
 
 

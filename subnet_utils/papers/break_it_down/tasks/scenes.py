@@ -175,13 +175,10 @@ def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) 
 
 
 def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
-    """Offsets [count, 2] of copies of an outline, each touching an earlier one; any two touch or keep the gap.
-
-    A clump leaves room for one more copy on each axis, even if its cell has no lone copy. So clumps look the same in
-    both kinds of cells.
-    """
+    """Offsets [count, 2] of copies of an outline, each touching an earlier one; any two touch or keep the gap."""
     beside = itself.offsets(itself.touching_outside)
     slack = 0.04 * resolution  # so that a free place for both is soon found
+    # for one more copy on each axis, even if the cell has no lone one: so clumps look the same in both kinds of cells
     room = resolution - 2 - extent - least_gap(resolution) - slack
     for _ in range(MAX_ROUNDS):
         clump = np.zeros((1, 2), dtype=int)
@@ -214,8 +211,7 @@ def _laid_out(
 
 
 def _free_places(boxes: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
-    """Top left pixels [m, g, 2] for boxes [m, g, 2] (0 where there is none): uniform, given that boxes keep the gap
-    between each other and that one pixel stays free at the edges of the frame."""
+    """Top left pixels [m, g, 2] for boxes [m, g, 2] (0: none): uniform, given the gap and a free pixel at the edges."""
     places = np.zeros_like(boxes)
     todo = np.arange(len(boxes))
     for _ in range(MAX_ROUNDS):

@@ -15,11 +15,9 @@ from matplotlib.colors import hsv_to_rgb
 from numpy.typing import NDArray
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut, composition
+from subnet_utils.papers.break_it_down.tasks.odd_one_out import SPLITS, VISION_TASKS, OddOneOut, composition
 from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, random_scenes
 
-SPLITS = ("train", "validation", "test")
-MIN_RESOLUTION = 32
 CHUNK = 50
 """Examples drawn from one random stream; chunks are independent, so that a set may be drawn in parts."""
 
@@ -55,7 +53,7 @@ def generate(
     for what, name, valid in (("vision task", task, VISION_TASKS), ("split", split, SPLITS)):
         if name not in valid:
             raise ValueError(f"unknown {what} '{name}'; {nearest(name, valid)}")
-    numbers = {"n": (n, 1), "seed": (seed, 0), "resolution": (resolution, MIN_RESOLUTION), "first": (first, 0)}
+    numbers = {"n": (n, 1), "seed": (seed, 0), "resolution": (resolution, 32), "first": (first, 0)}
     for name, (number, least) in numbers.items():
         if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least:
             raise ValueError(f"{name} is {number!r}; it must be a whole number of at least {least}")
@@ -66,13 +64,10 @@ def generate(
     return Stimuli(*(np.concatenate(arrays)[: 4 * n] for arrays in parts))
 
 
-def rgb(index: NDArray | torch.Tensor, palette: NDArray | torch.Tensor, *, out: NDArray | None = None) -> NDArray:
-    """Colored cells, uint8 array [m, 3, h, w], from drawings uint8 [m, h, w] and palettes uint8 [m, k, 3].
-
-    Both may be arrays or tensors. out: where to color them.
-    """
+def rgb(index: NDArray, palette: NDArray, *, out: NDArray | None = None) -> NDArray:
+    """Colored cells, uint8 [m, 3, h, w], in `out` if given, of drawings [m, h, w] and palettes [m, k, 3], uint8."""
     items = np.empty((len(index), 3, *index.shape[1:]), dtype=np.uint8) if out is None else out
-    for item, drawing, colors in zip(items, np.asarray(index), np.asarray(palette), strict=True):
+    for item, drawing, colors in zip(items, index, palette, strict=True):
         np.take(colors.T, drawing, axis=1, out=item, mode="clip")  # "raise" would go through a copy, six times slower
     return items
 

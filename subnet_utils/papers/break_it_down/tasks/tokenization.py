@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from subnet_utils.papers.break_it_down.tasks.agreement import Tokenizer, grammar_words
+from subnet_utils.papers.break_it_down.tasks.agreement import grammar_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -65,6 +65,6 @@ def _word_pieces(folder: str | Path):
         raise ValueError(f"the vocabulary of '{folder}' cannot be loaded: {reason}; {remedy}") from error
 
 
-def tokenizer(folder: str | Path | None = None) -> Tokenizer:
+def tokenizer(folder: str | Path | None = None) -> Vocabulary | WordPiece:
     """The WordPiece of a BERT's folder or hub name (ValueError if it has none), or the word-level vocabulary."""
     return Vocabulary() if folder is None else WordPiece(folder)
