@@ -117,5 +117,5 @@ def test_a_panel_for_each_subroutine_of_bases_that_learned(table):
     assert len([ax for ax in figure.axes if ax.has_data()]) == 4
     learned = rows(("0", 1.0, 1.0, 0.2, 1.0, 0.3, 0.9), ("3", 0.8, 1.0, 0.99, 1.0, 1.0, 1.0))
     (ax,) = panels.by_size(learned).axes
-    assert ax.get_title() == "m · number-contact\nnumber"
+    assert ax.get_title() == "m\nnumber-contact\nnumber"
     assert [len(line.get_xdata()) for line in ax.lines if line.get_linewidth() == 0.5] == [1, 1, 1]

@@ -136,21 +136,21 @@ class Magnitude(ScoredMasking):
 
 
 class WeightChange(ScoredMasking):
-    """The weights that training has moved furthest (lottery-ticket sparse fine-tuning, Ansell et al. 2022)."""
+    """The weights that training has moved furthest (lottery-ticket sparse fine-tuning, Ansell et al. 2022).
+
+    In a network that was not trained none has moved; there they are drawn at random.
+    """
 
     method: Literal["weight_change"] = "weight_change"
 
     def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
-        """|w - w before training|. Raises Fault for a network in which no weight was trained."""
-        from subnet_utils.core.step import Fault
-
+        """|w - w before training|."""
         if before is None:
             raise ValueError("masking.method 'weight_change' needs the network before training; take another method")
         weights, first = dict(model.named_parameters()), dict(before().named_parameters())
         found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
-        if not any(score.any() for score in found.values()):
-            raise Fault("no weight has changed; masks by 'weight_change' need a trained network")
-        return found
+        moved = any(score.any() for score in found.values())
+        return found if moved else Random().scores(model, names, seed=seed, before=before)
 
 
 class Random(ScoredMasking):
