@@ -45,8 +45,8 @@ class Recipe:
     kept, as for masks. final_share: of the learning rate, to which it falls by a cosine; 1 for a constant one. linear:
     it falls to 0 in a line instead, after `warmup` epochs in which it rises.
     optimizer: 'adam', whose weight decay is decoupled (AdamW), or 'sgd' with momentum .9. judged_by: column of the
-    history that is small where the weights are good, and never below 0, where a run with a patience ends. Raises
-    ValueError for what is none of this.
+    history that is small where the weights are good, and never below 0, where a run with a patience ends. clip: largest
+    norm of the gradients of a run, to which longer ones are scaled. Raises ValueError for what is none of this.
     """
 
     learning_rate: float
@@ -59,6 +59,7 @@ class Recipe:
     optimizer: Literal["adam", "sgd"] = "adam"
     linear: bool = False
     warmup: int = 0
+    clip: float | None = None
 
     def __post_init__(self):
         epochs, patience = self.epochs, self.patience
@@ -88,6 +89,8 @@ class Optimization(Section):
     batch_size: PositiveInt = 32
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """With Adam it is decoupled, as in AdamW."""
+    clip: PositiveFloat | None = None
+    """Largest norm of the gradients, to which longer ones are scaled."""
 
 
 class Training(Optimization):
@@ -127,7 +130,7 @@ class StepTraining(Optimization):
         intervals, warmup = (-(-steps // self.interval) for steps in (self.steps, self.warmup))
         return Recipe(
             self.learning_rate, intervals, self.seed, weight_decay=self.weight_decay, linear=True,
-            warmup=min(warmup, intervals - 1),
+            warmup=min(warmup, intervals - 1), clip=self.clip,
         )  # fmt: skip
 
     def steps_in(self, interval: int) -> range:
@@ -201,7 +204,7 @@ def fit(
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
             optimizer.param_groups[0]["lr"] = recipe.rate(state.epoch)
-            row = {"epoch": state.epoch, "train_loss": _epoch(batches, loss, check)}
+            row = {"epoch": state.epoch, "train_loss": _epoch(batches, loss, check, recipe.clip)}
             row.update(validate() if validate else {})
             row.update(file(state.epoch) if file else {})
             row.update(observe(state.epoch) if observe else {})
@@ -284,13 +287,16 @@ class _Check:
         return row
 
 
-def _epoch(batches, loss, check: _Check) -> float | list[float]:
+def _epoch(batches, loss, check: _Check, clip: float | None) -> float | list[float]:
     """One pass of optimization; the mean loss over its batches, of each run if they are stacked."""
     losses, epoch, optimizer = [], check.state.epoch, check.optimizer
     for batch in batches(epoch):
         optimizer.zero_grad(set_to_none=True)
         value = loss(batch, epoch)
         value.sum().backward()
+        if clip is not None:
+            used = [parameter.grad for parameter in check.parameters if parameter.grad is not None]
+            _clip(used, clip, stacked=value.ndim == 1)
         optimizer.step()
         losses.append(value.detach())
     if not losses:
@@ -300,6 +306,14 @@ def _epoch(batches, loss, check: _Check) -> float | list[float]:
     check.parameters_finite(stacked=mean.ndim == 1)
     check.clear()
     return mean.tolist()
+
+
+def _clip(gradients: list[Tensor], longest: float, *, stacked: bool) -> None:
+    """Scale gradients in place to a norm of at most `longest`, those of each stacked run by themselves."""
+    norms = torch.stack([gradient.flatten(int(stacked)).norm(dim=-1) for gradient in gradients]).norm(dim=0)
+    factors = (longest / norms.clamp(min=1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factors.reshape(-1, *[1] * (gradient.ndim - 1)) if stacked else factors)
 
 
 def _note(state: Progress, row: dict[str, float], parameters, best, recipe: Recipe) -> None:

@@ -1,8 +1,9 @@
 """Mask discovery: finds what was planted, leaves the network alone, resumes bit by bit, refuses what does not fit."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -143,18 +144,40 @@ def test_finds_the_planted_subnetwork(start):
     assert score_model(found.ablate(model), fresh).accuracy < 0.4
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_masks_that_are_drawn_find_the_planted_subnetwork_and_resume(seed, every_epoch, tmp_path):
+@pytest.mark.parametrize(("seed", "samples"), [(0, 1), (1, 1), (2, 4)])
+def test_masks_that_are_drawn_find_the_planted_subnetwork_and_resume(seed, samples, every_epoch, tmp_path):
     model, data, path = planted(), noisy_examples(), torch.zeros(4, 4, dtype=torch.bool)
     path[0, 0] = True
-    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": GumbelSigmoid(l0=3e-3)}
+    method = GumbelSigmoid(l0=3e-3, samples=samples)
+    arguments = {"start": "middle", "epochs": 40, "rate": 0.1, "seed": seed, "method": method}
     found = find(model, data, **arguments)
     assert all(torch.equal(mask, path) for mask in found.subnetwork.masks.values())
     assert list(found.history) == ["epoch", "train_loss", "density"]
-    np.testing.assert_allclose(found.annealing[["bin_00", "bin_49"]].sum(axis=1), 1)  # draws are hard
+    likely = found.annealing[[f"bin_{i}" for i in range(25, 50)]].sum(axis=1)
+    np.testing.assert_allclose(likely, found.history["density"])  # what is more likely kept than not
     with pytest.raises(Stopped):
         find(model, data, loss=stopping(75), checkpoint=tmp_path / "checkpoint", **arguments)
     same(find(model, data, checkpoint=tmp_path / "checkpoint", **arguments), found)
+
+
+def test_every_part_of_a_batch_has_a_draw_of_its_own_and_counts_equally():
+    drawn = []
+
+    @dataclass(frozen=True)
+    class InParts(ContinuousSparsification):
+        samples: int = 4
+        deterministic: ClassVar[bool] = False
+
+        def soft(self, logits, epoch, generator):
+            drawn.append(epoch)
+            return super().soft(logits, epoch, generator)
+
+    model, data = planted(), noisy_examples()
+    whole = find(model, data, start="middle", epochs=5, l0=1e-3)
+    parts = find(model, data, start="middle", epochs=5, method=InParts(epochs=5, l0=1e-3))
+    assert parts.subnetwork == whole.subnetwork
+    pd.testing.assert_frame_equal(parts.history, whole.history, rtol=1e-4)
+    assert drawn.count(2) == 4 * 3 + 1  # three batches, and the histogram
 
 
 def test_density_falls_with_the_penalty():

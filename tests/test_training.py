@@ -114,6 +114,36 @@ def test_fit_is_adam_without_weight_decay():
     assert history["epoch"].tolist() == list(range(7))
 
 
+def test_gradients_are_clipped_as_torch_does_it_each_stacked_run_by_itself():
+    torch.manual_seed(0)
+    names, shapes = ("a", "b"), ((2, 3, 4), (2, 5))
+    gradients = [torch.randn(shape) * torch.tensor([3.0, 0.01]).reshape(2, *[1] * (len(shape) - 1)) for shape in shapes]
+    start = {name: torch.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
+    recipe = Recipe(1.0, 1, seed=(0, 1), optimizer="sgd", clip=0.5)
+
+    def moved(weights, parts, recipe):
+        def loss(batch, epoch):
+            slopes = [weight * part for weight, part in zip(weights.values(), parts, strict=True)]
+            stacked = isinstance(recipe.seed, tuple)
+            return sum(slope.flatten(int(stacked)).sum(dim=-1) for slope in slopes)
+
+        fit({name: weight.requires_grad_() for name, weight in weights.items()}, lambda epoch: [0], loss, recipe=recipe)
+        return [weight.detach() for weight in weights.values()]
+
+    together = moved({name: weight.clone() for name, weight in start.items()}, gradients, recipe)
+    for run in range(2):
+        parts = [gradient[run] for gradient in gradients]
+        (alone,) = [moved({n: w[run].clone() for n, w in start.items()}, parts, replace(recipe, seed=run))]
+        expected = [torch.nn.Parameter(torch.zeros_like(part)) for part in parts]
+        for parameter, part in zip(expected, parts, strict=True):
+            parameter.grad = part.clone()
+        torch.nn.utils.clip_grad_norm_(expected, 0.5)
+        for one, both, parameter in zip(alone, together, expected, strict=True):
+            torch.testing.assert_close(one, -parameter.grad)
+            torch.testing.assert_close(both[run], one)
+    assert together[0][1].norm() < 0.1 < together[0][0].norm()  # one run is cut, the other is too short to be
+
+
 def scripted(losses: list[float], *, patience: int | None, epochs: int = 20) -> tuple[pd.DataFrame, float]:
     """A run whose validation losses are given; the weight rises by 1 an epoch, so it tells how many were trained."""
     parameters, remaining = scalar(), iter(losses)

@@ -175,9 +175,12 @@ class _Together:
             return self.loss(embeddings[places].float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
-            with self.autocast():
-                masked, penalty = masked_weights(method, weights, own, *draws)
-            return network_loss(masked, state, places, targets) + penalty
+            found = []
+            for part in _parts(state, places, targets, getattr(method, "samples", 1)):
+                with self.autocast():
+                    masked, penalty = masked_weights(method, weights, own, *draws)
+                found.append(network_loss(masked, *part))
+            return torch.stack(found).mean(dim=0) + penalty
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, places, targets, generator = batch
@@ -325,11 +328,22 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
+def _parts(state: State, places: Tensor, targets: Tensor, count: int) -> Iterator[tuple[State, Tensor, Tensor]]:
+    """A batch in at most so many parts, each with the items that it needs."""
+    if count == 1:
+        yield state, places, targets
+        return
+    for some, wanted in zip(places.chunk(count), targets.chunk(count), strict=True):
+        rows, own = some.unique(return_inverse=True)
+        yield tuple(tensor.index_select(0, rows) for tensor in state), own, wanted
+
+
 @torch.no_grad()
 def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[str, float | list[float]]:
     """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks."""
     total = sum(tensor[0].numel() for tensor in logits.values())
-    soft = method.soft(logits, epoch, torch.Generator())
+    expected = getattr(method, "expected", None)
+    soft = {n: expected(s) for n, s in logits.items()} if expected else method.soft(logits, epoch, torch.Generator())
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
     # mask by mask: what `hard` keeps of one may depend on all of it
     hard = [torch.stack([method.hard(mask).sum() for mask in masks]) for masks in logits.values()]

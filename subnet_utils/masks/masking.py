@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import BeforeValidator, Field
 
-from subnet_utils.core.sections import PositiveFloat, Section
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section
 
 # torch is imported where it is used: to read a profile takes a fraction of a second without it
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class GumbelSigmoid(TrainedMasking):
     l0: Annotated[float, Field(ge=0)] = 1e-6
     start_value: float = 2.0
     temperature: PositiveFloat = 1.0
+    samples: PositiveInt = 1
+    """Parts of a batch, each with a draw of its own; 4 or 8 in the paper."""
 
 
 class HardConcrete(TrainedMasking):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 class MaskMethod(Protocol):
     """What `discover` asks of a method. A checkpoint is known again by its fields, or attributes if it is no dataclass;
-    masks that are trained at once may differ in a field called `start_value`."""
+    masks that are trained at once may differ in a field called `start_value`. A method that draws may have `samples`,
+    the parts of a batch with a draw each, and `expected(logits)`, its masks without noise, for the histograms."""
 
     deterministic: bool
     """Whether `soft` draws nothing; only then can masks be trained at once."""
@@ -90,13 +91,14 @@ class GumbelSigmoid(ThresholdedAtZero):
     distribution of the paper's s - log(log U1 / log U2); the gradient is that of sigma(z). The loss gets alpha * sum s,
     alpha = `l0`: a logit without any other gradient falls for as long as training goes on, so choose alpha, learning
     rate and steps together (appendix C.3; the paper's beta is alpha times the examples of a batch). The hard mask is
-    s > 0, what is more likely kept than not; at first that is .88 (the text says .9). The paper draws a mask for each
-    quarter of a batch; here a batch has one.
+    s > 0, what is more likely kept than not; at first that is .88 (the text says .9). samples: into how many parts a
+    batch is cut, each of which has a draw of its own; 4 or 8 in the paper.
     """
 
     l0: float = 1e-6
     temperature: float = 1.0
     start_value: float = 2.0
+    samples: int = 1
 
     deterministic: ClassVar[bool] = False
 
@@ -108,6 +110,10 @@ class GumbelSigmoid(ThresholdedAtZero):
             chance = torch.sigmoid((s + noise) / self.temperature)
             drawn[name] = (chance > 0.5).to(chance) + (chance - chance.detach())  # the latter is 0
         return drawn
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """The probability that a weight is kept."""
+        return torch.sigmoid(logits)
 
     def penalty(self, soft: Mapping[str, Tensor], logits: Mapping[str, Tensor]) -> Tensor:
         """alpha times the sum of all logits."""
