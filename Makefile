@@ -52,7 +52,7 @@ cost: .venv/.installed
 # The tests of the package side by side, a file at a time; then the notebooks, as `reproduce` does it: first all that
 # they show, which keeps all cores busy, then several at a time.
 test: .venv/.installed
-	$(VENV_PYTHON) -m pytest tests --numprocesses auto --dist loadfile
+	$(VENV_PYTHON) -m pytest tests --numprocesses auto --dist loadfile --no-loadscope-reorder
 	$(VENV_PYTHON) -m subnet_utils.shards check all
 	$(VENV_PYTHON) -m pytest notebooks --numprocesses auto --dist loadfile
 
