@@ -41,7 +41,7 @@ class Masking(Section):
 
         before(): the model as it was before it was trained, for methods that look at what has changed.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no find(); write one")
 
 
 class TrainedMasking(Masking):
@@ -109,7 +109,7 @@ class ScoredMasking(Masking):
         self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
     ) -> "dict[str, Tensor]":
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
     def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""
