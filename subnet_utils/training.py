@@ -110,27 +110,32 @@ class Training(Optimization):
 
 
 class StepTraining(Optimization):
-    """The section on a training that is counted in steps. The rate falls to 0 in a line; the last weights are kept."""
+    """The section on a training that is counted in steps. The last weights are kept."""
 
     steps: PositiveInt
     warmup: Annotated[int, Field(ge=0)] = 0
     """Steps until the learning rate is reached."""
     interval: PositiveInt
     """Steps between evaluations, and between changes of the learning rate."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """Of the learning rate: after the warm-up it falls to 0 in a line, or it is constant from the first step on."""
     seed: Seed = 0
 
     @model_validator(mode="after")
     def _warmup_is_shorter(self):
         if self.warmup >= self.steps:
             raise invalid("warmup", f"{self.warmup} steps are not fewer than steps {self.steps}; lower it")
+        if self.warmup and self.schedule == "constant":
+            raise invalid("warmup", "a constant learning rate has none; set it to 0, or schedule to 'linear'")
         return self
 
-    def recipe(self) -> Recipe:
-        """The recipe. An interval counts as an epoch: the learning rate changes from one to the next."""
+    def recipe(self, seed: int | None = None) -> Recipe:
+        """The recipe, with another seed if one is given. An interval counts as an epoch: the learning rate changes from
+        one to the next."""
         intervals, warmup = (-(-steps // self.interval) for steps in (self.steps, self.warmup))
         return Recipe(
-            self.learning_rate, intervals, self.seed, weight_decay=self.weight_decay, linear=True,
-            warmup=min(warmup, intervals - 1), clip=self.clip,
+            self.learning_rate, intervals, self.seed if seed is None else seed, weight_decay=self.weight_decay,
+            linear=self.schedule == "linear", warmup=min(warmup, intervals - 1), clip=self.clip,
         )  # fmt: skip
 
     def steps_in(self, interval: int) -> range:

@@ -89,6 +89,7 @@ def discover_many(
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
     start: str | None = None,
+    only: Sequence[str] | None = None,
     recipe: Recipe,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     watch: Callable[[Subnetwork], Mapping[str, float]] | None = None,
@@ -106,7 +107,8 @@ def discover_many(
     TrainingDiverged that says so, and the others go on.
 
     loss(embeddings [*rows.shape, d], targets): a scalar. start: first masked stage of a StagedModel, or None to mask
-    all weight matrices of any module. recipe: without its seed, each mask has its own. autocast: context in which the
+    all weight matrices of any module. only: names of some of these, to mask no others. recipe: without its seed, each
+    mask has its own. autocast: context in which the
     suffix runs forward. watch(subnetwork): what to add to the history after each epoch. limit_gb: of a table's outputs
     that are kept (`FrozenPrefix`). checkpoint: a file to go on from, of the same network, items, method and recipe;
     other targets or another loss need a file of their own. stop_after: pause after so many epochs, with the subnetworks
@@ -119,7 +121,7 @@ def discover_many(
     if not tasks:
         return []
     _require_alike(tasks, recipe)
-    names = maskable(model, start)
+    names = maskable(model, start, only)
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier" if start else "no weight to mask")
     network = fingerprint(model)

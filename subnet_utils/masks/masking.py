@@ -111,7 +111,7 @@ class ScoredMasking(Masking):
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
         raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
-    def find(self, model, items, batches, loss, *, start=None, recipe, before=None, **options) -> "Discovery":
+    def find(self, model, items, batches, loss, *, start=None, only=None, recipe, before=None, **options) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""
         import pandas as pd
 
@@ -119,7 +119,7 @@ class ScoredMasking(Masking):
         from subnet_utils.masks.select import select
         from subnet_utils.models.staged import fingerprint, maskable
 
-        scores = self.scores(model, maskable(model, start), seed=recipe.seed, before=before)
+        scores = self.scores(model, maskable(model, start, only), seed=recipe.seed, before=before)
         total = sum(score.numel() for score in scores.values())
         found = select(scores, max(1, round(self.density * total)), network=fingerprint(model))
         history = pd.DataFrame({"epoch": [0], "density": [found.density]})

@@ -111,16 +111,23 @@ class StagedModel(nn.Module):
         return names[: names.index(start)], names[names.index(start) :]
 
 
-def maskable(model: nn.Module, start: str | None = None) -> tuple[str, ...]:
+def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | None = None) -> tuple[str, ...]:
     """Names of the weights that a mask covers: `StagedModel.maskable`, from the first stage on if start is None.
 
-    Of a module without stages these are all its parameters with two dimensions or more, embeddings included. Raises
-    ValueError for a start if there are no stages, and for an unknown stage.
+    Of a module without stages these are all its parameters with two dimensions or more, those of recurrent layers
+    included, but no embeddings. only: some of these names, to mask no others. Raises ValueError for a start if there
+    are no stages, for an unknown stage, and for a name of no such weight.
     """
     if isinstance(model, StagedModel):
-        return model.maskable(start)
-    _require_no_start(model, start)
-    return tuple(name for name, parameter in model.named_parameters() if parameter.ndim >= 2)
+        names = model.maskable(start)
+    else:
+        _require_no_start(model, start)
+        embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+        named = model.named_parameters()
+        names = tuple(name for name, weight in named if weight.ndim >= 2 and id(weight) not in embeddings)
+    if unknown := [name for name in only or () if name not in names]:
+        raise ValueError(f"'{unknown[0]}' is no weight that can be masked; {nearest(unknown[0], names)}")
+    return names if only is None else tuple(name for name in names if name in only)
 
 
 def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Module]:

@@ -1,0 +1,27 @@
+"""*Are Neural Nets Modular?*: do networks have modules for their functions, and do they use them again?"""
+
+from subnet_utils.core.papers import Notebook, Paper
+from subnet_utils.papers.functional_modularity.section import FunctionalModularity
+
+PAPER = Paper(
+    name="functional_modularity",
+    title="Are Neural Nets Modular? Inspecting Functional Modularity Through Differentiable Weight Masks",
+    reference="Csordas, van Steenkiste and Schmidhuber 2021, arXiv:2010.02066",
+    section=FunctionalModularity,
+    notebooks=(Notebook("09a_functional_modularity", about="arithmetic"),),
+    steps="steps:every_step",
+    reproduces={
+        "Functional Modularity, Figure 1": "Shared weights, addition and multiplication",
+        "Functional Modularity, Figure 2": "Shared weights, double addition",
+        "Functional Modularity, Figure 7": "Half masks",
+        "Functional Modularity, Figure 8": "Shared weights after copying a pair",
+        "Functional Modularity, Figure 9": "Probabilities of masks",
+        "Functional Modularity, Figure 10": "Accuracy and sharing by beta",
+        "Functional Modularity, Figure 11": "Sharing by size",
+        "Functional Modularity, Figure 12": "Kept weights by layer",
+        "Functional Modularity, Figure 13": "Which operation is performed",
+        "Functional Modularity, Table 1": "Accuracies, double addition",
+        "Functional Modularity, Table 2": "Accuracies, addition and multiplication",
+        "Functional Modularity, Table 3": "Accuracies with first and last layer from the control mask",
+    },
+)

@@ -1,0 +1,179 @@
+"""Networks that learn several functions, and masks on each function (*Are Neural Nets Modular?*, section 2).
+
+A network learns a whole task and is frozen. Masks are found in it: a control mask on the whole task, and one on each
+function. What the task is, a `Problem` says; all experiments of the paper share the rest.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.core.jobs import cache_limit
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.seeds import generator_for, separate_randomness
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
+from subnet_utils.training import StepTraining, fit
+
+CONTROL = "control"
+"""The function that stands for the whole task; its mask is the paper's "full"."""
+
+
+class Problem:
+    """What a network learns, and how a part of it is tested. Subclasses are frozen dataclasses of settings."""
+
+    def network(self, seed: int) -> nn.Module:
+        """A network before training; the same for the same seed. Use `seeded`."""
+        raise NotImplementedError
+
+    def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
+        """Inputs [m, ...] and targets [m, ...] that teach a function, or CONTROL: all that the network learns."""
+        raise NotImplementedError
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch, a scalar: a mean over examples."""
+        raise NotImplementedError
+
+    def scores(self, network: nn.Module) -> dict[str, Any]:
+        """What a network, or a part of one, can do: numbers by name, such as its accuracy on each function."""
+        raise NotImplementedError
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Context in which modules draw the weights of a seed, whatever was drawn before."""
+    with separate_randomness():
+        torch.manual_seed(generator_for("modular network", seed).initial_seed())
+        yield
+
+
+@dataclass(frozen=True)
+class Network(Step):
+    """A network that has learned its whole task. `load` gives it, frozen. model: its name in tables."""
+
+    keeps: ClassVar[int] = 8
+
+    problem: Problem
+    training: WeightTraining
+    seed: int
+    model: str = field(default="", compare=False)
+
+    @property
+    def work(self) -> float:
+        """Steps."""
+        return self.training.steps
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Train all weights."""
+        network = self.problem.network(self.seed).to(lab.device).train()
+        inputs, targets = (tensor.to(lab.device) for tensor in self.problem.examples(CONTROL, self.seed))
+
+        def interval(number: int) -> Iterator[Tensor]:
+            generator = generator_for("modular batches", self.seed, number)
+            torch.manual_seed(generator.initial_seed())  # dropout: the same from a checkpoint on
+            return drawn(len(inputs), self.training, generator)
+
+        def loss(rows: Tensor, number: int) -> Tensor:
+            rows = rows.to(lab.device)
+            with lab.autocast():
+                outputs = network(inputs[rows])
+            return self.problem.loss(outputs.float(), targets[rows])
+
+        weights, about = dict(network.named_parameters()), f"{self.model}, seed {self.seed}"
+        with separate_randomness():
+            recipe = self.training.recipe(self.seed)
+            history = fit(weights, interval, loss, recipe=recipe, checkpoint=folder / CHECKPOINT, label=about)
+        save_tensors(folder / "weights.safetensors", network.state_dict())
+        save_table(folder / "history.parquet", history)
+        return self.problem.scores(network.eval()) | {"network": fingerprint(network)}
+
+    def read(self, lab: Lab, artefact: Artefact) -> nn.Module:
+        """See the class."""
+        network = self.problem.network(self.seed)
+        network.load_state_dict(artefact.tensors("weights"))
+        return network.to(lab.device).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Mask(Step):
+    """A mask on one function of a network, or on its whole task (CONTROL). `load` gives the subnetwork.
+
+    network: a `Network`, or another step with its `problem`, `seed` and `model` that loads a network. given: a mask of
+    the same network; the output layer keeps the part that is in it, and is not searched (section 5).
+    """
+
+    network: Step
+    function: str
+    training: MaskTraining
+    seed: int
+    given: "Mask | None" = None
+
+    @property
+    def work(self) -> float:
+        """Steps; one takes about as long as four of a network's own."""
+        return 4 * self.training.steps
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Find it."""
+        training, problem, network = self.training, self.network.problem, self.network.load(lab)
+        inputs, targets = problem.examples(self.function, self.network.seed)
+
+        def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
+
+        fixed = self._fixed(lab)
+        found = training.masking.find(
+            network if fixed is None else fixed.apply(network),
+            inputs,
+            interval,
+            problem.loss,
+            only=None if fixed is None else [name for name in maskable(network) if name not in fixed.masks],
+            recipe=training.recipe(self.seed),
+            before=partial(problem.network, self.network.seed),
+            autocast=lab.autocast,
+            limit_gb=cache_limit(lab.study.compute),
+            checkpoint=folder / CHECKPOINT,
+            label=f"{self.network.model}, seed {self.network.seed}, {self.function}",
+        )
+        masks = found.subnetwork.masks if fixed is None else {**found.subnetwork.masks, **fixed.masks}
+        kept = Subnetwork(masks, fingerprint(network))
+        found.save(folder)
+        kept.save(folder / "subnetwork.safetensors")
+        return problem.scores(kept.apply(network)) | {"active": kept.active, "total": kept.total}
+
+    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
+        """See the class."""
+        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+    def _fixed(self, lab: Lab) -> Subnetwork | None:
+        """The part of the output layer that is given."""
+        if self.given is None:
+            return None
+        given = self.given.load(lab)
+        last = layers(self.network.load(lab))[-1]
+        return Subnetwork({last: given.masks[last]}, given.network)
+
+
+def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> Iterator[Tensor]:
+    """The batches of one interval: rows [batch], with replacement."""
+    for _ in range(training.interval):
+        yield torch.randint(examples, (training.batch_size,), generator=generator)
+
+
+def layers(network: nn.Module) -> tuple[str, ...]:
+    """Names of the masked weights, from the inputs to the outputs."""
+    return maskable(network)
+
+
+def with_layers(mask: Subnetwork, other: Subnetwork, names: tuple[str, ...]) -> Subnetwork:
+    """A subnetwork that in some layers is another one of the same network."""
+    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)

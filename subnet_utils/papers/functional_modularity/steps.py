@@ -1,0 +1,14 @@
+"""Every step of the paper that can be named before anything is made."""
+
+from collections.abc import Iterator
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step
+from subnet_utils.papers.functional_modularity import arithmetic_steps
+
+
+def every_step(lab: Lab) -> Iterator[Step]:
+    """The steps of all notebooks."""
+    section = lab.section("functional_modularity")
+    if section.arithmetic is not None:
+        yield from arithmetic_steps.every_step(lab)

@@ -1,0 +1,44 @@
+"""How networks and masks of the paper are trained: the sections that all its experiments share."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from subnet_utils.core.messages import invalid
+from subnet_utils.core.sections import PositiveFloat, PositiveInt
+from subnet_utils.masks.masking import GumbelSigmoid, any_masking
+from subnet_utils.training import StepTraining
+
+USUAL = GumbelSigmoid(samples=4)
+
+
+class WeightTraining(StepTraining):
+    """Training of the weights (appendix C.2): Adam at a constant rate. Batches are drawn with replacement."""
+
+    batch_size: PositiveInt = 128
+    steps: PositiveInt = 20000
+    interval: PositiveInt = 1000
+    schedule: Literal["linear", "constant"] = "constant"
+    clip: PositiveFloat | None = 1.0
+
+    @model_validator(mode="after")
+    def _whole_intervals(self):
+        if self.steps % self.interval:
+            raise invalid("interval", f"{self.interval} does not divide steps {self.steps:,}; change one of them")
+        return self
+
+
+class MaskTraining(WeightTraining):
+    """Training of a mask over frozen weights (section 2, appendix C.2)."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    masking: any_masking(USUAL) = USUAL
+    """The method. Of the Gumbel-sigmoid `l0` is the paper's alpha, which is its beta divided by the batch size."""
+
+    @model_validator(mode="after")
+    def _whole_parts(self):
+        samples = getattr(self.masking, "samples", 1)
+        if self.batch_size % samples:
+            what = f"{samples} samples do not divide the batch of {self.batch_size}; change one of them"
+            raise invalid("masking.samples", what)
+        return self
