@@ -15,9 +15,9 @@ from matplotlib.colors import to_rgb
 from subnet_utils.masks import heads
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import build
-from subnet_utils.papers.break_it_down.figures import weight_map as module
 from subnet_utils.papers.break_it_down.figures.overlap import COMPARISONS
-from subnet_utils.papers.break_it_down.figures.weight_map import NEITHER, weight_map
+from subnet_utils.papers.break_it_down.figures.weight_map import weight_map
+from subnet_utils.plots import weight_map as module
 from subnet_utils.report import results
 from tests.test_figures import assert_readable
 
@@ -77,7 +77,7 @@ def test_every_entry_has_the_color_of_those_that_keep_it():
     assert picture.shape == (128, 512, 3)
     for chosen, color in ((inside & ~number, first), (number & ~inside, second), (inside & number, both)):
         assert chosen.any() and np.allclose(picture[chosen], color)
-    assert np.allclose(picture[~(inside | number)], to_rgb(NEITHER))
+    assert np.allclose(picture[~(inside | number)], to_rgb(module.NEITHER))
     tall = found["inside"].masks["stages.layer_2.intermediate.dense.weight"].numpy()
     assert tall.shape == (512, 128)
     drawn = np.isclose(shown["2 mlp in"], first).all(axis=2) | np.isclose(shown["2 mlp in"], both).all(axis=2)

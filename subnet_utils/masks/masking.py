@@ -111,7 +111,9 @@ class ScoredMasking(Masking):
         """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
         raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
-    def find(self, model, items, batches, loss, *, start=None, only=None, recipe, before=None, **options) -> "Discovery":
+    def find(
+        self, model, items, batches, loss, *, start=None, only=None, recipe, before=None, **options
+    ) -> "Discovery":
         """See `Masking.find`. The task is not looked at."""
         import pandas as pd
 

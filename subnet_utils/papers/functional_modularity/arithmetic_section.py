@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several
+from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
 
 
@@ -42,8 +42,8 @@ class ArithmeticNetwork(Section):
     seeds: Seeds = tuple(range(10))
     repeats: PositiveInt = 2
     """Masks for each function, with seeds of their own: how much two of them overlap is the most one can expect."""
-    copied: bool = False
-    """Also with one pair's inputs and outputs copied onto the other's (appendix C.1, Figure 8)."""
+    copied: Annotated[tuple[Seed, ...], Strict(False)] = ()
+    """Seeds whose networks are also taken with one pair's inputs and outputs copied onto the other's (Figure 8)."""
     others: Annotated[tuple[MaskTraining, ...], Strict(False)] = ()
     """Other ways of finding masks in the same networks, such as another method."""
     l0: Distinct[Annotated[float, Field(gt=0)]] | None = None
@@ -55,7 +55,9 @@ class ArithmeticNetwork(Section):
     def _fits_together(self):
         lstm = self.architecture.family == "lstm"
         if self.copied and (lstm or self.task != "double_addition"):
-            raise invalid("copied", "is for a feedforward network that adds two pairs; set it to false")
+            raise invalid("copied", "is for feedforward networks that add two pairs; leave it out")
+        if unknown := [seed for seed in self.copied if seed not in self.seeds]:
+            raise invalid("copied", f"{unknown[0]} is none of the seeds; add it to them")
         if lstm and self.architecture.reading == "forced":
             if self.task != "double_addition":
                 raise invalid("architecture.reading", "'forced' needs two pairs; take 'together'")
@@ -64,4 +66,12 @@ class ArithmeticNetwork(Section):
         return self
 
 
-ArithmeticNetworks = Several[ArithmeticNetwork]
+def _no_name_twice(networks: tuple[ArithmeticNetwork, ...]) -> tuple[ArithmeticNetwork, ...]:
+    """Validator of networks: tables and figures tell them apart by name."""
+    names = [one.model for one in networks]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise invalid("", f"'{twice[0]}' stands twice; give each network a name of its own")
+    return networks
+
+
+ArithmeticNetworks = Annotated[Several[ArithmeticNetwork], AfterValidator(_no_name_twice)]

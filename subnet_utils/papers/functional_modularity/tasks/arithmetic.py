@@ -37,6 +37,14 @@ class Items:
     rows: Mapping[str, Tensor]
     numbers: Tensor
 
+    def only(self, function: str) -> "Items":
+        """The items that ask for a function; digits of another one are no longer asked for."""
+        rows, targets = self.rows[function], self.targets[self.rows[function]].clone()
+        if function in FUNCTIONS["double_addition"]:
+            other = 1 - FUNCTIONS["double_addition"].index(function)
+            targets[:, DIGITS * other : DIGITS * (other + 1)] = ABSENT
+        return Items(self.inputs[rows], targets, {function: torch.arange(len(rows))}, self.numbers[rows])
+
 
 def digits(numbers: Tensor) -> Tensor:
     """The digits of numbers [m], int64 [m, 2], the least significant one first.
@@ -62,7 +70,8 @@ def double_addition() -> Items:
     pair, none = torch.cartesian_prod(torch.arange(BASE), torch.arange(BASE)), torch.full((BASE**2, 2), -1)
     numbers = torch.cat([torch.cat([pair, none], dim=1), torch.cat([none, pair], dim=1)])
     first, second = torch.arange(2 * len(pair)).split(len(pair))
-    return Items(_encoded(numbers), _sums(numbers), dict(zip(FUNCTIONS["double_addition"], (first, second))), numbers)
+    rows = dict(zip(FUNCTIONS["double_addition"], (first, second), strict=True))
+    return Items(_encoded(numbers), _sums(numbers), rows, numbers)
 
 
 def both_pairs(count: int, generator: torch.Generator) -> Items:

@@ -1,0 +1,262 @@
+"""Modules for functions in arithmetic, step by step (*Are Neural Nets Modular?*, sections 3.1 and 3.2)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import without
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import save_tensors
+from subnet_utils.masks.controls import random_like
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.papers.functional_modularity import arithmetic_section as section
+from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
+from subnet_utils.papers.functional_modularity.modules import (
+    CONTROL,
+    Mask,
+    Network,
+    Problem,
+    layers,
+    seeded,
+    with_layers,
+)
+from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
+from subnet_utils.papers.functional_modularity.trainings import MaskTraining
+
+TESTED = 10000
+"""Items on which an LSTM that reads two pairs is tested."""
+INPUTS = {"add_mul": 42, "double_addition": 80}
+
+
+@dataclass(frozen=True)
+class Arithmetic(Problem):
+    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on."""
+
+    task: str
+    architecture: section.FeedForward | section.Lstm
+    pool: int = 0
+
+    @property
+    def functions(self) -> tuple[str, str]:
+        """What a network learns."""
+        return FUNCTIONS[self.task]
+
+    @property
+    def reads_both(self) -> bool:
+        """Whether a network sees both pairs of an item. A feedforward network sees one at a time."""
+        return self.task == "double_addition" and self.architecture.family == "lstm"
+
+    def network(self, seed: int) -> nn.Module:
+        """See `Problem`."""
+        inputs, outputs = INPUTS[self.task], 20 if self.task == "add_mul" else 40
+        with seeded(seed):
+            if self.architecture.family == "feedforward":
+                return FeedForward([inputs, *self.architecture.widths, outputs])
+            return Reader(inputs, outputs=outputs, **self.architecture.model_dump(exclude={"family"}))
+
+    def items(self, seed: int) -> Items:
+        """What the network of a seed is trained on."""
+        if self.reads_both:
+            return arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
+        return arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
+
+    def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
+        """See `Problem`. What teaches one function of two pairs has no inputs of the other (C.2 as released)."""
+        if function == CONTROL:
+            items = self.items(seed)
+            return items.inputs, items.targets
+        items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
+        rows = items.rows[function]
+        return items.inputs[rows], items.targets[rows]
+
+    def tests(self) -> dict[str, Items]:
+        """Items for each function: all there are, or new ones where there are too many."""
+        items = arithmetic.both_pairs(TESTED, generator_for("tested pairs")) if self.reads_both else self.items(0)
+        return {name: items.only(name) for name in self.functions}
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy, nats, over the digits that are asked for: outputs [m, d, 10], targets [m, d]."""
+        return cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=ABSENT)
+
+    @torch.no_grad()
+    def scores(self, network: nn.Module) -> dict[str, float]:
+        """Share of items of each function whose digits are all right; and which operation is done (Figure 13)."""
+        device, found = next(network.parameters()).device, {}
+        for name, items in self.tests().items():
+            answers = network(items.inputs.to(device)).argmax(dim=-1).cpu()
+            right = ((answers == items.targets) | (items.targets == ABSENT)).all(dim=1)
+            found[f"accuracy on {name}"] = float(right.double().mean())
+            if self.task == "add_mul":
+                done = arithmetic.operation_of(answers, items.numbers)
+                found |= {f"{operation} for {name}": float(of.double().mean()) for operation, of in done.items()}
+        return found
+
+
+@dataclass(frozen=True)
+class Copied(Step):
+    """The network with the inputs and outputs of pair 2 copied onto those of pair 1 (appendix C.5, Figure 8).
+
+    Its hidden layers cannot tell the pairs from each other: the same weights add both.
+    """
+
+    keeps: ClassVar[int] = 8
+
+    original: Network
+
+    problem = property(lambda self: self.original.problem)
+    seed = property(lambda self: self.original.seed)
+    model = property(lambda self: f"{self.original.model}_copied")
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Copy them."""
+        network = self.problem.network(self.seed)
+        network.load_state_dict(self.original.load(lab).state_dict())
+        first, last = network.layers[0], network.layers[-1]
+        with torch.no_grad():
+            for tensor, dimension in ((first.weight, 1), (last.weight, 0), (last.bias, 0)):
+                one, two = tensor.chunk(2, dim=dimension)
+                one.copy_(two)
+        save_tensors(folder / "weights.safetensors", network.state_dict())
+        return self.problem.scores(network) | {"network": fingerprint(network)}
+
+    read = Network.read
+
+
+@dataclass(frozen=True)
+class Parts(Step):
+    """What parts of a network can do: a row for each, with its scores and density (Tables 1 to 3, Figures 7 and 13).
+
+    Parts: the whole; under the control mask, and under it in the early or late layers alone; under each function's mask
+    and without it (inverse); and under random masks of the same sizes, as they are and inverted. edges: 'fullmask', in
+    first and last layer the control mask counts instead, or 'ones', these layers are whole.
+    """
+
+    control: Mask
+    masks: tuple[Mask, ...]
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Measure them."""
+        network, problem, control = self.control.network.load(lab), self.control.network.problem, self.control.load(lab)
+        rows = [(one, "", "", kept) for one, kept in _halves(control, layers(network)).items()]
+        for mask in self.masks:
+            for part, kept in _parts_of(mask.load(lab), self.control.network.seed).items():
+                ends = _with_ends(kept, control, layers(network)) if "random" not in part else {"": kept}
+                rows += [(part, edges, mask.function, one) for edges, one in ends.items()]
+        return [
+            {"part": part, "edges": edges, "of": of, **problem.scores(kept.apply(network)), "density": kept.density}
+            for part, edges, of, kept in rows
+        ]
+
+
+def _parts_of(mask: Subnetwork, seed: int) -> dict[str, Subnetwork]:
+    """The parts that come of one function's mask."""
+    chance = random_like(mask, seed=seed)
+    return {"mask": mask, "inverse": ~mask, "random": chance, "random inverse": ~chance}
+
+
+def _with_ends(part: Subnetwork, control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
+    """A part, and with first and last layer as in the control mask, or whole."""
+    ends = {"fullmask": control, "ones": control | ~control}
+    return {"": part} | {name: with_layers(part, other, (names[0], names[-1])) for name, other in ends.items()}
+
+
+def _halves(control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
+    """The whole, under the control mask, and under it in one half of the layers alone; a middle layer is late."""
+    whole, middle = control | ~control, len(names) // 2
+    halves = {"early half": names[:middle], "late half": names[middle:]}
+    return {"whole": whole, CONTROL: control} | {
+        half: with_layers(whole, control, some) for half, some in halves.items()
+    }
+
+
+@dataclass(frozen=True)
+class Dissected:
+    """A network with all its masks of one training. masks: by function, the repeats one after the other."""
+
+    settings: section.ArithmeticNetwork
+    network: Network | Copied
+    training: MaskTraining
+
+    def mask(self, function: str, repeat: int = 0) -> Mask:
+        """A mask; each repeat has a seed of its own."""
+        return Mask(self.network, function, self.training, 1000 * repeat + self.network.seed)
+
+    @property
+    def masks(self) -> dict[str, list[Mask]]:
+        """All masks on single functions."""
+        repeats = range(self.settings.repeats)
+        return {name: [self.mask(name, repeat) for repeat in repeats] for name in self.network.problem.functions}
+
+    @property
+    def parts(self) -> Parts:
+        """What the network's parts can do."""
+        return Parts(self.mask(CONTROL), tuple(self.mask(name) for name in self.network.problem.functions))
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is, for tables."""
+        masking = self.training.masking
+        usual = self.training == self.settings.masks
+        return {
+            "title": self.network.model.replace("_copied", ", copied") + ("" if usual else f", {masking.method}"),
+            "model": self.settings.model,
+            "task": self.settings.task,
+            "copied": isinstance(self.network, Copied),
+            "method": masking.method,
+            "l0": getattr(masking, "l0", None),
+            "seed": self.network.seed,
+        }
+
+
+def dissected(lab: Lab) -> list[Dissected]:
+    """Every network of the study, with the masks of each way of finding them; the usual one first."""
+    return [
+        Dissected(settings, network, training)
+        for settings in lab.section("functional_modularity").arithmetic
+        for network in networks(settings)
+        for training in (settings.masks, *(settings.others if isinstance(network, Network) else ()))
+    ]
+
+
+def swept(lab: Lab) -> list[Dissected]:
+    """The sweep over alpha (Figure 10), each with one mask a function."""
+    return [
+        Dissected(settings.model_copy(update={"repeats": 1}), network, training)
+        for settings in lab.section("functional_modularity").arithmetic
+        for network in networks(settings)
+        if isinstance(network, Network)
+        for training in _strengths(settings)
+    ]
+
+
+def _strengths(settings: section.ArithmeticNetwork) -> list[MaskTraining]:
+    """The usual training of masks at each alpha of a sweep."""
+    maskings = [settings.masks.masking.model_copy(update={"l0": l0}) for l0 in settings.l0 or ()]
+    return [settings.masks.model_copy(update={"masking": masking}) for masking in maskings]
+
+
+def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
+    """The trained networks, and after each its copied version if there is to be one."""
+    problem = Arithmetic(settings.task, settings.architecture)
+    problem = Arithmetic(settings.task, settings.architecture, settings.pool) if problem.reads_both else problem
+    training = without(settings.training, "seed")
+    found = [Network(problem, training, seed, settings.model) for seed in settings.seeds]
+    return [one for base in found for one in ([base, Copied(base)] if base.seed in settings.copied else [base])]
+
+
+def every_step(lab: Lab) -> Iterator[Step]:
+    """Every step of the arithmetic part."""
+    for one in dissected(lab):
+        yield from (one.network, one.mask(CONTROL), *(mask for masks in one.masks.values() for mask in masks))
+        yield one.parts
+    for one in swept(lab):
+        yield one.parts

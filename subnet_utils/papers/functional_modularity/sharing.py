@@ -1,0 +1,91 @@
+"""How many weights two masks share, between what chance gives and what two masks of one function share.
+
+The paper measures sharing by intersection over union and intersection over minimum (section 2). Neither says how much
+to expect. Two random masks of these densities share some weights: chance. Two masks of the same function in the same
+network do not share all: the ceiling. `scale` puts a number between the two.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.masks.subnetwork import Subnetwork
+
+HIDDEN = "hidden layers"
+"""The entry of a table that takes all layers as one but the first and the last."""
+
+
+def counts(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
+    """Numbers of weights by layer, then of `HIDDEN` and `OVERALL`: columns layer, shared, either, one, other, total.
+
+    Layers come in the order of their names. Raises WrongNetwork for masks of two networks.
+    """
+    both, either = one & other, one | other
+    rows = [
+        {
+            "layer": name,
+            "shared": int(both.masks[name].sum()),
+            "either": int(either.masks[name].sum()),
+            "one": int(one.masks[name].sum()),
+            "other": int(other.masks[name].sum()),
+            "total": mask.numel(),
+        }
+        for name, mask in one.masks.items()
+    ]
+    table = pd.DataFrame(rows)
+    sums = table.drop(columns="layer").sum()
+    hidden = table.iloc[1:-1].drop(columns="layer").sum()
+    return pd.concat([table, pd.DataFrame([{"layer": HIDDEN} | dict(hidden), {"layer": OVERALL} | dict(sums)])])
+
+
+def overlaps(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
+    """IoU and IoMin by layer, each with its expectation for random masks of the same sizes.
+
+    Columns layer, iou, iomin, chance_iou, chance_iomin. With shares p and q of the weights, random masks have
+    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. Raises WrongNetwork as `counts` does.
+    """
+    table = counts(one, other)
+    p, q = table["one"] / table["total"], table["other"] / table["total"]
+    found = {
+        "iou": table["shared"] / table["either"],
+        "iomin": table["shared"] / table[["one", "other"]].min(axis=1),
+        "chance_iou": p * q / (p + q - p * q),
+        "chance_iomin": np.maximum(p, q).where((p > 0) & (q > 0)),
+    }
+    return table[["layer"]].assign(**found).reset_index(drop=True)
+
+
+def scale(found: pd.Series, chance: pd.Series, ceiling: pd.Series) -> pd.Series:
+    """Sharing from 0, chance, to 1, the ceiling; NaN where the ceiling is not above chance."""
+    room = ceiling - chance
+    return (found - chance) / room.where(room > 0)
+
+
+def between_functions(masks: Mapping[str, Sequence[Subnetwork]]) -> pd.DataFrame:
+    """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
+
+    masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
+    one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
+    """
+    (first, second) = masks.values()
+    found = _mean([overlaps(a, b) for a, b in zip(first, second, strict=True)])
+    same = [overlaps(a, b) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
+    ceiling = _mean(same)[["iou", "iomin"]] if same else found[["iou", "iomin"]] * np.nan
+    found = found.join(ceiling.add_prefix("ceiling_"))
+    return found.assign(scale=scale(found["iou"], found["chance_iou"], found["ceiling_iou"]))
+
+
+def shared_with_others(mask: Subnetwork, others: Sequence[Subnetwork]) -> float:
+    """Share of a mask's weights that any of the others has, too, over all layers (section 2); NaN of an empty mask."""
+    union = others[0]
+    for other in others[1:]:
+        union = union | other
+    return (mask & union).active / mask.active if mask.active else np.nan
+
+
+def _mean(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The mean of tables that have the same layers."""
+    mean = sum(table.drop(columns="layer") for table in tables) / len(tables)
+    return tables[0][["layer"]].join(mean)

@@ -1,0 +1,288 @@
+"""Modules in arithmetic: the task against Python's own arithmetic, masks against a few lines, tables and figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks.discover import discover
+from subnet_utils.masks.methods import GumbelSigmoid
+from subnet_utils.masks.overlap import OVERALL, iou
+from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.papers.functional_modularity import arithmetic_figures as figures
+from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
+from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
+from subnet_utils.papers.functional_modularity import reference, sharing
+from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
+from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask
+from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.training import Recipe
+from tests.test_figures import assert_readable
+
+BRIEF = {"steps": 6, "interval": 3, "batch_size": 8}
+MASKS = BRIEF | {"learning_rate": 0.1, "masking": {"l0": 0.001, "samples": 2}}
+FNN = {"family": "feedforward", "widths": [12, 8, 8]}
+NETWORKS = [
+    {"model": "small", "paper_network": "FNN", "task": "add_mul", "architecture": FNN, "training": BRIEF,
+     "masks": MASKS, "seeds": [0, 1], "l0": [0.0001, 0.01],
+     "others": [MASKS | {"masking": {"method": "continuous_sparsification", "l0": 0.001}}]},
+    {"model": "pairs", "paper_network": "FNN", "task": "double_addition", "architecture": FNN, "training": BRIEF,
+     "masks": MASKS, "seeds": [0, 1], "copied": [0]},
+    {"model": "reader", "paper_network": "LSTM_forced", "task": "double_addition", "training": BRIEF, "masks": MASKS,
+     "architecture": {"family": "lstm", "width": 6, "layers": 1, "reading": "forced", "steps": 2}, "seeds": [0],
+     "pool": 50},
+]  # fmt: skip
+
+
+def study(networks=NETWORKS) -> dict:
+    return {"name": "micro", "compute": {"workers": 1}, "functional_modularity": {"arithmetic": networks}}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab.open(study(), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def found(lab):
+    dissected = steps.dissected(lab)
+    tables.made(lab, dissected)
+    return dissected
+
+
+def number(digits) -> int:
+    return int(digits[0]) + 10 * int(digits[1])
+
+
+def test_all_items_of_both_operations_are_there_once_and_right():
+    items = arithmetic.add_mul()
+    asked = items.inputs[:, 40:].argmax(dim=1)
+    read = items.inputs[:, :40].unflatten(1, (4, 10)).argmax(dim=2)
+    answers = {}
+    for digits, operation, target in zip(read.tolist(), asked.tolist(), items.targets.tolist(), strict=True):
+        answers[number(digits[:2]), number(digits[2:]), operation] = number(target)
+    assert len(items.inputs) == len(answers) == 20000
+    for (a, b, operation), answer in answers.items():
+        assert answer == ((a * b) if operation else (a + b)) % 100
+
+
+def test_two_pairs_are_asked_one_at_a_time_or_both():
+    apart = arithmetic.double_addition()
+    assert apart.inputs.shape == (20000, 80) and (apart.inputs.sum(dim=1) == 4).all()
+    for i, name in enumerate(("pair 1", "pair 2")):
+        rows, own, other = apart.rows[name], slice(40 * i, 40 * i + 40), slice(40 - 40 * i, 80 - 40 * i)
+        assert not apart.inputs[rows][:, other].any() and apart.inputs[rows][:, own].any(dim=1).all()
+        assert (apart.targets[rows][:, 2 - 2 * i : 4 - 2 * i] == arithmetic.ABSENT).all()
+    both = arithmetic.both_pairs(100, torch.Generator().manual_seed(0))
+    for row, target in zip(both.numbers.tolist(), both.targets.tolist(), strict=True):
+        a, b, c, d = row
+        assert (number(target[:2]), number(target[2:])) == ((a + b) % 100, (c + d) % 100)
+    first = both.only("pair 1")
+    assert (first.targets[:, 2:] == arithmetic.ABSENT).all() and torch.equal(first.targets[:, :2], both.targets[:, :2])
+
+
+def test_an_answer_that_both_operations_give_counts_for_both():
+    numbers = torch.tensor([[2, 2], [3, 4], [3, 4], [3, 4]])
+    done = arithmetic.operation_of(torch.tensor([[4, 0], [7, 0], [2, 1], [9, 9]]), numbers)
+    expected = {"+": [True, True, False, False], "*": [True, False, True, False], "none": [False, False, False, True]}
+    assert {name: of.tolist() for name, of in done.items()} == expected
+
+
+def test_a_network_and_its_masked_weights():
+    network = FeedForward([42, 12, 8, 20])
+    assert maskable(network) == tuple(f"layers.{i}.weight" for i in range(3))
+    assert maskable(nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3))) == ("1.weight",)
+    assert sum(dict(network.named_parameters())[name].numel() for name in maskable(network)) == 42 * 12 + 96 + 160
+    hidden = torch.relu(network.layers[1](torch.relu(network.layers[0](torch.ones(1, 42)))))
+    assert torch.equal(network(torch.ones(1, 42)), network.layers[2](hidden).view(1, 2, 10))
+    with pytest.raises(ValueError, match="'layers.9.weight' is no weight that can be masked; did you mean"):
+        maskable(network, only=["layers.9.weight"])
+
+
+@pytest.mark.parametrize("reading", ["together", "forced"])
+def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
+    torch.manual_seed(0)
+    network = Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
+    names = maskable(network)
+    assert names == (
+        "lstm.weight_ih_l0",
+        "lstm.weight_hh_l0",
+        "lstm.weight_ih_l1",
+        "lstm.weight_hh_l1",
+        "output.weight",
+    )
+    weights, inputs = dict(network.named_parameters()), torch.randn(5, 80)
+    whole = Subnetwork({name: torch.ones_like(weights[name], dtype=bool) for name in names}, fingerprint(network))
+    assert torch.equal(whole.apply(network)(inputs), network(inputs))
+    masked = {name: weights[name] * torch.ones_like(weights[name]) for name in names}
+    assert torch.equal(functional_call(network, masked, (inputs,)), network(inputs))
+    assert not torch.equal((~whole).apply(network)(inputs), network(inputs))
+
+
+def test_a_forced_lstm_has_not_seen_the_second_pair_when_it_answers_the_first():
+    network, inputs = Reader(80, 6, 1, 40, steps=4, reading="forced"), torch.randn(3, 80)
+    other = torch.cat([inputs[:, :40], torch.randn(3, 40)], dim=1)
+    assert torch.equal(network(inputs)[:, :2], network(other)[:, :2])
+    assert not torch.equal(network(inputs)[:, 2:], network(other)[:, 2:])
+
+
+def test_masks_of_lstms_are_trained_and_only_those_that_are_asked_for():
+    torch.manual_seed(0)
+    network, inputs = Reader(80, 6, 1, 40, steps=2), torch.randn(20, 80)
+    about = {"method": GumbelSigmoid(l0=0.01, samples=2), "recipe": Recipe(0.1, 2, 0)}
+
+    def one_pass(generator):
+        return ((rows, torch.zeros(4, 4, dtype=int)) for rows in torch.arange(20).split(4))
+
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    for only in (None, ["lstm.weight_hh_l0"]):
+        found = discover(network, inputs, one_pass, loss, only=only, **about)
+        assert set(found.subnetwork.masks) == set(only or maskable(network))
+        assert found.history["train_loss"].notna().all()
+
+
+def test_two_masks_share_what_ten_lines_of_numpy_say():
+    draw = np.random.default_rng(0)
+    shapes = {"a": (30, 20), "b": (20, 10), "c": (10, 5)}
+    one, other = ({name: draw.random(shape) < p for name, shape in shapes.items()} for p in (0.3, 0.6))
+    pair = [Subnetwork({n: torch.tensor(m) for n, m in masks.items()}, "n") for masks in (one, other)]
+    table = sharing.overlaps(*pair).set_index("layer")
+    for layer, names in {"a": "a", "b": "b", "c": "c", sharing.HIDDEN: "b", OVERALL: "abc"}.items():
+        x, y = (np.concatenate([masks[name].ravel() for name in names]) for masks in (one, other))
+        p, q = x.mean(), y.mean()
+        expected = [(x & y).sum() / (x | y).sum(), (x & y).sum() / min(x.sum(), y.sum()), p * q / (p + q - p * q)]
+        assert np.allclose(table.loc[layer, ["iou", "iomin", "chance_iou"]].astype(float), expected)
+    assert table.loc["b", "iou"] == pytest.approx(iou(pair)["b"])
+    with pytest.raises(WrongNetwork, match="two networks"):
+        sharing.overlaps(pair[0], Subnetwork(dict(pair[1].masks), "another"))
+
+
+def test_chance_is_what_random_masks_share():
+    generator = torch.Generator().manual_seed(0)
+    pair = [Subnetwork({n: torch.rand(300, 300, generator=generator) < p for n in "abc"}, "n") for p in (0.2, 0.5)]
+    table = sharing.overlaps(*pair)
+    assert np.allclose(table["iou"], table["chance_iou"], atol=0.01)
+    assert np.allclose(table["iomin"], table["chance_iomin"], atol=0.02)
+    masks = {"+": [pair[0], pair[0]], "*": [pair[1], pair[1]]}
+    assert np.allclose(sharing.between_functions(masks)["scale"], 0, atol=0.02)
+    same = sharing.between_functions({"+": [pair[0], pair[0]], "*": [pair[0], pair[0]]})
+    assert np.allclose(same["scale"], 1) and np.allclose(same["ceiling_iou"], 1)
+
+
+def test_parts_leave_what_no_mask_covers_and_edges_come_from_the_control_mask(lab, found):
+    one = found[0]
+    network, mask, control = one.network.load(lab), one.mask("+").load(lab), one.mask(CONTROL).load(lab)
+    before = dict(network.named_parameters())
+    ends = steps._with_ends(~mask, control, maskable(network))
+    for part in ends.values():
+        after = dict(part.apply(network).named_parameters())
+        assert all(torch.equal(after[name], before[name]) for name in before if name not in mask.masks)
+    first, last, hidden = "layers.0.weight", "layers.3.weight", "layers.1.weight"
+    assert torch.equal(ends["fullmask"].masks[first], control.masks[first]) and ends["ones"].masks[last].all()
+    assert torch.equal(ends["fullmask"].masks[hidden], ~mask.masks[hidden])
+
+
+def test_copied_networks_add_both_pairs_by_the_same_weights(lab, found):
+    (copied,) = [one for one in found if isinstance(one.network, steps.Copied) and one.network.seed == 0]
+    network, original = copied.network.load(lab), copied.network.original.load(lab)
+    inputs = torch.zeros(1, 80)
+    inputs[0, [1, 12, 23, 34]] = 1.0
+    there = inputs.roll(40, dims=1)
+    assert torch.equal(network(inputs)[:, :2], original(there)[:, 2:])
+    assert torch.equal(network(inputs)[:, :2], network(there)[:, 2:])
+
+
+def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
+    accuracies = tables.accuracies(lab, found)
+    assert set(accuracies["edges"]) == {"", "fullmask", "ones"} and accuracies["accuracy"].between(0, 1).all()
+    assert len(reference.load("accuracies")) == 80
+    for number, networks in ((1, 2), (2, 1), (3, 2)):
+        beside = tables.beside_the_paper(accuracies, number, profile="micro")
+        assert len(beside) == 10 * networks and set(beside["verdict"]) == {"not comparable at this profile"}
+        row = beside[(beside["mask"] == "full")].iloc[0]
+        usual = ~accuracies["copied"] & accuracies["method"].eq("gumbel_sigmoid")
+        control = accuracies[usual & accuracies["part"].eq(CONTROL) & accuracies["network"].eq(row["network"])]
+        assert row["ours"] in control.groupby(["model", "tested_on"])["accuracy"].mean().to_numpy()
+    overlap = tables.sharing(lab, found)
+    assert overlap[["iou", "chance_iou", "ceiling_iou"]].notna().any().all()
+    claims = tables.findings(accuracies, overlap)
+    assert set(claims["verdict"]) <= {"holds", "does not hold", "cannot be told"}
+    assert claims["claim"].nunique() == 6
+
+
+def test_which_operation_is_done_sums_to_one_or_more(lab, found):
+    done = tables.operations(lab, found)
+    sums = done.groupby(["title", "seed", "mask", "asked"])["share"].sum()
+    assert sums.ge(1 - 1e-9).all() and sums.le(2).all() and set(done["mask"]) == {"control", "+", "*"}
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.05, 0.2])
+def test_as_many_seeds_are_needed_as_make_the_interval_narrow(spread):
+    values = pd.Series(spread * np.array([-1.0, 0.0, 1.0]))
+    needed = tables.seeds_needed(values)
+    half = [
+        float(np.ptp(tables.t_interval(spread * _unit(n), range(n))[1:]) / 2) for n in (needed, needed - 1) if n > 1
+    ]
+    assert half[0] <= 0.05 and all(one > 0.05 for one in half[1:])
+
+
+def _unit(n: int) -> np.ndarray:
+    values = np.arange(n) - (n - 1) / 2
+    return values / values.std(ddof=1)
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_figures_are_legible(lab, found):
+    accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
+    titles = list(dict.fromkeys(accuracies["title"]))
+    kinds = ["whole", "control", "early half", "late half"]
+    for figure in (
+        figures.method(),
+        figures.shared_weights(overlap, titles),
+        figures.kept_weights(tables.kept(lab, found), titles[:2]),
+        figures.operations(tables.operations(lab, found), ["small"]),
+        figures.parts(accuracies.assign(kind=accuracies["part"]), kinds, titles),
+        figures.by_strength(tables.by_strength(lab, steps.swept(lab)), ["small"]),
+        figures.settled(tables.settled(lab, found), titles[:2]),
+    ):
+        assert_readable(figure)
+
+
+def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
+    masks = [one.mask("+") for one in [*found, *steps.swept(lab)] if one.settings.model == "small"]
+    assert len({mask.name for mask in masks}) == len(masks) == 2 * 2 + 2 * 2
+    assert all(isinstance(mask, Mask) for mask in masks)
+
+
+FAULTS = [
+    (0, {"task": "add_sub"}, "task: 'add_sub' is not valid; give 'add_mul' or 'double_addition'"),
+    (0, {"copied": [0]}, "copied: is for feedforward networks"),
+    (1, {"copied": [2]}, "copied: 2 is none of the seeds"),
+    (2, {"architecture": NETWORKS[2]["architecture"] | {"steps": 3}}, "steps: 3 cannot be halved"),
+    (0, {"masks": MASKS | {"masking": {"samples": 3}}}, "samples: 3 samples do not divide the batch of 8"),
+    (0, {"masks": MASKS | {"masking": {"l0": -1.0}}}, "l0"),
+    (0, {"training": BRIEF | {"interval": 4}}, "interval: 4 does not divide steps 6"),
+    (0, {"training": BRIEF | {"warmup": 2}}, "warmup: a constant learning rate has none"),
+    (1, {"model": "small"}, "'small' stands twice"),
+]
+
+
+@pytest.mark.parametrize(("place", "change", "said"), FAULTS)
+def test_bad_settings_are_one_line(place, change, said):
+    networks = [one | change if i == place else one for i, one in enumerate(NETWORKS)]
+    with pytest.raises(StudyError) as error:
+        Study.load(study(networks))
+    assert said in str(error.value) and str(error.value).count("\n") == 0
+
+
+def test_a_seed_has_its_own_weights():
+    problem = steps.Arithmetic("add_mul", steps.section.FeedForward(**FNN))
+    prints = [fingerprint(problem.network(seed)) for seed in (0, 0, 1)]
+    assert prints[0] == prints[1] != prints[2]
