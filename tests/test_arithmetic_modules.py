@@ -153,7 +153,7 @@ def test_two_masks_share_what_ten_lines_of_numpy_say():
     shapes = {"a": (30, 20), "b": (20, 10), "c": (10, 5)}
     one, other = ({name: draw.random(shape) < p for name, shape in shapes.items()} for p in (0.3, 0.6))
     pair = [Subnetwork({n: torch.tensor(m) for n, m in masks.items()}, "n") for masks in (one, other)]
-    table = sharing.overlaps(*pair).set_index("layer")
+    table = sharing.overlaps(*pair, "abc").set_index("layer")
     for layer, names in {"a": "a", "b": "b", "c": "c", sharing.HIDDEN: "b", OVERALL: "abc"}.items():
         x, y = (np.concatenate([masks[name].ravel() for name in names]) for masks in (one, other))
         p, q = x.mean(), y.mean()
@@ -161,18 +161,18 @@ def test_two_masks_share_what_ten_lines_of_numpy_say():
         assert np.allclose(table.loc[layer, ["iou", "iomin", "chance_iou"]].astype(float), expected)
     assert table.loc["b", "iou"] == pytest.approx(iou(pair)["b"])
     with pytest.raises(WrongNetwork, match="two networks"):
-        sharing.overlaps(pair[0], Subnetwork(dict(pair[1].masks), "another"))
+        sharing.overlaps(pair[0], Subnetwork(dict(pair[1].masks), "another"), "abc")
 
 
 def test_chance_is_what_random_masks_share():
     generator = torch.Generator().manual_seed(0)
     pair = [Subnetwork({n: torch.rand(300, 300, generator=generator) < p for n in "abc"}, "n") for p in (0.2, 0.5)]
-    table = sharing.overlaps(*pair)
+    table = sharing.overlaps(*pair, "abc")
     assert np.allclose(table["iou"], table["chance_iou"], atol=0.01)
     assert np.allclose(table["iomin"], table["chance_iomin"], atol=0.02)
     masks = {"+": [pair[0], pair[0]], "*": [pair[1], pair[1]]}
-    assert np.allclose(sharing.between_functions(masks)["scale"], 0, atol=0.02)
-    same = sharing.between_functions({"+": [pair[0], pair[0]], "*": [pair[0], pair[0]]})
+    assert np.allclose(sharing.between_functions(masks, "abc")["scale"], 0, atol=0.02)
+    same = sharing.between_functions({"+": [pair[0], pair[0]], "*": [pair[0], pair[0]]}, "abc")
     assert np.allclose(same["scale"], 1) and np.allclose(same["ceiling_iou"], 1)
 
 
@@ -212,6 +212,9 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
         assert row["ours"] in control.groupby(["model", "tested_on"])["accuracy"].mean().to_numpy()
     overlap = tables.sharing(lab, found)
     assert overlap[["iou", "chance_iou", "ceiling_iou"]].notna().any().all()
+    lstm = overlap[overlap["model"] == "reader"]
+    assert list(lstm["layer"]) == ["lstm.weight_ih_l0", "lstm.weight_hh_l0", "output.weight", sharing.HIDDEN, OVERALL]
+    assert lstm["iou"].iloc[3] == lstm["iou"].iloc[1]
     claims = tables.findings(accuracies, overlap)
     assert set(claims["verdict"]) <= {"holds", "does not hold", "cannot be told"}
     assert claims["claim"].nunique() == 6
@@ -249,7 +252,7 @@ def test_figures_are_legible(lab, found):
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
         figures.parts(accuracies.assign(kind=accuracies["part"]), kinds, titles),
-        figures.by_strength(tables.by_strength(lab, steps.swept(lab)), ["small"]),
+        figures.by_strength(tables.by_strength(lab, steps.swept(lab))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):
         assert_readable(figure)

@@ -125,11 +125,15 @@ def parts(table: pd.DataFrame, kinds: Sequence[str], titles: Sequence[str]) -> F
     return figure
 
 
-def by_strength(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """Accuracy of the control mask against beta, the color says how much is shared (Figure 10)."""
-    figure, axes = grid(len(titles), width=3.4, height=2.2, across=2, margin=0.3, sharey=True)
-    for ax, title in zip(axes, titles, strict=True):
-        rows = table[table["title"] == title]
+def by_strength(table: pd.DataFrame) -> Figure:
+    """Accuracy of the control mask against beta, the color says how much is shared (Figure 10).
+
+    table: from `arithmetic_tables.by_strength`, a panel for each of its models.
+    """
+    models = list(dict.fromkeys(table["model"]))
+    figure, axes = grid(len(models), width=3.4, height=2.2, across=2, margin=0.3, sharey=True)
+    for ax, title in zip(axes, models, strict=True):
+        rows = table[table["model"] == title]
         points = ax.scatter(rows["beta"], rows["control_accuracy"], c=100 * rows["shared"], cmap="cividis", s=22)
         figure.colorbar(points, ax=ax, label="weights of the first mask\nthat the second has, %")
         ax.set(xscale="log", title=title, xlabel="β", ylabel="accuracy under the control mask")

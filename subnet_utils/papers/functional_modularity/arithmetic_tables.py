@@ -16,7 +16,7 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
-from subnet_utils.papers.functional_modularity.modules import CONTROL
+from subnet_utils.papers.functional_modularity.modules import CONTROL, layers
 from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, shared_with_others
 from subnet_utils.report.comparison import FINDING, compare, verdict
 from subnet_utils.statistics import t_interval
@@ -102,7 +102,7 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     tables = []
     for one in found:
         masks = {name: [mask.load(lab) for mask in some] for name, some in one.masks.items()}
-        table = between_functions(masks)
+        table = between_functions(masks, layers(one.network.load(lab)))
         tables.append(table.assign(**one.about))
     return pd.concat(tables, ignore_index=True)
 
@@ -113,6 +113,7 @@ def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     for one in found:
         for name in (CONTROL, *one.network.problem.functions):
             masks = one.mask(name).load(lab).masks
+            masks = {layer: masks[layer] for layer in layers(one.network.load(lab))}
             active = {layer: int(mask.sum()) for layer, mask in masks.items()}
             total = {layer: mask.numel() for layer, mask in masks.items()}
             for layer in (*active, OVERALL):

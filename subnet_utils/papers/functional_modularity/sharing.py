@@ -17,10 +17,10 @@ HIDDEN = "hidden layers"
 """The entry of a table that takes all layers as one but the first and the last."""
 
 
-def counts(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
+def counts(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.DataFrame:
     """Numbers of weights by layer, then of `HIDDEN` and `OVERALL`: columns layer, shared, either, one, other, total.
 
-    Layers come in the order of their names. Raises WrongNetwork for masks of two networks.
+    names: of the weights, from the inputs to the outputs. Raises WrongNetwork for masks of two networks.
     """
     both, either = one & other, one | other
     rows = [
@@ -30,9 +30,9 @@ def counts(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
             "either": int(either.masks[name].sum()),
             "one": int(one.masks[name].sum()),
             "other": int(other.masks[name].sum()),
-            "total": mask.numel(),
+            "total": one.masks[name].numel(),
         }
-        for name, mask in one.masks.items()
+        for name in names
     ]
     table = pd.DataFrame(rows)
     sums = table.drop(columns="layer").sum()
@@ -40,13 +40,13 @@ def counts(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame([{"layer": HIDDEN} | dict(hidden), {"layer": OVERALL} | dict(sums)])])
 
 
-def overlaps(one: Subnetwork, other: Subnetwork) -> pd.DataFrame:
+def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.DataFrame:
     """IoU and IoMin by layer, each with its expectation for random masks of the same sizes.
 
     Columns layer, iou, iomin, chance_iou, chance_iomin. With shares p and q of the weights, random masks have
-    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. Raises WrongNetwork as `counts` does.
+    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. names and errors: as in `counts`.
     """
-    table = counts(one, other)
+    table = counts(one, other, names)
     p, q = table["one"] / table["total"], table["other"] / table["total"]
     found = {
         "iou": table["shared"] / table["either"],
@@ -63,15 +63,16 @@ def scale(found: pd.Series, chance: pd.Series, ceiling: pd.Series) -> pd.Series:
     return (found - chance) / room.where(room > 0)
 
 
-def between_functions(masks: Mapping[str, Sequence[Subnetwork]]) -> pd.DataFrame:
+def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence[str]) -> pd.DataFrame:
     """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
 
     masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
     one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
+    names: as in `counts`.
     """
     (first, second) = masks.values()
-    found = _mean([overlaps(a, b) for a, b in zip(first, second, strict=True)])
-    same = [overlaps(a, b) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
+    found = _mean([overlaps(a, b, names) for a, b in zip(first, second, strict=True)])
+    same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
     ceiling = _mean(same)[["iou", "iomin"]] if same else found[["iou", "iomin"]] * np.nan
     found = found.join(ceiling.add_prefix("ceiling_"))
     return found.assign(scale=scale(found["iou"], found["chance_iou"], found["ceiling_iou"]))
