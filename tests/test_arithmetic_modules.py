@@ -220,6 +220,17 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     assert claims["claim"].nunique() == 6
 
 
+def test_every_conclusion_is_there_at_each_strength(lab, found):
+    strength, accuracies = tables.by_strength(lab, steps.swept(lab)), tables.accuracies(lab, steps.swept(lab))
+    assert len(strength) == 4 and np.allclose(strength["beta"], 8 * strength["l0"])
+    row = strength.iloc[1]
+    plain = accuracies[accuracies["edges"].eq("") & accuracies["l0"].eq(row["l0"]) & accuracies["seed"].eq(row["seed"])]
+    own, other = (plain[plain["of"].eq(plain["tested_on"]).eq(same)] for same in (True, False))
+    for name, rows, part in (("own", own, "mask"), ("other", other, "mask"), ("control", plain, CONTROL)):
+        assert row[f"{name}_accuracy"] == pytest.approx(rows[rows["part"].eq(part)]["accuracy"].mean())
+    assert row["other_without"] == pytest.approx(other[other["part"].eq("inverse")]["accuracy"].mean())
+
+
 def test_which_operation_is_done_sums_to_one_or_more(lab, found):
     done = tables.operations(lab, found)
     sums = done.groupby(["title", "seed", "mask", "asked"])["share"].sum()

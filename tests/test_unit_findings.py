@@ -282,7 +282,7 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
     """Networks drawn twice from the same shares of heads: the first sample's interval has the second one's core."""
     rng = np.random.default_rng(0)
     inside = 0
-    for _ in range(60):
+    for _ in range(30):
         share = rng.beta(0.6, 0.6, size=32)
 
         def draw(share=share) -> list:
@@ -292,7 +292,7 @@ def test_the_cores_interval_covers_the_core_of_another_sample():
         found = shared_core.core_size(first, draws=400)
         other = int(torch.stack([one for group in second.values() for one in group.values()]).all(dim=0).sum())
         inside += found["low"] <= other <= found["high"]
-    assert inside >= 52  # of 60; 95% would be 57
+    assert inside >= 26  # of 30; 95% would be 28.5
 
 
 def test_one_seed_leaves_the_correlation_without_an_interval():

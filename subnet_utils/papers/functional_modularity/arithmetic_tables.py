@@ -17,7 +17,7 @@ from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.papers.functional_modularity.modules import CONTROL, layers
-from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, shared_with_others
+from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, overlaps, shared_with_others
 from subnet_utils.report.comparison import FINDING, compare, verdict
 from subnet_utils.statistics import t_interval
 
@@ -137,15 +137,41 @@ def operations(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 
 
 def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
-    """Accuracy of the control mask, and weights of the first function's mask that the other's has, too (Figure 10)."""
+    """What changes with alpha: a row for each network and alpha (Figure 10, and beyond it every conclusion).
+
+    Columns `ABOUT`, seed, beta (alpha times the batch); accuracy under the control mask, of masks on their own function
+    and on the other, without them on the other; weights of the first function's mask that the second's has, too; IoU of
+    the hidden layers beside chance; density of the first mask.
+    """
     rows = []
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
-        control = one.mask(CONTROL).result(lab)
-        accuracy = np.mean([value for name, value in control.items() if name.startswith(ACCURACY)])
-        about = {"beta": one.about["l0"] * one.training.batch_size, "control_accuracy": float(accuracy)}
-        rows.append(one.about | about | {"shared": shared_with_others(first, [second]), "density": first.density})
+        hidden = overlaps(first, second, layers(one.network.load(lab))).set_index("layer").loc[HIDDEN]
+        about = one.about | {"beta": one.about["l0"] * one.training.batch_size} | _conclusions(one.parts.result(lab))
+        about |= {"shared": shared_with_others(first, [second]), "hidden_iou": hidden["iou"]}
+        rows.append(about | {"chance_iou": hidden["chance_iou"], "density": first.density})
     return pd.DataFrame(rows)
+
+
+def _conclusions(parts: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean accuracies over both functions: under the control mask, of masks, and without them."""
+    plain = [row for row in parts if not row["edges"]]
+
+    def mean(part: str, own: bool | None) -> float:
+        found = [
+            accuracy
+            for row in plain if row["part"] == part
+            for name, accuracy in row.items()
+            if name.startswith(ACCURACY) and own in (None, name.removeprefix(ACCURACY) == row["of"])
+        ]  # fmt: skip
+        return float(np.mean(found))
+
+    return {
+        "control_accuracy": mean(CONTROL, None),
+        "own_accuracy": mean("mask", True),
+        "other_accuracy": mean("mask", False),
+        "other_without": mean("inverse", False),
+    }
 
 
 def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
