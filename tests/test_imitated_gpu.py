@@ -18,6 +18,7 @@ from subnet_utils.core.step import Step, make_all, missing, with_parents
 from subnet_utils.core.store import Artefact
 from subnet_utils.masks.subnetwork import Subnetwork
 from tests import micro
+from tests.test_arithmetic_modules import NETWORKS
 from tests.test_shape_bias import CNN, RENDERED, VIT
 from tests.test_subtask_induction import ARITHMETIC
 from tests.test_unit_pruning import SECTION
@@ -32,6 +33,8 @@ STUDY = micro.whole_study(precision="float32") | {
         "architecture": SECTION["architecture"] | {"family": "gpt2"},
         "pruning": SECTION["pruning"] | {"grid_sparsities": [0.5], "grid_seeds": [0]},
     },
+    # not the LSTM: the imitation has no such kernel
+    "functional_modularity": {"arithmetic": [one | {"seeds": [0], "l0": None} for one in NETWORKS[:2]]},
 }
 for one in [*STUDY["break_it_down"]["experiments"], *STUDY["break_it_down"]["pretrained"]]:
     one["base"], one["masks"] = one["base"] | {"seeds": [0]}, one["masks"] | {"seeds": [0]}
