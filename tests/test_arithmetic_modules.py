@@ -269,6 +269,19 @@ def test_figures_are_legible(lab, found):
         assert_readable(figure)
 
 
+def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
+    strong = MASKS | {"learning_rate": 2.0, "masking": {"l0": 1.0, "samples": 1}}
+    lab = Lab.open(study([NETWORKS[0] | {"masks": strong, "seeds": [0], "l0": None, "others": []}]), tmp_path)
+    (one,) = steps.dissected(lab)
+    accuracies = tables.accuracies(lab, [one])
+    assert one.mask("+").load(lab).active == 0
+    assert "small, seed 0, +: the mask is empty and has no inverse; lower l0" in capsys.readouterr().err
+    assert "inverse" not in set(accuracies["part"]) and "mask" in set(accuracies["part"])
+    claims = tables.findings(accuracies, tables.sharing(lab, [one]))
+    assert set(claims["verdict"]) == {"cannot be told"}
+    assert np.isnan(tables.by_strength(lab, [one])["other_without"]).all()
+
+
 def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
     masks = [one.mask("+") for one in [*found, *steps.swept(lab)] if one.settings.model == "small"]
     assert len({mask.name for mask in masks}) == len(masks) == 2 * 2 + 2 * 2

@@ -1,5 +1,6 @@
 """Modules for functions in arithmetic, step by step (*Are Neural Nets Modular?*, sections 3.1 and 3.2)."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +149,12 @@ class Parts(Step):
         network, problem, control = self.control.network.load(lab), self.control.network.problem, self.control.load(lab)
         rows = [(one, "", "", kept) for one, kept in _halves(control, layers(network)).items()]
         for mask in self.masks:
-            for part, kept in _parts_of(mask.load(lab), self.control.network.seed).items():
+            found = _parts_of(mask.load(lab), self.control.network.seed)
+            if not found["mask"].active:
+                who = f"{mask.network.model}, seed {mask.network.seed}, {mask.function}"
+                print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
+                found = {"mask": found["mask"]}
+            for part, kept in found.items():
                 ends = _with_ends(kept, control, layers(network)) if "random" not in part else {"": kept}
                 rows += [(part, edges, mask.function, one) for edges, one in ends.items()]
         return [

@@ -164,7 +164,7 @@ def _conclusions(parts: list[dict[str, Any]]) -> dict[str, float]:
             for name, accuracy in row.items()
             if name.startswith(ACCURACY) and own in (None, name.removeprefix(ACCURACY) == row["of"])
         ]  # fmt: skip
-        return float(np.mean(found))
+        return float(np.mean(found)) if found else np.nan
 
     return {
         "control_accuracy": mean(CONTROL, None),
