@@ -87,7 +87,7 @@ def labels(tree: ast.AST) -> set[str]:
     numbers = {int(value) for value in constants if type(value) is int or (isinstance(value, str) and value.isdigit())}
     for node in ast.walk(tree):
         called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-        if called == "range":
+        if called == "range" and all(isinstance(argument, ast.Constant) for argument in node.args):
             numbers |= set(range(*(argument.value for argument in node.args)))
     found = {value for value in constants if isinstance(value, str)}
     for node in ast.walk(tree):

@@ -156,8 +156,8 @@ def changes(value: Any) -> Iterator[Any]:
         for i, inner in enumerate(value[:2]):
             yield from ((*value[:i], other, *value[i + 1 :]) for other in changes(inner))
     else:
-        yield {bool: lambda: not value, int: lambda: value + 1, float: lambda: value / 2 + 1, str: lambda: value + "_x",
-               type(None): lambda: 7}[type(value)]()  # fmt: skip
+        yield {bool: lambda: not value, int: lambda: value + 1, float: lambda: 1.5 * value + 1,
+               str: lambda: value + "_x", type(None): lambda: 7}[type(value)]()  # fmt: skip
 
 
 def changed(value: Any, name: str, other: Any) -> Any:

@@ -211,7 +211,7 @@ def test_a_key_that_stands_too_high_is_sent_where_it_belongs():
     old = {"name": "a", "experiments": tiny["experiments"], "arithmetic": tiny["arithmetic"], "inference": core}
     assert errors(old) == [
         "experiments: unknown key; it belongs in 'break_it_down'; move it there",
-        "arithmetic: unknown key; it belongs in 'subtask_induction'; move it there",
+        "arithmetic: unknown key; it belongs in 'subtask_induction' or 'functional_modularity'; move it there",
         "inference: unknown key; its keys are those of 'heuristic_core'; call it so",
     ]
     where = f"{E}.masks.beta_max"
