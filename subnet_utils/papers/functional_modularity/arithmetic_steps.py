@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,8 +82,7 @@ class Arithmetic(Problem):
 
     def tests(self) -> dict[str, Items]:
         """Items for each function: all there are, or new ones where there are too many."""
-        items = arithmetic.both_pairs(TESTED, generator_for("tested pairs")) if self.reads_both else self.items(0)
-        return {name: items.only(name) for name in self.functions}
+        return _tests(self.task, self.reads_both)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy, nats, over the digits that are asked for: outputs [m, d, 10], targets [m, d]."""
@@ -100,6 +100,13 @@ class Arithmetic(Problem):
                 done = arithmetic.operation_of(answers, items.numbers)
                 found |= {f"{operation} for {name}": float(of.double().mean()) for operation, of in done.items()}
         return found
+
+
+@cache
+def _tests(task: str, reads_both: bool) -> dict[str, Items]:
+    both = arithmetic.both_pairs(TESTED, generator_for("tested pairs")) if reads_both else None
+    items = both or (arithmetic.add_mul() if task == "add_mul" else arithmetic.double_addition())
+    return {name: items.only(name) for name in FUNCTIONS[task]}
 
 
 @dataclass(frozen=True)

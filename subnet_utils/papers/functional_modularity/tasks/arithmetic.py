@@ -9,6 +9,7 @@ with ten outputs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -55,6 +56,7 @@ def digits(numbers: Tensor) -> Tensor:
     return torch.stack([numbers % 10, numbers // 10], dim=1)
 
 
+@cache
 def add_mul() -> Items:
     """All 20,000 items: first those of addition, then those of multiplication; [m, 42] inputs."""
     pairs = torch.cartesian_prod(torch.arange(BASE), torch.arange(BASE))
@@ -65,6 +67,7 @@ def add_mul() -> Items:
     return Items(inputs, digits(answers), rows, numbers)
 
 
+@cache
 def double_addition() -> Items:
     """All 20,000 items in which one pair is there and the other's inputs are zero; [m, 80] inputs, 4 digits."""
     pair, none = torch.cartesian_prod(torch.arange(BASE), torch.arange(BASE)), torch.full((BASE**2, 2), -1)
