@@ -201,7 +201,7 @@ class Dissected:
 
     def mask(self, function: str, repeat: int = 0) -> Mask:
         """A mask; each repeat has a seed of its own."""
-        return Mask(self.network, function, self.training, 1000 * repeat + self.network.seed)
+        return Mask(self.network, function, without(self.training, "seed"), 1000 * repeat + self.network.seed)
 
     @property
     def masks(self) -> dict[str, list[Mask]]:
