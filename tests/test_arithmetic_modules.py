@@ -32,7 +32,7 @@ NETWORKS = [
      "masks": MASKS, "seeds": [0, 1], "l0": [0.0001, 0.01],
      "others": [MASKS | {"masking": {"method": "continuous_sparsification", "l0": 0.001}}]},
     {"model": "pairs", "paper_network": "FNN", "task": "double_addition", "architecture": FNN, "training": BRIEF,
-     "masks": MASKS, "seeds": [0, 1], "copied": [0]},
+     "masks": MASKS, "seeds": [0, 1], "copied": [0], "others": [MASKS | {"masking": "random"}]},
     {"model": "reader", "paper_network": "LSTM_forced", "task": "double_addition", "training": BRIEF, "masks": MASKS,
      "architecture": {"family": "lstm", "width": 6, "layers": 1, "reading": "forced", "steps": 2}, "seeds": [0],
      "pool": 50},
@@ -291,6 +291,7 @@ def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
 FAULTS = [
     (0, {"task": "add_sub"}, "task: 'add_sub' is not valid; give 'add_mul' or 'double_addition'"),
     (0, {"copied": [0]}, "copied: is for feedforward networks"),
+    (0, {"masks": MASKS | {"masking": "magnitude"}}, "l0: 'magnitude' has no l0 to vary"),
     (1, {"copied": [2]}, "copied: 2 is none of the seeds"),
     (2, {"architecture": NETWORKS[2]["architecture"] | {"steps": 3}}, "steps: 3 cannot be halved"),
     (0, {"masks": MASKS | {"masking": {"samples": 3}}}, "samples: 3 samples do not divide the batch of 8"),

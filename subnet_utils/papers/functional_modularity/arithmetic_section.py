@@ -58,6 +58,8 @@ class ArithmeticNetwork(Section):
             raise invalid("copied", "is for feedforward networks that add two pairs; leave it out")
         if unknown := [seed for seed in self.copied if seed not in self.seeds]:
             raise invalid("copied", f"{unknown[0]} is none of the seeds; add it to them")
+        if self.l0 and not self.masks.masking.trains:
+            raise invalid("l0", f"'{self.masks.masking.method}' has no l0 to vary; leave it out")
         if lstm and self.architecture.reading == "forced":
             if self.task != "double_addition":
                 raise invalid("architecture.reading", "'forced' needs two pairs; take 'together'")

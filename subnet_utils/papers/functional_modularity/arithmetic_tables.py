@@ -147,7 +147,8 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
         hidden = overlaps(first, second, layers(one.network.load(lab))).set_index("layer").loc[HIDDEN]
-        about = one.about | {"beta": one.about["l0"] * one.training.batch_size} | _conclusions(one.parts.result(lab))
+        beta = (one.about["l0"] or np.nan) * one.training.batch_size
+        about = one.about | {"beta": beta} | _conclusions(one.parts.result(lab))
         about |= {"shared": shared_with_others(first, [second]), "hidden_iou": hidden["iou"]}
         rows.append(about | {"chance_iou": hidden["chance_iou"], "density": first.density})
     return pd.DataFrame(rows)
