@@ -41,11 +41,13 @@ INPUTS = {"add_mul": 42, "double_addition": 80}
 
 @dataclass(frozen=True)
 class Arithmetic(Problem):
-    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on."""
+    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on; some: items
+    of each function that teach it, None for all."""
 
     task: str
     architecture: section.FeedForward | section.Lstm
     pool: int = 0
+    some: int | None = None
 
     @property
     def functions(self) -> tuple[str, str]:
@@ -65,19 +67,18 @@ class Arithmetic(Problem):
                 return FeedForward([inputs, *self.architecture.widths, outputs])
             return Reader(inputs, outputs=outputs, **self.architecture.model_dump(exclude={"family"}))
 
-    def items(self, seed: int) -> Items:
-        """What the network of a seed is trained on."""
-        if self.reads_both:
-            return arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
-        return arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
-
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """See `Problem`. What teaches one function of two pairs has no inputs of the other (C.2 as released)."""
-        if function == CONTROL:
-            items = self.items(seed)
+        if function == CONTROL and self.reads_both:
+            items = arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
             return items.inputs, items.targets
+        if function == CONTROL:
+            inputs, targets = zip(*(self.examples(name, seed) for name in self.functions), strict=True)
+            return torch.cat(inputs), torch.cat(targets)
         items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
         rows = items.rows[function]
+        if self.some is not None:
+            rows = rows[torch.randperm(len(rows), generator=generator_for("items", seed, function))[: self.some]]
         return items.inputs[rows], items.targets[rows]
 
     def tests(self) -> dict[str, Items]:
@@ -259,8 +260,9 @@ def _strengths(settings: section.ArithmeticNetwork) -> list[MaskTraining]:
 
 def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
     """The trained networks, and after each its copied version if there is to be one."""
-    problem = Arithmetic(settings.task, settings.architecture)
-    problem = Arithmetic(settings.task, settings.architecture, settings.pool) if problem.reads_both else problem
+    problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
+    if problem.reads_both:
+        problem = Arithmetic(settings.task, settings.architecture, settings.pool)
     training = without(settings.training, "seed")
     found = [Network(problem, training, seed, settings.model) for seed in settings.seeds]
     return [one for base in found for one in ([base, Copied(base)] if base.seed in settings.copied else [base])]
