@@ -34,11 +34,12 @@ def mirrored(images: Tensor) -> Tensor:
 
 def shifted(images: Tensor) -> Tensor:
     """Every image moved by up to `SHIFT` pixels each way; what comes in is gray."""
-    padded = nn.functional.pad(images, [SHIFT] * 4).movedim(1, -1)
-    moves = torch.randint(2 * SHIFT + 1, (2, len(images), 1)).to(images.device)
-    down, right = moves + torch.arange(images.shape[-1], device=images.device)
-    which = torch.arange(len(images), device=images.device)
-    return padded[which[:, None, None], down[:, :, None], right[:, None, :]].movedim(-1, 1)
+    count, channels, _, side = images.shape
+    padded = nn.functional.pad(images, [SHIFT] * 4)
+    down, right = torch.randint(2 * SHIFT + 1, (2, count, 1)).to(images.device) + torch.arange(side).to(images.device)
+    which, color = torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None]
+    # one index a dimension: of another layout a small convolution on a CPU ends the process (torch 2.13)
+    return padded[which, color, down[:, None, :, None], right[:, None, None, :]]
 
 
 def build(architecture: Convolutional | Residual, channels: int, classes: int, *, augment: bool = False) -> nn.Module:

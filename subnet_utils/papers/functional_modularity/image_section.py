@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
+from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
-from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several, without
+from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
 from subnet_utils.training import Recipe
 
@@ -153,7 +154,7 @@ class Permuted(Section):
     @property
     def problem(self) -> Self:
         """The part that one task depends on."""
-        return without(self, "data", "tasks", "starts", "seeds")
+        return sections.without(self, "data", "tasks", "starts", "seeds")
 
     @model_validator(mode="after")
     def _fits_together(self):

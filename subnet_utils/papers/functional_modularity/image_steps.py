@@ -37,7 +37,7 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a study. data: of files without the folder; files: digest of what they hold; folder: their place."""
+    """The images of a study. data: of files without the folder; files: digest of what they hold; folder: where."""
 
     data: section.Drawn | section.Files
     files: str = ""
@@ -189,10 +189,12 @@ def thinned(subnetwork: Subnetwork, lost: Subnetwork, *, seed: int) -> Subnetwor
 
 @dataclass(frozen=True)
 class Family:
-    """What is made of one network at one strength of the penalty. nulls: one for each mask without a class."""
+    """What is made of one network at one strength of the penalty. usual: whether it is that of the masks' section;
+    masks: without a class, by its name; nulls: one for each of them."""
 
     network: Classifier
     l0: float
+    usual: bool
     control: Mask
     sham: Mask
     masks: dict[str, Mask]
@@ -244,11 +246,12 @@ def families(lab: Lab) -> list[Family]:
 
 def _family(settings: section.ImageNetwork, network: Classifier, training: MaskTraining, removed) -> Family:
     seed = network.seed
+    l0, usual = getattr(training.masking, "l0", 0.0), training == settings.masks
     control = Mask(network, CONTROL, training, seed)
     sham = Mask(network, CONTROL, training, seed + AGAIN, given=control)
     masks = {name: Mask(network, without(name), training, seed, given=control) for name in removed}
     nulls = {name: Null(control, mask, settings.draws) for name, mask in masks.items()}
-    return Family(network, getattr(training.masking, "l0", 0.0), control, sham, masks, nulls)
+    return Family(network, l0, usual, control, sham, masks, nulls)
 
 
 def stability(lab: Lab) -> list[tuple[Mask, Mask]]:
