@@ -170,13 +170,11 @@ class Images(Section):
     """Modules in classifiers of images: classes of a CNN, and permuted pixels."""
 
     data: ImageData
-    networks: Annotated[tuple[ImageNetwork, ...], Strict(False)] = ()
-    permuted: Permuted | None = None
+    networks: Several[ImageNetwork]
+    permuted: Permuted
 
     @model_validator(mode="after")
     def _fits_together(self):
-        if not self.networks and self.permuted is None:
-            raise invalid("", "neither 'networks' nor 'permuted' says what to do; add one")
         names = [one.model for one in self.networks]
         for one in self.networks:
             if names.count(one.model) > 1:

@@ -214,8 +214,7 @@ def settings_of(lab: Lab) -> section.Images:
 def require_images(lab: Lab) -> None:
     """Raise PictureError for a folder that is named and holds no images."""
     settings = settings_of(lab)
-    own = settings.permuted.data if settings.permuted else None
-    for data in (settings.data, own):
+    for data in (settings.data, settings.permuted.data):
         if data is not None and data.source == "files":
             _digest(data.folder)
             Source.of(data).load("train")

@@ -186,10 +186,8 @@ def shares(mask: Tensors, used: Tensors) -> list[dict[str, float]]:
 def tasks(lab: Lab) -> list[PermutedTask]:
     """Every task of the sequences of a study, in order. The control repeats the first task of one with start logits
     alike."""
-    permuted = settings_of(lab).permuted
-    if permuted is None:
-        return []
-    source = Source.of(permuted.data or settings_of(lab).data)
+    settings = settings_of(lab)
+    permuted, source = settings.permuted, Source.of(settings.permuted.data or settings.data)
     return [task for seed in permuted.seeds for start in permuted.starts for numbers in _orders(permuted.tasks).values()
             for task in _sequence(permuted, source, start, seed, numbers)]  # fmt: skip
 
