@@ -5,12 +5,15 @@ from pydantic import model_validator
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Section
 from subnet_utils.papers.functional_modularity.arithmetic_section import ArithmeticNetworks
+from subnet_utils.papers.functional_modularity.image_section import Images
 
 
 class FunctionalModularity(Section):
     """Modules for functions: in arithmetic (notebook 09a)."""
 
     arithmetic: ArithmeticNetworks | None = None
+    images: Images | None = None
+    """Notebook 09c."""
 
     @model_validator(mode="after")
     def _something_to_do(self):

@@ -1,0 +1,208 @@
+"""One network learns the same images again and again, its pixels permuted (*Are Neural Nets Modular?*, section 3.3).
+
+Weights and masks are trained together. What a task's mask keeps is frozen, what is free is drawn anew for the next
+task. The first layer is drawn anew every time: it could undo the permutation, and all that follows be used again.
+Is it? The paper does not compare with tasks that are the same: our control repeats the first one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, linear
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.masks.methods import GumbelSigmoid
+from subnet_utils.papers.functional_modularity.image_section import Permuted
+from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
+from subnet_utils.papers.functional_modularity.modules import drawn
+from subnet_utils.tasks.pictures import Pictures
+from subnet_utils.training import fit
+
+DIFFERENT, REPEATED = "different permutations", "the same one repeated"
+Tensors = dict[str, Tensor]
+
+
+class Learned(NamedTuple):
+    """A network after a task: weights and biases by name, which of them the task keeps, which any task so far does."""
+
+    weights: Tensors
+    mask: Tensors
+    used: Tensors
+
+
+@dataclass(frozen=True)
+class PermutedTask(Step):
+    """One task of a sequence. `load` gives what is `Learned`.
+
+    settings: `Permuted.problem`; start: first logits of new weights; permutation: its number, 0 leaves the pixels as
+    they are; previous: the task before.
+    """
+
+    keeps: ClassVar[int] = 4
+
+    settings: Permuted
+    source: Source
+    start: float
+    seed: int
+    permutation: int
+    previous: "PermutedTask | None" = None
+
+    @property
+    def number(self) -> int:
+        """Place in the sequence, from 1."""
+        return self.previous.number + 1 if self.previous else 1
+
+    @property
+    def work(self) -> float:
+        """Steps."""
+        return self.settings.training.steps * self.settings.samples
+
+    def data(self, title: str) -> tuple[Tensor, Tensor]:
+        """Pixels [n, p] from 0 to 1, permuted, and labels of `train` or `test`."""
+        images: Pictures = self.source.load(title)
+        pixels = images.pixels.float().mean(dim=1).flatten(1) / 255
+        order = torch.randperm(pixels.shape[1], generator=generator_for("permutation", self.seed, self.permutation))
+        return pixels[:, order] if self.permutation else pixels, images.labels
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Learn weights and mask together."""
+        settings, training = self.settings, self.settings.training
+        inputs, targets = (tensor.to(lab.device) for tensor in self.data("train"))
+        old, used = ({n: t.to(lab.device) for n, t in part.items()} for part in self._before(lab, inputs.shape[1]))
+        method = GumbelSigmoid(l0=settings.l0, samples=settings.samples)
+        weights = {name: tensor.clone().requires_grad_() for name, tensor in old.items()}
+        logits = {name: self._first_logits(name, of).requires_grad_() for name, of in used.items()}
+
+        def interval(number: int) -> Iterator[tuple[Tensor, torch.Generator]]:
+            generator = generator_for("permuted batches", self.seed, self.number, number)
+            return ((rows.to(lab.device), generator) for rows in drawn(len(inputs), training, generator))
+
+        def loss(batch: tuple[Tensor, torch.Generator], number: int) -> Tensor:
+            (rows, generator), losses = batch, []
+            now = frozen(weights, old, used)
+            for part in rows.chunk(settings.samples):
+                soft = method.soft(logits, number, generator)
+                with lab.autocast():
+                    outputs = forward(masked(now, soft), inputs[part])
+                losses.append(cross_entropy(outputs.float(), targets[part]))
+            return torch.stack(losses).mean() + method.penalty(soft, logits)
+
+        trained = weights | {f"logits of {name}": tensor for name, tensor in logits.items()}
+        about = f"task {self.number}, new logits {self.start:g}, seed {self.seed}"
+        recipe = training.recipe(self.seed)
+        history = fit(trained, interval, loss, recipe=recipe, checkpoint=folder / CHECKPOINT, label=about)
+        save_table(folder / "history.parquet", history)
+        final = {name: tensor.detach().cpu() for name, tensor in frozen(weights, old, used).items()}
+        mask = {name: method.hard(tensor.detach()).cpu() for name, tensor in logits.items()}
+        before = {name: tensor.cpu() for name, tensor in used.items()}
+        self._file(folder, Learned(final, mask, {name: mask[name] | before[name] for name in mask}))
+        return {"accuracy": accuracy(masked(final, mask), *self.data("test")), "layers": shares(mask, before)}
+
+    def read(self, lab: Lab, artefact: Artefact) -> Learned:
+        """See the class."""
+        found = artefact.tensors("learned")
+        parts = {part: {n.partition("/")[2]: t for n, t in found.items() if n.startswith(part)} for part in _PARTS}
+        return Learned(parts["weights"], *({n: t.bool() for n, t in parts[one].items()} for one in _PARTS[1:]))
+
+    def _file(self, folder: Path, learned: Learned) -> None:
+        parts = learned._asdict().items()
+        tensors = {f"{part}/{name}": tensor for part, named in parts for name, tensor in named.items()}
+        save_tensors(folder / "learned.safetensors", {n: t.byte() if t.dtype == torch.bool else t
+                                                      for n, t in tensors.items()})  # fmt: skip
+
+    def _before(self, lab: Lab, pixels: int) -> tuple[Tensors, Tensors]:
+        """Weights before the task, all but the used ones drawn anew, and which are used: none in the first layer."""
+        new = fresh((pixels, *self.settings.widths, len(self.source.classes)), seed=self.seed, task=self.number)
+        used = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
+        if self.previous is None:
+            return new, used
+        learned = self.previous.load(lab)
+        used |= {name: tensor for name, tensor in learned.used.items() if not _first(name)}
+        return frozen(new, learned.weights, used), used
+
+    def _first_logits(self, name: str, used: Tensor) -> Tensor:
+        """2 for a kept weight in the paper, and for new ones what the figure says."""
+        start = self.start if self.settings.first_layer is None or not _first(name) else self.settings.first_layer
+        return torch.where(used, self.settings.occupied, torch.full(used.shape, start, device=used.device))
+
+
+_PARTS = Learned._fields
+
+
+def _first(name: str) -> bool:
+    return name.startswith("1.")
+
+
+def fresh(sizes: tuple[int, ...], *, seed: int, task: int) -> Tensors:
+    """New weights by Xavier's normal initialization, and biases of 0; `2.weight` is [outputs, inputs] of layer 2."""
+    generator, made = generator_for("permuted weights", seed, task), {}
+    for layer, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False), start=1):
+        made[f"{layer}.weight"] = torch.randn(outputs, inputs, generator=generator) * (2 / (inputs + outputs)) ** 0.5
+        made[f"{layer}.bias"] = torch.zeros(outputs)
+    return made
+
+
+def frozen(weights: Tensors, old: Tensors, used: Tensors) -> Tensors:
+    """The weights, with the old value where one is used: no gradient gets there."""
+    return {name: torch.where(used[name], old[name], tensor) for name, tensor in weights.items()}
+
+
+def masked(weights: Tensors, mask: Tensors) -> Tensors:
+    """Weights times their mask."""
+    return {name: tensor * mask[name] for name, tensor in weights.items()}
+
+
+def forward(weights: Tensors, inputs: Tensor) -> Tensor:
+    """Logits of the classes [m, k]: linear layers with ReLUs between them."""
+    for layer in range(1, len(weights) // 2 + 1):
+        inputs = linear(inputs.relu() if layer > 1 else inputs, weights[f"{layer}.weight"], weights[f"{layer}.bias"])
+    return inputs
+
+
+def accuracy(weights: Tensors, inputs: Tensor, targets: Tensor) -> float:
+    """Share of right answers."""
+    return float((forward(weights, inputs).argmax(dim=1) == targets).float().mean())
+
+
+def shares(mask: Tensors, used: Tensors) -> list[dict[str, float]]:
+    """Of every layer's weights: how many the task keeps, what share of these an earlier one used, and of all."""
+    rows = []
+    for name in mask:
+        layer, _, kind = name.partition(".")
+        if kind == "weight":
+            kept, both = int(mask[name].sum()), int((mask[name] & used[name]).sum())
+            about = {"layer": int(layer), "kept": kept, "total": mask[name].numel()}
+            rows.append(about | {"shared": both / kept if kept else None, "used": float(used[name].float().mean())})
+    return rows
+
+
+def tasks(lab: Lab) -> list[PermutedTask]:
+    """Every task of the sequences of a study, in order. The control repeats the first task of one with start logits
+    alike."""
+    settings = settings_of(lab)
+    permuted, source = settings.permuted, Source.of(settings.permuted.data or settings.data)
+    return [task for seed in permuted.seeds for start in permuted.starts for numbers in _orders(permuted.tasks).values()
+            for task in _sequence(permuted, source, start, seed, numbers)]  # fmt: skip
+
+
+def _orders(count: int) -> dict[str, tuple[int, ...]]:
+    return {DIFFERENT: tuple(range(count)), REPEATED: (0,) * count}
+
+
+def _sequence(permuted: Permuted, source: Source, start: float, seed: int, numbers) -> Iterator[PermutedTask]:
+    task = None
+    for number in numbers:
+        task = PermutedTask(permuted.problem, source, start, seed, number, task)
+        yield task
+
+
+def kind_of(task: PermutedTask) -> str:
+    """What a later task's sequence is: its permutations differ, or one is repeated."""
+    return DIFFERENT if task.permutation else REPEATED
