@@ -5,12 +5,14 @@ from pydantic import model_validator
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Section
 from subnet_utils.papers.functional_modularity.arithmetic_section import ArithmeticNetworks
+from subnet_utils.papers.functional_modularity.sequence_section import SequenceNetworks
 
 
 class FunctionalModularity(Section):
-    """Modules for functions: in arithmetic (notebook 09a)."""
+    """Modules for functions: in arithmetic (notebook 09a) and in sequence tasks (09b)."""
 
     arithmetic: ArithmeticNetworks | None = None
+    sequences: SequenceNetworks | None = None
 
     @model_validator(mode="after")
     def _something_to_do(self):

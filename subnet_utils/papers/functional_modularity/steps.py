@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
-from subnet_utils.papers.functional_modularity import arithmetic_steps
+from subnet_utils.papers.functional_modularity import arithmetic_steps, sequence_steps
 
 
 def every_step(lab: Lab) -> Iterator[Step]:
@@ -12,3 +12,5 @@ def every_step(lab: Lab) -> Iterator[Step]:
     section = lab.section("functional_modularity")
     if section.arithmetic is not None:
         yield from arithmetic_steps.every_step(lab)
+    if section.sequences is not None:
+        yield from sequence_steps.every_step(lab)

@@ -8,8 +8,8 @@ Modular?*, section 4).
     primitive   U -> walk | look | run | jump
 
 The grammar makes every command once. A split says from which commands a network learns and on which it is tested:
-`simple` is drawn at random; `jump` and `turn left` show a primitive by itself but never as a part of a command; `length`
-shows only commands with short answers. Sizes and repeated examples are those of the official files.
+`simple` is drawn at random; `jump` and `turn left` show a primitive by itself but never as a part of a command; and
+`length` shows only commands with short answers. Sizes and repeated examples are those of the official files.
 """
 
 from collections.abc import Iterator
