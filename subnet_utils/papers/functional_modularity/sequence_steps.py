@@ -38,6 +38,10 @@ SOURCE = 9 + 1
 KINDS = {"lstm": Lstm, "transformer": Transformer}
 CHUNK = 512
 """Rows that are tested at a time."""
+WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK, DIRECT = (
+    "whole network", "control mask", "mask of the split", "random mask", "learned directly",
+)  # fmt: skip
+"""What is tested on a split."""
 WATCHED = 10
 """One in so many commands is tested after each interval of a mask's training."""
 
@@ -148,12 +152,17 @@ class Inspected:
         """The control masks."""
         return [self.mask(CONTROL, repeat) for repeat in range(self.settings.repeats)]
 
+    def parts(self, split: str) -> dict[str, Step]:
+        """What is tested on a split, by its name in tables: each is a step with scores."""
+        mask, direct = self.mask(split), self.settings.direct or ()
+        found = {WHOLE: self.network, CONTROL_MASK: self.controls[0], OWN_MASK: mask, RANDOM_MASK: RandomPart(mask)}
+        return found | ({DIRECT: self.taught(split)} if split in direct else {})
+
     @property
     def steps(self) -> list[Step]:
         """All that is made of it."""
-        masks = [self.mask(split) for split in self.settings.splits]
-        direct = [self.taught(split) for split in self.settings.direct or ()]
-        return [self.network, *self.controls, *masks, *map(RandomPart, (self.controls[0], *masks)), *direct]
+        parts = [step for split in self.settings.splits for step in self.parts(split).values()]
+        return list(dict.fromkeys([*parts, *self.controls]))
 
     @property
     def about(self) -> dict[str, Any]:
