@@ -10,6 +10,7 @@ PAPER = Paper(
     section=FunctionalModularity,
     notebooks=(
         Notebook("09a_functional_modularity", about="arithmetic"),
+        Notebook("09b_sequences", about="sequences"),
         Notebook("09c_images", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
@@ -17,6 +18,7 @@ PAPER = Paper(
         "Functional Modularity, Figure 1": "Shared weights, addition and multiplication",
         "Functional Modularity, Figure 2": "Shared weights, double addition",
         "Functional Modularity, Figure 3": "Shared weights, permuted images",
+        "Functional Modularity, Figure 4": "Accuracy on the splits of SCAN, and output weights that a mask lacks",
         "Functional Modularity, Figure 6": "Classes that masks are trained without",
         "Functional Modularity, Figure 7": "Half masks",
         "Functional Modularity, Figure 8": "Shared weights after copying a pair",
@@ -26,6 +28,7 @@ PAPER = Paper(
         "Functional Modularity, Figure 12": "Kept weights by layer",
         "Functional Modularity, Figure 13": "Which operation is performed",
         "Functional Modularity, Figure 14": "Permuted images, starts in favour of used weights",
+        "Functional Modularity, Figure 15": "Splits of SCAN learned directly",
         "Functional Modularity, Figure 17": "Answers under control masks",
         "Functional Modularity, Figure 18": "Changes of answers, simple CNN",
         "Functional Modularity, Figure 19": "Changes of answers, CNN without dropout",

@@ -47,6 +47,10 @@ class Problem:
         """What a network, or a part of one, can do: numbers by name, such as its accuracy on each function."""
         raise NotImplementedError
 
+    def watched(self, network: nn.Module) -> dict[str, float]:
+        """What is to be known of a part after each interval of a mask's training; the mask's history has it."""
+        return {}
+
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
@@ -131,8 +135,9 @@ class Mask(Step):
             return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
 
         fixed = self._fixed(lab)
+        searched = network if fixed is None else fixed.apply(network)
         found = training.masking.find(
-            network if fixed is None else fixed.apply(network),
+            searched,
             inputs,
             interval,
             problem.loss,
@@ -140,6 +145,7 @@ class Mask(Step):
             recipe=training.recipe(self.seed),
             before=partial(problem.network, self.network.seed),
             autocast=lab.autocast,
+            watch=lambda kept: problem.watched(kept.apply(searched)),
             limit_gb=cache_limit(lab.study.compute),
             checkpoint=folder / CHECKPOINT,
             label=f"{self.network.model}, seed {self.network.seed}, {self.function}",

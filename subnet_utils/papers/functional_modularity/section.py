@@ -6,14 +6,15 @@ from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Section
 from subnet_utils.papers.functional_modularity.arithmetic_section import ArithmeticNetworks
 from subnet_utils.papers.functional_modularity.image_section import Images
+from subnet_utils.papers.functional_modularity.sequence_section import SequenceNetworks
 
 
 class FunctionalModularity(Section):
-    """Modules for functions: in arithmetic (notebook 09a)."""
+    """Modules for functions: in arithmetic (notebook 09a), sequences (09b) and images (09c)."""
 
     arithmetic: ArithmeticNetworks | None = None
+    sequences: SequenceNetworks | None = None
     images: Images | None = None
-    """Notebook 09c."""
 
     @model_validator(mode="after")
     def _something_to_do(self):

@@ -1,0 +1,153 @@
+"""Encoder-decoders that answer a sequence with a sequence (*Are Neural Nets Modular?*, appendix C.7).
+
+Both read one table row: the tokens of the question and of the answer side by side, int64 [m, source + target], each
+closed by `END` and filled up with `PADDING`. While they are tested, and while masks are found, a decoder is given the
+right answer so far (teacher forcing). Its own answer would be right if and only if every token of this one is.
+
+Embeddings and biases are not masked, and the output layer is the last weight.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+from torch.nn.utils.rnn import pack_padded_sequence
+
+PADDING, START, END = range(3)
+"""The first tokens of every vocabulary. `START` is what a decoder reads first."""
+GROUPS = 3
+"""Of the answers of a batch, by length; an LSTM reads one after the other."""
+
+
+class EncoderDecoder(nn.Module):
+    """What both kinds share: rows -> logits [m, t, answers], t the longest answer among them.
+
+    source: tokens of a question; words, answers: sizes of the vocabularies.
+    """
+
+    def __init__(self, source: int):
+        super().__init__()
+        self.source = source
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """See the class."""
+        questions, answers = (trimmed(part) for part in (rows[:, : self.source], rows[:, self.source :]))
+        return self.answer(questions, answers)
+
+    def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """Logits [m, t, answers] of every token of the answers [m, t], given those before it."""
+        raise NotImplementedError
+
+
+class Lstm(EncoderDecoder):
+    """The state in which one LSTM has read the question is the first one of another, which answers.
+
+    own_outputs: share of the batches in training in which the decoder reads its own answer so far, not the right one.
+    """
+
+    def __init__(self, source: int, words: int, answers: int, *, width: int, layers: int, embedding: int,
+                 dropout: float, own_outputs: float):  # fmt: skip
+        super().__init__(source)
+        self.words, self.answers = (nn.Embedding(count, embedding) for count in (words, answers))
+        between = dropout if layers > 1 else 0.0
+        self.encoder, self.decoder = (
+            nn.LSTM(embedding, width, layers, batch_first=True, dropout=between) for _ in range(2)
+        )
+        self.output = nn.Linear(width, answers)
+        self.dropout, self.own_outputs = nn.Dropout(dropout), own_outputs
+
+    def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See the class."""
+        count = lengths(questions).cpu()  # the state is that after a question's end, not after its padding
+        read = pack_padded_sequence(self.dropout(self.words(questions)), count, batch_first=True, enforce_sorted=False)
+        state = self.encoder(read)[1]
+        if self.training and torch.rand(()) < self.own_outputs:
+            return self._alone(state, answers)
+        return self.output(torch.cat(list(self._told(state, answers)))[lengths(answers).argsort().argsort()])
+
+    def _told(self, state: tuple[Tensor, Tensor], answers: Tensor) -> Iterator[Tensor]:
+        """States [k, t, width] for the right answers, the shortest first; short ones are not read to the longest's end.
+
+        That saves a third of the time.
+        """
+        for rows in lengths(answers).argsort().chunk(GROUPS):
+            some, first = trimmed(answers[rows]), tuple(part[:, rows].contiguous() for part in state)
+            states, _ = self.decoder(self.dropout(self.answers(shifted(some))), first)
+            yield pad(states, (0, 0, 0, answers.shape[1] - states.shape[1]))
+
+    def _alone(self, state: tuple[Tensor, Tensor], answers: Tensor) -> Tensor:
+        """Logits of an answer whose every token is read again."""
+        last, logits = torch.full_like(answers[:, :1], START), []
+        for _ in range(answers.shape[1]):
+            states, state = self.decoder(self.dropout(self.answers(last)), state)
+            logits.append(self.output(states))
+            last = logits[-1].argmax(dim=-1)
+        return torch.cat(logits, dim=1)
+
+
+class Transformer(EncoderDecoder):
+    """The encoder-decoder of Vaswani et al. (2017): norms after each sublayer, sines and cosines for places."""
+
+    def __init__(self, source: int, words: int, answers: int, *, width: int, layers: int, heads: int, mlp_width: int,
+                 dropout: float):  # fmt: skip
+        super().__init__(source)
+        self.words, self.answers = (nn.Embedding(count, width) for count in (words, answers))
+        sizes = {"dim_feedforward": mlp_width, "dropout": dropout, "batch_first": True}
+        self.layers = nn.Transformer(width, heads, layers, layers, **sizes)
+        self.layers.encoder.enable_nested_tensor = False  # it warns that it is a prototype
+        self.output = nn.Linear(width, answers)
+        self.dropout, self.width = nn.Dropout(dropout), width
+
+    def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See the class. Padding at the end of an answer changes nothing before it, and is no part of the loss."""
+        count = answers.shape[1]
+        hidden = questions == PADDING
+        later = torch.ones(count, count, dtype=torch.bool, device=answers.device).triu(1)
+        states = self.layers(
+            self._placed(self.words(questions)), self._placed(self.answers(shifted(answers))), tgt_mask=later,
+            src_key_padding_mask=hidden, memory_key_padding_mask=hidden,
+        )  # fmt: skip
+        return self.output(states)
+
+    def _placed(self, embedded: Tensor) -> Tensor:
+        scaled = embedded * math.sqrt(self.width)
+        return self.dropout(scaled + places(embedded.shape[1], self.width).to(embedded))
+
+
+def trimmed(tokens: Tensor) -> Tensor:
+    """Tokens [m, n] without the last columns that are padding in all rows."""
+    return tokens[:, : int(lengths(tokens).max())]
+
+
+def lengths(tokens: Tensor) -> Tensor:
+    """Tokens [m] of each row that are no padding."""
+    return (tokens != PADDING).sum(dim=1)
+
+
+def shifted(answers: Tensor) -> Tensor:
+    """What a decoder reads where it should say `answers` [m, t]: the start, then all but the last."""
+    return pad(answers[:, :-1], (1, 0), value=START)
+
+
+def places(count: int, width: int) -> Tensor:
+    """Sines and cosines of places, [count, width] (Vaswani et al. 2017, section 3.5)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    angles = torch.arange(count)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
+
+
+def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy, nats: sum over the tokens of an answer, mean over answers. logits [m, t, v], targets [m, T >= t].
+
+    The paper's beta is for this sum (appendix C.7).
+    """
+    wanted = targets[:, : logits.shape[1]]
+    return cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PADDING, reduction="sum") / len(logits)
+
+
+def right(logits: Tensor, targets: Tensor) -> Tensor:
+    """Which answers are right in every token: boolean [m]."""
+    wanted = targets[:, : logits.shape[1]]
+    return ((logits.argmax(dim=-1) == wanted) | (wanted == PADDING)).all(dim=1)

@@ -1,0 +1,174 @@
+"""Tables on modules in sequence tasks (*Are Neural Nets Modular?*, section 4). Seeds are the observations."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import make_all
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.papers.functional_modularity.modules import layers
+from subnet_utils.papers.functional_modularity.sequence_steps import (
+    ACTIONS,
+    CONTROL_MASK,
+    DIRECT,
+    OWN_MASK,
+    TOKENS,
+    inspected,
+)
+from subnet_utils.papers.functional_modularity.sharing import overlaps as shared
+from subnet_utils.papers.functional_modularity.sharing import scale
+from subnet_utils.report.comparison import CLAIM, FINDING, verdict
+from subnet_utils.statistics import t_interval
+
+SAID = range(TOKENS.index("end"), len(ACTIONS))
+"""Tokens that an answer may hold."""
+ADEQUATE = 0.95
+"""Share of the network's accuracy that a control mask has to keep (appendix C.3)."""
+RATIO = 2.0
+"""How many times the other tokens' loss JUMP's has to be, if its weights are to stand out."""
+GAP, HALF, BETTER = "large gap (Figure 4a)", "almost half of JUMP's are removed (Figure 4b)", "far above (Figure 15)"
+"""What the paper says; its numbers are in pictures only."""
+
+
+def made(lab: Lab) -> list[str]:
+    """Make all networks and masks side by side; their keys."""
+    steps = [step for one in inspected(lab) for step in one.steps]
+    return [artefact.key for artefact in make_all(lab, steps, "sequences")]
+
+
+def accuracies(lab: Lab) -> pd.DataFrame:
+    """Exact match of each network and part on each split: columns model, seed, split, part, accuracy, own, density.
+
+    accuracy: on the test set; own: on the training set of the split. density: of the mask, NaN without one.
+    """
+    rows = []
+    for one in inspected(lab):
+        for split in one.settings.splits:
+            for part, step in one.parts(split).items():
+                found = step.result(lab)
+                about = one.about | {"split": split, "part": part, "accuracy": found[f"accuracy on {split}"]}
+                about |= {"own": found[f"accuracy on {split}, training set"]}
+                rows.append(about | {"density": found["active"] / found["total"] if "active" in found else math.nan})
+    return pd.DataFrame(rows)
+
+
+def controls(lab: Lab) -> pd.DataFrame:
+    """Does a control mask keep what the network can do? On the random split's test set, a row for each mask.
+
+    `adequate`: it keeps 95% of the accuracy, as appendix C.3 asks for.
+    """
+    rows, name = [], "accuracy on simple"
+    for one in inspected(lab):
+        whole = one.network.result(lab)[name]
+        for repeat, mask in enumerate(one.controls):
+            found = mask.result(lab)
+            about = one.about | {"repeat": repeat, "whole": whole, "control": found[name]}
+            about |= {"density": found["active"] / found["total"], "adequate": found[name] >= ADEQUATE * whole}
+            rows.append(about)
+    return pd.DataFrame(rows)
+
+
+def output_weights(lab: Lab) -> pd.DataFrame:
+    """Of the control mask's output weights of each token, the share that another mask lacks (Figure 4b).
+
+    Columns model, seed, split, token, control (weights of the control mask), lost, and `lost_by_chance`, the same for a
+    second control mask: how much of it is no more than another seed's; NaN where there is none.
+    """
+    rows = []
+    for one in inspected(lab):
+        masks = [mask.load(lab) for mask in one.controls]
+        for split in one.settings.splits:
+            lost = _lost(masks[0], one.mask(split).load(lab))
+            again = _lost(masks[0], masks[1]) if len(masks) > 1 else [math.nan] * len(lost)
+            sizes = _output(masks[0]).sum(dim=1).tolist()
+            for i in SAID:
+                about = one.about | {"split": split, "token": ACTIONS[i], "control": sizes[i]}
+                rows.append(about | {"lost": lost[i], "lost_by_chance": again[i]})
+    return pd.DataFrame(rows)
+
+
+def along_steps(lab: Lab) -> pd.DataFrame:
+    """How masks come about: columns model, seed, split, part, steps, density, accuracy and own, as in `accuracies`.
+
+    Measured on one in ten commands. The control mask is tested on every split.
+    """
+    tables = []
+    for one in inspected(lab):
+        for split in one.settings.splits:
+            for part, mask in ((CONTROL_MASK, one.controls[0]), (OWN_MASK, one.mask(split))):
+                history = mask.make(lab).table("history")
+                about = one.about | {"split": split, "part": part}
+                columns = {"accuracy": f"accuracy on {split}", "own": f"accuracy on {split}, training set"}
+                known = {name: history[column] for name, column in columns.items() if column in history}
+                steps = (history["epoch"] + 1) * mask.training.interval
+                tables.append(pd.DataFrame({**about, "steps": steps, "density": history["density"], **known}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def overlaps(lab: Lab) -> pd.DataFrame:
+    """Weights that each split's mask shares with the control mask, by layer.
+
+    Columns model, seed, split and those of `sharing.overlaps`; the ceiling is what two control masks share.
+    """
+    tables = []
+    for one in inspected(lab):
+        names = layers(one.network.load(lab))
+        control, *more = (mask.load(lab) for mask in one.controls)
+        for split in one.settings.splits:
+            found = shared(control, one.mask(split).load(lab), names)
+            same = shared(control, more[0], names) if more else found.assign(iou=math.nan, iomin=math.nan)
+            found = found.join(same[["iou", "iomin"]].add_prefix("ceiling_"))
+            found["scale"] = scale(found["iou"], found["chance_iou"], found["ceiling_iou"])
+            tables.append(found.assign(**one.about, split=split))
+    return pd.concat(tables, ignore_index=True)
+
+
+def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
+    """What the paper says of SCAN, each claim with our number over seeds, its interval and a verdict.
+
+    accuracy, weights, control: from `accuracies`, `output_weights` and `controls`. Nothing can be told of a model whose
+    control masks are not adequate, or of a single seed.
+    """
+    rows, adequate = [], control.groupby("model")["adequate"].all()
+    for (model, split), part in accuracy.groupby(["model", "split"], sort=False):
+        wide = part.pivot(index="seed", columns="part", values="accuracy")
+        about = {"model": model, "split": split}
+        drop = wide[CONTROL_MASK] - wide[OWN_MASK]
+        rows.append(_finding(about, "its mask is worse than the control mask", GAP, drop, CLAIM))
+        if DIRECT in wide:
+            gain = wide[OWN_MASK] - wide[DIRECT]
+            rows.append(_finding(about, "its mask is better than learning it directly", BETTER, gain, CLAIM))
+    for (model, split), part in weights[weights["split"] == "jump"].groupby(["model", "split"], sort=False):
+        wide = part.pivot(index="seed", columns="token", values="lost")
+        ratio = wide["JUMP"] / wide.drop(columns="JUMP").mean(axis=1)
+        claim = "JUMP loses more of its output weights than others, times their mean"
+        rows.append(_finding({"model": model, "split": split}, claim, HALF, ratio, RATIO))
+    table = pd.DataFrame(rows)
+    return table.assign(verdict=table["verdict"].where(table["model"].map(adequate), FINDING[-1]))
+
+
+def _finding(about: dict[str, Any], claim: str, says: str, values: pd.Series, least: float) -> dict[str, Any]:
+    """A claim that a number is above `least`; values: one a seed."""
+    values = values.dropna()
+    mean, low, high = t_interval(values, values.index) if len(values) else [math.nan] * 3
+    judged = verdict(low, high, (least, math.inf), FINDING)
+    found = {"ours": mean, "low": low, "high": high, "n_runs": len(values), "claimed_from": least}
+    return (
+        about
+        | {"claim": claim, "paper_says": says}
+        | found
+        | {"verdict": verdict(low, high, (least, math.inf), FINDING)}
+    )
+
+
+def _output(mask: Subnetwork):
+    """The mask of the output layer, boolean [tokens, width]."""
+    return mask.masks["output.weight"]
+
+
+def _lost(control: Subnetwork, other: Subnetwork) -> list[float]:
+    """Of each token's weights in one mask, the share that the other lacks."""
+    kept, gone = _output(control), _output(control) & ~_output(other)
+    return (gone.sum(dim=1) / kept.sum(dim=1)).tolist()
