@@ -153,14 +153,9 @@ def _finding(about: dict[str, Any], claim: str, says: str, values: pd.Series, le
     """A claim that a number is above `least`; values: one a seed."""
     values = values.dropna()
     mean, low, high = t_interval(values, values.index) if len(values) else [math.nan] * 3
-    judged = verdict(low, high, (least, math.inf), FINDING)
     found = {"ours": mean, "low": low, "high": high, "n_runs": len(values), "claimed_from": least}
-    return (
-        about
-        | {"claim": claim, "paper_says": says}
-        | found
-        | {"verdict": verdict(low, high, (least, math.inf), FINDING)}
-    )
+    judged = {"verdict": verdict(low, high, (least, math.inf), FINDING)}
+    return about | {"claim": claim, "paper_says": says} | found | judged
 
 
 def _output(mask: Subnetwork):
