@@ -96,7 +96,7 @@ class Transformer(EncoderDecoder):
         self.words, self.answers = (nn.Embedding(count, width) for count in (words, answers))
         sizes = {"dim_feedforward": mlp_width, "dropout": dropout, "batch_first": True}
         self.layers = nn.Transformer(width, heads, layers, layers, **sizes)
-        self.layers.encoder.enable_nested_tensor = False  # it warns that it is a prototype
+        self.layers.encoder.use_nested_tensor = False  # it warns that it is a prototype
         self.output = nn.Linear(width, answers)
         self.dropout, self.width = nn.Dropout(dropout), width
 
