@@ -35,7 +35,7 @@ def pictures(images: Pictures, classes: Sequence[str], *, each: int = 4) -> Figu
     figure, axes = plt.subplots(each, len(classes), figsize=(0.62 * len(classes), 0.62 * each + 0.2), squeeze=False)
     for i, (column, name) in enumerate(zip(axes.T, classes, strict=True)):
         for ax, image in zip(column, images.pixels[images.labels == i][:each], strict=False):
-            ax.imshow(image.permute(1, 2, 0).squeeze(-1), cmap="gray", vmin=0, vmax=255)
+            ax.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=255)
         column[0].set_title(name, fontsize=7.5, fontweight="normal")
     for ax in axes.flat:
         ax.set_axis_off()
@@ -79,6 +79,8 @@ def _dots(ax: Axes, table: pd.DataFrame, classes: Sequence[str], column: str, lo
     """A dot for each seed, and for several a tick at their mean."""
     for place, name in enumerate(classes):
         values = table.loc[table["class"] == name, column].dropna()
+        if values.empty:  # a line without points would have no end, and leave the panels no room
+            continue
         spread = np.linspace(-0.05, 0.05, len(values)) if len(values) > 1 else np.zeros(len(values))
         ax.plot(place + shift + spread, values, ls="none", marker=look.marker, ms=4, mec="white", mew=0.4,
                 color=look.color, label=look.label, clip_on=False)  # fmt: skip

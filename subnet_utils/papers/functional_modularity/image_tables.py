@@ -62,7 +62,7 @@ def _drops(lab: Lab, family: Family) -> Iterator[dict[str, Any]]:
         own, i = lost(control, mask.result(lab)), names.index(name)
         null = [lost(control, row)[i] for row in family.nulls[name].result(lab)]
         others = np.where(np.arange(len(own)) == i, -math.inf, np.nan_to_num(own, nan=-math.inf))
-        target, other = own[i], others.max()
+        target, other = own[i], others.max() if np.isfinite(others).any() else math.nan
         yield _about(family) | {
             "class": name, "class_accuracy": by_class(control)[i], "target_drop": target, "other_drop": other,
             "other": names[others.argmax()], "other_share": other / target if target > 0 else math.nan,

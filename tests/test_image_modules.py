@@ -1,0 +1,185 @@
+"""Classes of a network and permuted images: pictures, networks, masks with a given output layer, tables and figures."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.study import Study, StudyError
+from subnet_utils.papers.functional_modularity import image_figures, image_networks, image_steps, image_tables
+from subnet_utils.papers.functional_modularity import image_section as section
+from subnet_utils.papers.functional_modularity import permuted_steps as permuted
+from subnet_utils.tasks import pictures
+from tests.test_figures import assert_readable
+
+BRIEF = {"steps": 8, "interval": 4, "batch_size": 16}
+MASKS = BRIEF | {"learning_rate": 0.3, "masking": {"samples": 2, "l0": 0.0001}}
+LEARNS = {"steps": 100, "interval": 50, "batch_size": 32, "learning_rate": 0.02}
+CNN = {"family": "cnn", "widths": [3, 4, 4, 6]}
+IMAGES = {
+    "data": {"source": "drawn", "train": 120, "test": 80, "resolution": 16},
+    "networks": [
+        {"model": "cnn", "paper_network": "CNN", "architecture": CNN, "training": LEARNS, "masks": MASKS,
+         "seeds": [0, 1], "removed": ["0", "7"], "l0": [0.001], "pairs": 1, "draws": 2},
+        {"model": "plain", "paper_network": "CNN without dropout", "architecture": CNN | {"dropout": [0.0, 0.0]},
+         "training": BRIEF, "masks": MASKS, "seeds": [0, 1], "removed": ["3", "7"], "draws": 2},
+    ],
+    "permuted": {"widths": [12, 8], "tasks": 3, "training": BRIEF | {"learning_rate": 0.05}, "samples": 2,
+                 "starts": [2.0, 0.0], "seeds": [0]},
+}  # fmt: skip
+
+
+def study(**changes) -> dict:
+    return {"name": "micro", "compute": {"workers": 1}, "functional_modularity": {"images": IMAGES | changes}}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    lab = Lab.open(study(), tmp_path_factory.mktemp("store"))
+    image_tables.made(lab)
+    return lab
+
+
+def test_digits_are_drawn_by_seed_and_each_class_looks_alike():
+    about = {"resolution": 20, "noise": 0.0, "turn": 0.0, "seed": 0}
+    one, same, other = (pictures.drawn(200, about=name, **about) for name in ("train", "train", "test"))
+    assert torch.equal(one.pixels, same.pixels) and not torch.equal(one.labels, other.labels)
+    assert one.pixels.shape == (200, 1, 20, 20) and set(one.labels.tolist()) == set(range(10))
+    flat = one.pixels.flatten(1).float()
+    means = torch.stack([flat[one.labels == i].mean(dim=0) for i in range(10)])
+    nearest = torch.cdist(other.pixels.flatten(1).float(), means).argmin(dim=1)
+    assert (nearest == other.labels).float().mean() > 0.6  # by chance .1
+
+
+def test_files_of_mnist_and_cifar10_are_read_and_damaged_ones_named(tmp_path):
+    draw = np.random.default_rng(0)
+    pixels, labels = draw.integers(0, 256, (5, 28, 28), dtype=np.uint8), draw.integers(0, 10, 5, dtype=np.uint8)
+    for title in ("train", "t10k"):
+        for name, array in ((f"{title}-images-idx3-ubyte.gz", pixels), (f"{title}-labels-idx1-ubyte", labels)):
+            head = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+            content = head + array.tobytes()
+            (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    found = pictures.from_folder(tmp_path)
+    assert np.array_equal(found["test"].pixels[:, 0], pixels) and found["train"].labels.tolist() == labels.tolist()
+    path = tmp_path / "train-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(pictures.PictureError, match="train-labels-idx1-ubyte is no idx file of bytes, or not whole"):
+        pictures.from_folder(tmp_path)
+    cifar = tmp_path / "cifar"
+    cifar.mkdir()
+    rows = draw.integers(0, 10, (4, 3073), dtype=np.uint8)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (cifar / name).write_bytes(rows.tobytes())
+    test = pictures.from_folder(cifar)["test"]
+    assert np.array_equal(test.pixels.flatten(1), rows[:, 1:]) and test.labels.tolist() == rows[:, 0].tolist()
+
+
+def test_a_folder_without_pictures_is_refused_before_anything_is_trained(tmp_path):
+    lab = Lab.open(study(data={"source": "files", "folder": str(tmp_path)}), tmp_path / "store")
+    with pytest.raises(pictures.PictureError, match="no file train-images-idx.* MNIST's or Fashion-MNIST's idx files"):
+        image_steps.require_images(lab)
+    assert not (tmp_path / "store").exists()
+
+
+def test_networks_are_the_papers():
+    cnn = image_networks.build(section.Convolutional(family="cnn"), 3, 10)
+    weights = {name: tuple(weight.shape) for name, weight in cnn.named_parameters() if weight.ndim > 1}
+    assert list(weights.values()) == [
+        (32, 3, 3, 3), (64, 32, 3, 3), (128, 64, 3, 3), (256, 128, 3, 3), (10, 256)]  # fmt: skip
+    assert [module.p for module in cnn if isinstance(module, torch.nn.Dropout)] == [0.25, 0.5]
+    resnet = image_networks.build(section.Residual(family="resnet"), 3, 10)
+    main = [n for n, m in resnet.named_modules() if isinstance(m, torch.nn.Conv2d) and "downsample" not in n]
+    assert len(main) + 1 == 110
+
+
+def test_statistics_of_a_norm_depend_on_weights_and_images_alone():
+    images = pictures.drawn(64, resolution=16, noise=0.1, turn=0.1, seed=0, about="test").pixels
+    torch.manual_seed(0)
+    network = image_networks.build(section.Residual(family="resnet", depth=8, width=4), 1, 10)
+    again = image_networks.build(section.Residual(family="resnet", depth=8, width=4), 1, 10)
+    again.load_state_dict(network.state_dict())
+    again.train()(images)  # other running statistics
+    for one in (network, again):
+        image_networks.settle(one, [images])
+    state, other = network.state_dict(), again.state_dict()
+    assert all(torch.equal(state[name], other[name]) for name in state)
+    first = network.conv(network.pixels(images))
+    assert torch.allclose(network.norm.running_mean, first.mean(dim=(0, 2, 3)), atol=1e-5)
+
+
+def test_masks_without_a_class_have_the_controls_output_and_never_saw_it(lab):
+    family = image_steps.families(lab)[0]
+    control, mask = family.control.load(lab), family.masks["3"].load(lab)
+    assert torch.equal(control.masks["output.weight"], mask.masks["output.weight"])
+    assert any(not torch.equal(control.masks[name], mask.masks[name]) for name in control.masks)
+    _, labels = family.network.problem.examples(image_steps.without("3"), 0)
+    assert set(labels.tolist()) == set(range(10)) - {3}
+    lost, thinner = control & ~mask, image_steps.thinned(control, control & ~mask, seed=0)
+    for name in control.masks:
+        assert int(thinner.masks[name].sum()) == int(control.masks[name].sum()) - int(lost.masks[name].sum())
+    assert (thinner & ~control).active == 0
+
+
+def test_drops_are_relative_and_confusions_sum_to_one(lab):
+    drops = image_tables.drops(lab)
+    family = image_steps.families(lab)[0]
+    before, after = (np.array(step.result(lab)["confusion"]) for step in (family.control, family.masks["3"]))
+    right, left = (table.diagonal() / table.sum(axis=1) for table in (before, after))
+    with np.errstate(invalid="ignore"):
+        expected = ((right - left) / right)[3]
+    row = drops[(drops["model"] == "cnn") & (drops["seed"] == 0) & (drops["class"] == "3") & drops["usual_l0"]].iloc[0]
+    assert row["target_drop"] == pytest.approx(expected, nan_ok=True)
+    moved = image_tables.confusions(lab).groupby(["model", "seed", "removed", "class"])["change"].sum()
+    assert np.allclose(moved, 0)
+    assert set(image_tables.findings(drops)["verdict"]) <= {"holds", "does not hold", "cannot be told"}
+
+
+def test_a_permuted_task_leaves_what_earlier_ones_use_and_draws_the_rest_anew(lab):
+    first, second, *_ = permuted.tasks(lab)
+    assert second.previous == first and (first.permutation, second.permutation) == (0, 1)
+    before, after = first.load(lab), second.load(lab)
+    for name, used in before.used.items():
+        if not name.startswith("1."):
+            assert torch.equal(after.weights[name][used], before.weights[name][used])
+    assert not torch.equal(after.weights["1.weight"], before.weights["1.weight"])
+    (pixels, labels), (moved, same) = first.data("test"), second.data("test")
+    assert torch.equal(labels, same) and torch.equal(pixels.sort(dim=1).values, moved.sort(dim=1).values)
+    layer = second.result(lab)["layers"][1]
+    mask, used = after.mask["2.weight"], before.used["2.weight"]
+    assert layer["kept"] == int(mask.sum()) and layer["used"] == pytest.approx(float(used.float().mean()))
+    assert layer["shared"] == pytest.approx(float((mask & used).sum() / mask.sum()))
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_figures_are_legible(lab):
+    drops, confusions, sharing = image_tables.drops(lab), image_tables.confusions(lab), image_tables.sharing(lab)
+    test = image_steps.Source.of(image_steps.settings_of(lab).data).load("test")
+    for figure in (
+        image_figures.pictures(test, section.DIGITS),
+        image_figures.drops(drops[drops["usual_l0"]]),
+        image_figures.others(drops[drops["usual_l0"]], room=0.1),
+        image_figures.confusion(confusions),
+        image_figures.changes(confusions[confusions["model"] == "cnn"]),
+        image_figures.by_l0(image_tables.by_l0(drops)),
+        image_figures.sharing(sharing),
+    ):
+        assert_readable(figure)
+
+
+FIRST = IMAGES["networks"][0]
+FAULTS = [
+    ({"networks": [FIRST | {"removed": ["11"]}]}, "'11', which 'cnn' removes, is no class"),
+    ({"networks": [FIRST, FIRST]}, "'cnn' stands twice"),
+    ({"networks": [FIRST | {"architecture": {"family": "resnet", "depth": 18}}]}, "18 is not 6n + 2"),
+    ({"networks": [FIRST | {"training": BRIEF | {"drops": [3]}}]}, "3 is no multiple of interval 4"),
+    ({"permuted": IMAGES["permuted"] | {"samples": 3}}, "3 do not divide the batch of 16"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), FAULTS)
+def test_bad_settings_are_one_line(change, said):
+    with pytest.raises(StudyError) as error:
+        Study.load(study(**change))
+    assert said in str(error.value) and "\n" not in str(error.value)
