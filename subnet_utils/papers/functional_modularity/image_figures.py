@@ -107,7 +107,7 @@ def changes(table: pd.DataFrame) -> Figure:
 
 
 def _heatmaps(panels, column: str, *, across: int, size: float, cmap: str, limits, label: str) -> Figure:
-    figure, axes = grid(len(panels), width=size, height=size + 0.2, across=across, margin=0.7)
+    figure, axes = grid(len(panels), width=size, height=size + 0.2, across=across, margin=0.85)
     for ax, (title, own, framed) in zip(axes, panels, strict=True):
         classes = list(dict.fromkeys(own["class"]))
         means = own.groupby(["class", "answer"])[column].mean().unstack().loc[classes, classes]
