@@ -289,6 +289,8 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
     assert "inverse" not in set(accuracies["part"]) and "mask" in set(accuracies["part"])
     claims = tables.findings(accuracies, tables.sharing(lab, [one]))
     assert set(claims["verdict"]) == {"cannot be told"}
+    scale = tables.with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
+    assert scale[["scale", "low", "high"]].isna().all(axis=None) and scale["n_runs"].tolist() == [0]
     assert np.isnan(tables.by_strength(lab, [one])["other_without"]).all()
 
 

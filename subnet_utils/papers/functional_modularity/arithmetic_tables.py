@@ -85,11 +85,12 @@ def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.Da
 
 
 def with_intervals(table: pd.DataFrame, by: Sequence[str], value: str = "accuracy") -> pd.DataFrame:
-    """Mean over seeds with a 95% t interval, for every group of columns."""
+    """Mean over seeds with a 95% t interval, for every group of columns; NaN where no seed has a value."""
     rows = []
     for about, group in _by(table, *by):
-        mean, low, high = t_interval(group[value], group["seed"])
-        rows.append(about | {value: mean, "low": low, "high": high, "n_runs": group["seed"].nunique()})
+        known = group.dropna(subset=value)
+        mean, low, high = t_interval(known[value], known["seed"]) if len(known) else [np.nan] * 3
+        rows.append(about | {value: mean, "low": low, "high": high, "n_runs": known["seed"].nunique()})
     return pd.DataFrame(rows)
 
 
