@@ -4,6 +4,7 @@ A network learns a whole task and is frozen. Masks are found in it: a control ma
 function. What the task is, a `Problem` says; all experiments of the paper share the rest.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,24 +29,24 @@ CONTROL = "control"
 """The function that stands for the whole task; its mask is the paper's "full"."""
 
 
-class Problem:
+class Problem(ABC):
     """What a network learns, and how a part of it is tested. Subclasses are frozen dataclasses of settings."""
 
+    @abstractmethod
     def network(self, seed: int) -> nn.Module:
         """A network before training; the same for the same seed. Use `seeded`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """Inputs [m, ...] and targets [m, ...] that teach a function, or CONTROL: all that the network learns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of a batch, a scalar: a mean over examples."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, network: nn.Module) -> dict[str, Any]:
         """What a network, or a part of one, can do: numbers by name, such as its accuracy on each function."""
-        raise NotImplementedError
 
     def watched(self, network: nn.Module) -> dict[str, float]:
         """What is to be known of a part after each interval of a mask's training; the mask's history has it."""

@@ -8,6 +8,7 @@ Embeddings and biases are not masked, and the output layer is the last weight.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
@@ -21,7 +22,7 @@ GROUPS = 3
 """Of the answers of a batch, by length; an LSTM reads one after the other."""
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(nn.Module, ABC):
     """What both kinds share: rows -> logits [m, t, answers], t the longest answer among them.
 
     source: tokens of a question; words, answers: sizes of the vocabularies.
@@ -36,9 +37,9 @@ class EncoderDecoder(nn.Module):
         questions, answers = (trimmed(part) for part in (rows[:, : self.source], rows[:, self.source :]))
         return self.answer(questions, answers)
 
+    @abstractmethod
     def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
         """Logits [m, t, answers] of every token of the answers [m, t], given those before it."""
-        raise NotImplementedError
 
 
 class Lstm(EncoderDecoder):
