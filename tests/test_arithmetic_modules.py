@@ -19,8 +19,10 @@ from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import reference, sharing
 from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
+from subnet_utils.papers.functional_modularity.findings import with_intervals
 from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.statistics import t_interval
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable
 
@@ -251,9 +253,7 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
 def test_as_many_seeds_are_needed_as_make_the_interval_narrow(spread):
     values = pd.Series(spread * np.array([-1.0, 0.0, 1.0]))
     needed = tables.seeds_needed(values)
-    half = [
-        float(np.ptp(tables.t_interval(spread * _unit(n), range(n))[1:]) / 2) for n in (needed, needed - 1) if n > 1
-    ]
+    half = [np.ptp(t_interval(spread * _unit(n), range(n))[1:]) / 2 for n in (needed, needed - 1) if n > 1]
     assert half[0] <= 0.05 and all(one > 0.05 for one in half[1:])
 
 
@@ -289,7 +289,7 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
     assert "inverse" not in set(accuracies["part"]) and "mask" in set(accuracies["part"])
     claims = tables.findings(accuracies, tables.sharing(lab, [one]))
     assert set(claims["verdict"]) == {"cannot be told"}
-    scale = tables.with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
+    scale = with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
     assert scale[["scale", "low", "high"]].isna().all(axis=None) and scale["n_runs"].tolist() == [0]
     assert np.isnan(tables.by_strength(lab, [one])["other_without"]).all()
 

@@ -24,15 +24,16 @@ from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedFo
 from subnet_utils.papers.functional_modularity.modules import (
     CONTROL,
     Mask,
+    Masked,
     Network,
     Problem,
     layers,
     seeded,
+    strengths,
     with_layers,
 )
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""
@@ -193,22 +194,17 @@ def _halves(control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork
 
 
 @dataclass(frozen=True)
-class Dissected:
-    """A network with all its masks of one training. masks: by function, the repeats one after the other."""
+class Dissected(Masked):
+    """A network with all its masks of one training. repeats: masks of each function."""
 
-    settings: section.ArithmeticNetwork
     network: Network | Copied
-    training: MaskTraining
-
-    def mask(self, function: str, repeat: int = 0) -> Mask:
-        """A mask; each repeat has a seed of its own."""
-        return Mask(self.network, function, without(self.training, "seed"), 1000 * repeat + self.network.seed)
+    repeats: int
 
     @property
     def masks(self) -> dict[str, list[Mask]]:
-        """All masks on single functions."""
-        repeats = range(self.settings.repeats)
-        return {name: [self.mask(name, repeat) for repeat in repeats] for name in self.network.problem.functions}
+        """All masks on single functions, by function, the repeats one after the other."""
+        functions, repeats = self.network.problem.functions, range(self.repeats)
+        return {name: [self.mask(name, repeat) for repeat in repeats] for name in functions}
 
     @property
     def parts(self) -> Parts:
@@ -216,12 +212,16 @@ class Dissected:
         return Parts(self.mask(CONTROL), tuple(self.mask(name) for name in self.network.problem.functions))
 
     @property
+    def steps(self) -> list[Step]:
+        """All that is made of it."""
+        return [self.network, *(mask for masks in self.masks.values() for mask in masks), self.parts]
+
+    @property
     def about(self) -> dict[str, Any]:
         """What it is, for tables."""
         masking = self.training.masking
-        usual = self.training == self.settings.masks
         return {
-            "title": self.network.model.replace("_copied", ", copied") + ("" if usual else f", {masking.method}"),
+            "title": self.network.model.replace("_copied", ", copied") + ("" if self.usual else f", {masking.method}"),
             "model": self.settings.model,
             "task": self.settings.task,
             "copied": isinstance(self.network, Copied),
@@ -234,7 +234,7 @@ class Dissected:
 def dissected(lab: Lab) -> list[Dissected]:
     """Every network of the study, with the masks of each way of finding them; the usual one first."""
     return [
-        Dissected(settings, network, training)
+        Dissected(settings, network, training, settings.repeats)
         for settings in lab.section("functional_modularity").arithmetic
         for network in networks(settings)
         for training in (settings.masks, *(settings.others if isinstance(network, Network) else ()))
@@ -244,18 +244,12 @@ def dissected(lab: Lab) -> list[Dissected]:
 def swept(lab: Lab) -> list[Dissected]:
     """The sweep over alpha (Figure 10), each with one mask a function."""
     return [
-        Dissected(settings.model_copy(update={"repeats": 1}), network, training)
+        Dissected(settings, network, training, 1)
         for settings in lab.section("functional_modularity").arithmetic
         for network in networks(settings)
         if isinstance(network, Network)
-        for training in _strengths(settings)
+        for training in strengths(settings)
     ]
-
-
-def _strengths(settings: section.ArithmeticNetwork) -> list[MaskTraining]:
-    """The usual training of masks at each alpha of a sweep."""
-    maskings = [settings.masks.masking.model_copy(update={"l0": l0}) for l0 in settings.l0 or ()]
-    return [settings.masks.model_copy(update={"masking": masking}) for masking in maskings]
 
 
 def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
@@ -270,8 +264,5 @@ def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
 
 def every_step(lab: Lab) -> Iterator[Step]:
     """Every step of the arithmetic part."""
-    for one in dissected(lab):
-        yield from (one.network, one.mask(CONTROL), *(mask for masks in one.masks.values() for mask in masks))
-        yield one.parts
-    for one in swept(lab):
-        yield one.parts
+    for one in (*dissected(lab), *swept(lab)):
+        yield from one.steps

@@ -7,6 +7,7 @@ Is it? The paper does not compare with tasks that are the same: our control repe
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,6 +27,8 @@ from subnet_utils.tasks.pictures import Pictures
 from subnet_utils.training import fit
 
 DIFFERENT, REPEATED = "different permutations", "the same one repeated"
+OCCUPIED = 2.0
+"""First logits of weights that an earlier task uses."""
 Tensors = dict[str, Tensor]
 
 
@@ -71,6 +74,11 @@ class PermutedTask(Step):
         order = torch.randperm(pixels.shape[1], generator=generator_for("permutation", self.seed, self.permutation))
         return pixels[:, order] if self.permutation else pixels, images.labels
 
+    @property
+    def sequence(self) -> str:
+        """What the sequence of a later task is."""
+        return DIFFERENT if self.permutation else REPEATED
+
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Learn weights and mask together."""
         settings, training = self.settings, self.settings.training
@@ -78,7 +86,7 @@ class PermutedTask(Step):
         old, used = ({n: t.to(lab.device) for n, t in part.items()} for part in self._before(lab, inputs.shape[1]))
         method = GumbelSigmoid(l0=settings.l0, samples=settings.samples)
         weights = {name: tensor.clone().requires_grad_() for name, tensor in old.items()}
-        logits = {name: self._first_logits(name, of).requires_grad_() for name, of in used.items()}
+        logits = {name: torch.where(of, OCCUPIED, self._start(name)).requires_grad_() for name, of in used.items()}
 
         def interval(number: int) -> Iterator[tuple[Tensor, torch.Generator]]:
             generator = generator_for("permuted batches", self.seed, self.number, number)
@@ -102,38 +110,34 @@ class PermutedTask(Step):
         final = {name: tensor.detach().cpu() for name, tensor in frozen(weights, old, used).items()}
         mask = {name: method.hard(tensor.detach()).cpu() for name, tensor in logits.items()}
         before = {name: tensor.cpu() for name, tensor in used.items()}
-        self._file(folder, Learned(final, mask, {name: mask[name] | before[name] for name in mask}))
+        tensors = {f"weights/{name}": tensor for name, tensor in final.items()}
+        tensors |= {f"mask/{name}": kept.byte() for name, kept in mask.items()}
+        tensors |= {f"used/{name}": (kept | before[name]).byte() for name, kept in mask.items()}
+        save_tensors(folder / "learned.safetensors", tensors)
         return {"accuracy": accuracy(masked(final, mask), *self.data("test")), "layers": shares(mask, before)}
 
     def read(self, lab: Lab, artefact: Artefact) -> Learned:
         """See the class."""
-        found = artefact.tensors("learned")
-        parts = {part: {n.partition("/")[2]: t for n, t in found.items() if n.startswith(part)} for part in _PARTS}
-        return Learned(parts["weights"], *({n: t.bool() for n, t in parts[one].items()} for one in _PARTS[1:]))
-
-    def _file(self, folder: Path, learned: Learned) -> None:
-        parts = learned._asdict().items()
-        tensors = {f"{part}/{name}": tensor for part, named in parts for name, tensor in named.items()}
-        save_tensors(folder / "learned.safetensors", {n: t.byte() if t.dtype == torch.bool else t
-                                                      for n, t in tensors.items()})  # fmt: skip
+        parts = {part: {} for part in Learned._fields}
+        for name, tensor in artefact.tensors("learned").items():
+            part, _, own = name.partition("/")
+            parts[part][own] = tensor if part == "weights" else tensor.bool()
+        return Learned(**parts)
 
     def _before(self, lab: Lab, pixels: int) -> tuple[Tensors, Tensors]:
         """Weights before the task, all but the used ones drawn anew, and which are used: none in the first layer."""
         new = fresh((pixels, *self.settings.widths, len(self.source.classes)), seed=self.seed, task=self.number)
-        used = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
         if self.previous is None:
-            return new, used
+            return new, {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
         learned = self.previous.load(lab)
-        used |= {name: tensor for name, tensor in learned.used.items() if not _first(name)}
+        # in this order draws of masks go on
+        used = {name: learned.used[name] & (not _first(name)) for name in new}
         return frozen(new, learned.weights, used), used
 
-    def _first_logits(self, name: str, used: Tensor) -> Tensor:
-        """2 for a kept weight in the paper, and for new ones what the figure says."""
-        start = self.start if self.settings.first_layer is None or not _first(name) else self.settings.first_layer
-        return torch.where(used, self.settings.occupied, torch.full(used.shape, start, device=used.device))
-
-
-_PARTS = Learned._fields
+    def _start(self, name: str) -> float:
+        """First logits of new weights: what the figure says, or what is set for the first layer."""
+        first = self.settings.first_layer
+        return first if _first(name) and first is not None else self.start
 
 
 def _first(name: str) -> bool:
@@ -186,23 +190,12 @@ def shares(mask: Tensors, used: Tensors) -> list[dict[str, float]]:
 def tasks(lab: Lab) -> list[PermutedTask]:
     """Every task of the sequences of a study, in order. The control repeats the first task of one with start logits
     alike."""
-    settings = settings_of(lab)
+    settings, made = settings_of(lab), []
     permuted, source = settings.permuted, Source.of(settings.permuted.data or settings.data)
-    return [task for seed in permuted.seeds for start in permuted.starts for numbers in _orders(permuted.tasks).values()
-            for task in _sequence(permuted, source, start, seed, numbers)]  # fmt: skip
-
-
-def _orders(count: int) -> dict[str, tuple[int, ...]]:
-    return {DIFFERENT: tuple(range(count)), REPEATED: (0,) * count}
-
-
-def _sequence(permuted: Permuted, source: Source, start: float, seed: int, numbers) -> Iterator[PermutedTask]:
-    task = None
-    for number in numbers:
-        task = PermutedTask(permuted.problem, source, start, seed, number, task)
-        yield task
-
-
-def kind_of(task: PermutedTask) -> str:
-    """What a later task's sequence is: its permutations differ, or one is repeated."""
-    return DIFFERENT if task.permutation else REPEATED
+    orders = range(permuted.tasks), [0] * permuted.tasks
+    for seed, start, order in product(permuted.seeds, permuted.starts, orders):
+        task = None
+        for permutation in order:
+            task = PermutedTask(permuted.problem, source, start, seed, permutation, task)
+            made.append(task)
+    return made

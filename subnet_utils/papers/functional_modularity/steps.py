@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
-from subnet_utils.papers.functional_modularity import arithmetic_steps, image_steps, sequence_steps
+from subnet_utils.papers.functional_modularity import arithmetic_steps, image_steps, permuted_steps, sequence_steps
 
 
 def every_step(lab: Lab) -> Iterator[Step]:
@@ -14,5 +14,6 @@ def every_step(lab: Lab) -> Iterator[Step]:
         yield from arithmetic_steps.every_step(lab)
     if section.images is not None:
         yield from image_steps.every_step(lab)
+        yield from permuted_steps.tasks(lab)
     if section.sequences is not None:
         yield from sequence_steps.every_step(lab)
