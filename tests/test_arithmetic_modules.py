@@ -266,13 +266,13 @@ def _unit(n: int) -> np.ndarray:
 def test_figures_are_legible(lab, found):
     accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
     titles = list(dict.fromkeys(accuracies["title"]))
-    kinds = ["whole", "control", "early half", "late half"]
+
     for figure in (
         figures.method(),
         figures.shared_weights(overlap, titles),
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
-        figures.parts(accuracies.assign(kind=accuracies["part"]), kinds, titles),
+        figures.parts(accuracies.assign(kind=accuracies["part"]), titles),
         figures.by_strength(tables.by_strength(lab, steps.swept(lab))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):
