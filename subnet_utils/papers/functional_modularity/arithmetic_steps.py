@@ -1,8 +1,8 @@
 """Modules for functions in arithmetic, step by step (*Are Neural Nets Modular?*, sections 3.1 and 3.2)."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,18 +37,15 @@ from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, F
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""
-INPUTS = {"add_mul": 42, "double_addition": 80}
 
 
 @dataclass(frozen=True)
 class Arithmetic(Problem):
-    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on; some: items
-    of each function that teach it, None for all."""
+    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on."""
 
     task: str
     architecture: section.FeedForward | section.Lstm
     pool: int = 0
-    some: int | None = None
 
     @property
     def functions(self) -> tuple[str, str]:
@@ -62,7 +59,7 @@ class Arithmetic(Problem):
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""
-        inputs, outputs = INPUTS[self.task], 20 if self.task == "add_mul" else 40
+        inputs, outputs = (42, 20) if self.task == "add_mul" else (80, 40)
         with seeded(seed):
             if self.architecture.family == "feedforward":
                 return FeedForward([inputs, *self.architecture.widths, outputs])
@@ -70,17 +67,13 @@ class Arithmetic(Problem):
 
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """See `Problem`. What teaches one function of two pairs has no inputs of the other (C.2 as released)."""
-        if function == CONTROL and self.reads_both:
-            items = arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
-            return items.inputs, items.targets
-        if function == CONTROL:
-            inputs, targets = zip(*(self.examples(name, seed) for name in self.functions), strict=True)
-            return torch.cat(inputs), torch.cat(targets)
         items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
-        rows = items.rows[function]
-        if self.some is not None:
-            rows = rows[torch.randperm(len(rows), generator=generator_for("items", seed, function))[: self.some]]
-        return items.inputs[rows], items.targets[rows]
+        if function != CONTROL:
+            rows = items.rows[function]
+            return items.inputs[rows], items.targets[rows]
+        if self.reads_both:
+            items = arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
+        return items.inputs, items.targets
 
     def tests(self) -> dict[str, Items]:
         """Items for each function: all there are, or new ones where there are too many."""
@@ -155,42 +148,36 @@ class Parts(Step):
 
     def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
         """Measure them."""
-        network, problem, control = self.control.network.load(lab), self.control.network.problem, self.control.load(lab)
-        rows = [(one, "", "", kept) for one, kept in _halves(control, layers(network)).items()]
-        for mask in self.masks:
-            found = _parts_of(mask.load(lab), self.control.network.seed)
-            if not found["mask"].active:
-                who = f"{mask.network.model}, seed {mask.network.seed}, {mask.function}"
-                print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
-                found = {"mask": found["mask"]}
-            for part, kept in found.items():
-                ends = _with_ends(kept, control, layers(network)) if "random" not in part else {"": kept}
-                rows += [(part, edges, mask.function, one) for edges, one in ends.items()]
+        network, problem = self.control.network.load(lab), self.control.network.problem
+        masks = {mask.function: mask.load(lab) for mask in self.masks}
+        parts = parts_of(self.control.load(lab), masks, layers(network), seed=self.control.network.seed)
+        for function in (name for name, mask in masks.items() if not mask.active):
+            who = f"{self.control.network.model}, seed {self.control.network.seed}, {function}"
+            print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
         return [
             {"part": part, "edges": edges, "of": of, **problem.scores(kept.apply(network)), "density": kept.density}
-            for part, edges, of, kept in rows
+            for part, edges, of, kept in parts
         ]
 
 
-def _parts_of(mask: Subnetwork, seed: int) -> dict[str, Subnetwork]:
-    """The parts that come of one function's mask."""
-    chance = random_like(mask, seed=seed)
-    return {"mask": mask, "inverse": ~mask, "random": chance, "random inverse": ~chance}
-
-
-def _with_ends(part: Subnetwork, control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
-    """A part, and with first and last layer as in the control mask, or whole."""
-    ends = {"fullmask": control, "ones": control | ~control}
-    return {"": part} | {name: with_layers(part, other, (names[0], names[-1])) for name, other in ends.items()}
-
-
-def _halves(control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
-    """The whole, under the control mask, and under it in one half of the layers alone; a middle layer is late."""
-    whole, middle = control | ~control, len(names) // 2
-    halves = {"early half": names[:middle], "late half": names[middle:]}
-    return {"whole": whole, CONTROL: control} | {
-        half: with_layers(whole, control, some) for half, some in halves.items()
-    }
+def parts_of(
+    control: Subnetwork, masks: Mapping[str, Subnetwork], names: Sequence[str], *, seed: int
+) -> Iterator[tuple[str, str, str, Subnetwork]]:
+    """Part, edges, function and what is kept, for each of `Parts`. A middle layer is late; an empty mask is alone."""
+    whole, middle, ends = control | ~control, len(names) // 2, (names[0], names[-1])
+    yield "whole", "", "", whole
+    yield CONTROL, "", "", control
+    yield "early half", "", "", with_layers(whole, control, names[:middle])
+    yield "late half", "", "", with_layers(whole, control, names[middle:])
+    for function, mask in masks.items():
+        for part, kept in {"mask": mask, "inverse": ~mask}.items() if mask.active else [("mask", mask)]:
+            yield part, "", function, kept
+            yield part, "fullmask", function, with_layers(kept, control, ends)
+            yield part, "ones", function, with_layers(kept, whole, ends)
+        if mask.active:
+            chance = random_like(mask, seed=seed)
+            yield "random", "", function, chance
+            yield "random inverse", "", function, ~chance
 
 
 @dataclass(frozen=True)
@@ -235,8 +222,7 @@ def dissected(lab: Lab) -> list[Dissected]:
     """Every network of the study, with the masks of each way of finding them; the usual one first."""
     return [
         Dissected(settings, network, training, settings.repeats)
-        for settings in lab.section("functional_modularity").arithmetic
-        for network in networks(settings)
+        for settings, network in _networks(lab)
         for training in (settings.masks, *(settings.others if isinstance(network, Network) else ()))
     ]
 
@@ -245,21 +231,21 @@ def swept(lab: Lab) -> list[Dissected]:
     """The sweep over alpha (Figure 10), each with one mask a function."""
     return [
         Dissected(settings, network, training, 1)
-        for settings in lab.section("functional_modularity").arithmetic
-        for network in networks(settings)
-        if isinstance(network, Network)
-        for training in strengths(settings)
+        for settings, network in _networks(lab)
+        for training in (strengths(settings) if isinstance(network, Network) else ())
     ]
 
 
-def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
+def _networks(lab: Lab) -> Iterator[tuple[section.ArithmeticNetwork, Network | Copied]]:
     """The trained networks, and after each its copied version if there is to be one."""
-    problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
-    if problem.reads_both:
-        problem = Arithmetic(settings.task, settings.architecture, settings.pool)
-    training = without(settings.training, "seed")
-    found = [Network(problem, training, seed, settings.model) for seed in settings.seeds]
-    return [one for base in found for one in ([base, Copied(base)] if base.seed in settings.copied else [base])]
+    for settings in lab.section("functional_modularity").arithmetic:
+        problem = Arithmetic(settings.task, settings.architecture)
+        problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
+        for seed in settings.seeds:
+            network = Network(problem, without(settings.training, "seed"), seed, settings.model)
+            yield settings, network
+            if seed in settings.copied:
+                yield settings, Copied(network)
 
 
 def every_step(lab: Lab) -> Iterator[Step]:

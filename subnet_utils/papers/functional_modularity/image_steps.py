@@ -20,7 +20,6 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_within
-from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_section as section
 from subnet_utils.papers.functional_modularity.image_networks import build, settle
 from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
@@ -29,6 +28,8 @@ from subnet_utils.tasks.pictures import PictureError, Pictures
 
 CHUNK = 500
 """Images that a network sees at once when it is tested."""
+WITHOUT, ONLY = "without {}", "only {} and {}"
+"""Functions: all classes but one, and two classes."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,6 @@ class Source:
             files = "missing"
         return cls(data.model_copy(update={"folder": ""}), files, data.folder)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Their names, in the order of their numbers."""
-        return self.data.classes
-
     def load(self, title: str) -> Pictures:
         """The images of `train` or `test`. Raises PictureError for files that cannot be read or have changed."""
         return _loaded(self)[title]
@@ -69,7 +65,7 @@ def _loaded(source: Source) -> dict[str, Pictures]:
     if _digest(source.folder) != source.files:
         raise PictureError(f"the images of {source.folder} have changed; start again")
     found = pictures.from_folder(Path(source.folder))
-    if (most := max(int(one.labels.max()) for one in found.values())) >= len(source.classes):
+    if (most := max(int(one.labels.max()) for one in found.values())) >= len(source.data.classes):
         raise PictureError(f"{source.folder} has a class number {most}; give 'classes' at least {most + 1} names")
     return found
 
@@ -77,16 +73,6 @@ def _loaded(source: Source) -> dict[str, Pictures]:
 @lru_cache(maxsize=4)
 def _digest(folder: str) -> str:
     return pictures.digest_of(Path(folder))
-
-
-def without(name: str) -> str:
-    """The function of all classes but one."""
-    return f"without {name}"
-
-
-def only(first: str, second: str) -> str:
-    """The function of two classes."""
-    return f"only {first} and {second}"
 
 
 @dataclass(frozen=True)
@@ -102,13 +88,13 @@ class Classes(Problem):
         """See `Problem`."""
         channels = self.source.load("train").pixels.shape[1]
         with seeded(seed):
-            return build(self.architecture, channels, len(self.source.classes), augment=self.augment)
+            return build(self.architecture, channels, len(self.source.data.classes), augment=self.augment)
 
     def kept(self, function: str) -> tuple[int, ...]:
         """Numbers of the classes of a function. Raises KeyError for an unknown one."""
-        numbers = {name: i for i, name in enumerate(self.source.classes)}
-        found = {only(*pair): tuple(map(numbers.get, pair)) for pair in combinations(numbers, 2)}
-        found |= {without(name): tuple(i for i in numbers.values() if i != own) for name, own in numbers.items()}
+        numbers = {name: i for i, name in enumerate(self.source.data.classes)}
+        found = {ONLY.format(*pair): tuple(map(numbers.get, pair)) for pair in combinations(numbers, 2)}
+        found |= {WITHOUT.format(name): tuple(i for i in numbers.values() if i != own) for name, own in numbers.items()}
         return (found | {CONTROL: tuple(numbers.values())})[function]
 
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
@@ -125,19 +111,13 @@ class Classes(Problem):
         """Mean cross-entropy, nats."""
         return cross_entropy(outputs, targets)
 
+    @torch.no_grad()
     def scores(self, network: nn.Module) -> dict[str, Any]:
         """accuracy; confusion: a row for each class, a count for each answer."""
-        test, count = self.source.load("test"), len(self.source.classes)
-        answers = answered(network, test.pixels)
+        test, count, device = self.source.load("test"), len(self.source.data.classes), next(network.parameters()).device
+        answers = torch.cat([network(some.to(device)).argmax(dim=1).cpu() for some in test.pixels.split(CHUNK)])
         confusion = (test.labels * count + answers).bincount(minlength=count**2).reshape(count, count)
         return {"accuracy": float(confusion.trace() / confusion.sum()), "confusion": confusion.tolist()}
-
-
-@torch.no_grad()
-def answered(network: nn.Module, images: Tensor) -> Tensor:
-    """The class that a network gives to each image, [n]."""
-    device = next(network.parameters()).device
-    return torch.cat([network(chunk.to(device)).argmax(dim=1).cpu() for chunk in images.split(CHUNK)])
 
 
 class Classifier(Network):
@@ -155,14 +135,11 @@ class Null(Step):
     def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
         """Test them, a row a draw."""
         control, mask, network = (step.load(lab) for step in (self.control, self.mask, self.mask.network))
-        problem = self.mask.network.problem
-        drawn = (thinned(control, control & ~mask, seed=draw) for draw in range(self.draws))
-        return [{"draw": draw} | problem.scores(one.apply(network)) for draw, one in enumerate(drawn)]
-
-
-def thinned(subnetwork: Subnetwork, lost: Subnetwork, *, seed: int) -> Subnetwork:
-    """A subnetwork without random ones of its weights, as many in every layer as are `lost`."""
-    return subnetwork & ~random_within(lost, subnetwork.masks, "thinned", seed)
+        rows = []
+        for draw in range(self.draws):
+            thinned = control & ~random_within(control & ~mask, control.masks, "thinned", draw)
+            rows.append({"draw": draw} | self.mask.network.problem.scores(thinned.apply(network)))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -185,18 +162,17 @@ class Family(Masked):
     @property
     def masks(self) -> dict[str, Mask]:
         """A mask without each class, by its name. There are three where the penalty is not the usual one."""
-        removed = self.settings.removed or self.network.problem.source.classes
-        return {name: self.mask(without(name), 0, self.control) for name in removed[: None if self.usual else 3]}
+        removed = self.settings.removed or self.network.problem.source.data.classes
+        return {name: self.mask(WITHOUT.format(name), 0, self.control) for name in removed[: None if self.usual else 3]}
 
-    @property
-    def nulls(self) -> dict[str, Null]:
-        """What each of these is compared with."""
-        return {name: Null(self.control, mask, self.settings.draws) for name, mask in self.masks.items()}
+    def null(self, name: str) -> Null:
+        """What the mask without a class is compared with."""
+        return Null(self.control, self.masks[name], self.settings.draws)
 
     @property
     def steps(self) -> list[Step]:
         """All steps."""
-        return [self.network, self.control, self.sham, *self.masks.values(), *self.nulls.values()]
+        return [self.network, self.control, self.sham, *self.masks.values(), *map(self.null, self.masks)]
 
     @property
     def about(self) -> dict[str, Any]:
@@ -234,9 +210,9 @@ def stability(lab: Lab) -> list[tuple[Mask, Mask]]:
     """Two masks each on random pairs of classes (appendix B.1). No layer is given, unlike in the released code."""
     made = []
     for family in (one for one in families(lab) if one.usual):
-        pairs = list(combinations(family.network.problem.source.classes, 2))
+        pairs = list(combinations(family.network.problem.source.data.classes, 2))
         order = torch.randperm(len(pairs), generator=generator_for("pairs of classes", family.network.seed))
-        chosen = [only(*pairs[i]) for i in order[: family.settings.pairs].tolist()]
+        chosen = [ONLY.format(*pairs[i]) for i in order[: family.settings.pairs].tolist()]
         made += [(family.mask(function), family.mask(function, 1)) for function in chosen]
     return made
 

@@ -65,15 +65,15 @@ def drops(lab: Lab) -> pd.DataFrame:
     """
     rows = []
     for one in made(lab):
-        control, names = one.control.result(lab), one.network.problem.source.classes
-        before, sham = (pd.Series(values, names) for values in (by_class(control), lost(control, one.sham.result(lab))))
+        control, names = one.control.result(lab), one.network.problem.source.data.classes
+        right, sham = shares(control).diagonal(), lost(control, one.sham.result(lab))
         for name, mask in one.masks.items():
-            own = pd.Series(lost(control, mask.result(lab)), names)
-            null = [lost(control, draw)[names.index(name)] for draw in one.nulls[name].result(lab)]
+            own, i = pd.Series(lost(control, mask.result(lab)), names), names.index(name)
+            null = [lost(control, draw)[i] for draw in one.null(name).result(lab)]
             target, others = own[name], own.drop(name)
-            about = one.about | {"class": name, "class_accuracy": before[name], "target_drop": target}
+            about = one.about | {"class": name, "class_accuracy": right[i], "target_drop": target}
             about |= {"other_drop": others.max(), "other": others.fillna(-math.inf).idxmax()}
-            about |= {"other_share": others.max() / target if target > 0 else math.nan, "sham_drop": sham[name]}
+            about |= {"other_share": others.max() / target if target > 0 else math.nan, "sham_drop": sham[i]}
             about |= {"null_drop": np.mean(null), "null_highest": np.max(null)}
             rows.append(about | {"accuracy": mask.result(lab)["accuracy"], "key": mask.key(lab)})
     return pd.DataFrame(rows)
@@ -85,15 +85,10 @@ def shares(result: dict[str, Any]) -> np.ndarray:
     return confusion / confusion.sum(axis=1, keepdims=True)
 
 
-def by_class(result: dict[str, Any]) -> np.ndarray:
-    """Accuracy of each class."""
-    return shares(result).diagonal()
-
-
 def lost(before: dict[str, Any], after: dict[str, Any]) -> np.ndarray:
     """Relative drop of each class; NaN where there was nothing to lose."""
-    first = by_class(before)
-    return (first - by_class(after)) / np.where(first > 0, first, np.nan)
+    first, second = (shares(result).diagonal() for result in (before, after))
+    return (first - second) / np.where(first > 0, first, np.nan)
 
 
 def confusions(lab: Lab) -> pd.DataFrame:
@@ -101,7 +96,7 @@ def confusions(lab: Lab) -> pd.DataFrame:
     is '') and under the masks without a class; `change`: from the one to the other."""
     tables = []
     for one in (one for one in made(lab) if one.usual):
-        names, control = one.network.problem.source.classes, shares(one.control.result(lab))
+        names, control = one.network.problem.source.data.classes, shares(one.control.result(lab))
         pairs = pd.MultiIndex.from_product([names, names], names=["class", "answer"])
         for removed, mask in {"": one.control, **one.masks}.items():
             found = shares(mask.result(lab))

@@ -98,15 +98,10 @@ class Network(Step):
                 outputs = network(inputs[rows])
             return self.problem.loss(outputs.float(), targets[rows])
 
+        options = {"recipe": self.training.recipe(self.seed), "checkpoint": folder / CHECKPOINT}
         with separate_randomness():
-            history = fit(
-                dict(network.named_parameters()),
-                interval,
-                loss,
-                recipe=self.training.recipe(self.seed),
-                checkpoint=folder / CHECKPOINT,
-                label=f"{self.model}, seed {self.seed}",
-            )
+            label = f"{self.model}, seed {self.seed}"
+            history = fit(dict(network.named_parameters()), interval, loss, label=label, **options)
         network = self.problem.finish(network.eval())
         save_tensors(folder / "weights.safetensors", network.state_dict())
         save_table(folder / "history.parquet", history)
@@ -146,23 +141,20 @@ class Mask(Step):
         def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
             return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
 
-        fixed = self._fixed(network, lab)
+        last = layers(network)[-1]
+        given = {last: self.given.load(lab).masks[last]} if self.given else {}
+        fixed = Subnetwork(given, fingerprint(network))
         searched = fixed.apply(network)
+        options = {"recipe": training.recipe(self.seed), "checkpoint": folder / CHECKPOINT, "autocast": lab.autocast}
         found = training.masking.find(
-            searched,
-            inputs,
-            interval,
-            problem.loss,
-            only=[name for name in layers(network) if name not in fixed.masks],
-            recipe=training.recipe(self.seed),
+            searched, inputs, interval, problem.loss,
+            only=[name for name in layers(network) if name not in given],
             before=partial(problem.network, self.network.seed),
-            autocast=lab.autocast,
             watch=lambda kept: problem.watched(kept.apply(searched)),
             limit_gb=cache_limit(lab.study.compute),
-            checkpoint=folder / CHECKPOINT,
-            label=f"{self.network.model}, seed {self.network.seed}, {self.function}",
-        )
-        kept = Subnetwork({**found.subnetwork.masks, **fixed.masks}, fixed.network)
+            label=f"{self.network.model}, seed {self.network.seed}, {self.function}", **options,
+        )  # fmt: skip
+        kept = Subnetwork({**found.subnetwork.masks, **given}, fixed.network)
         found.save(folder)
         kept.save(folder / "subnetwork.safetensors")
         return problem.scores(kept.apply(network)) | {"active": kept.active, "total": kept.total}
@@ -170,12 +162,6 @@ class Mask(Step):
     def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
         """See the class."""
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
-
-    def _fixed(self, network: nn.Module, lab: Lab) -> Subnetwork:
-        """The part of the output layer that is given, or no part."""
-        last = layers(network)[-1]
-        masks = {last: self.given.load(lab).masks[last]} if self.given else {}
-        return Subnetwork(masks, fingerprint(network))
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.papers.functional_modularity.image_section import Permuted
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
 from subnet_utils.papers.functional_modularity.modules import drawn
-from subnet_utils.tasks.pictures import Pictures
 from subnet_utils.training import fit
 
 DIFFERENT, REPEATED = "different permutations", "the same one repeated"
+FIRST = "1."
+"""How names of the first layer begin; the others are numbered on."""
 OCCUPIED = 2.0
 """First logits of weights that an earlier task uses."""
 Tensors = dict[str, Tensor]
@@ -69,7 +70,7 @@ class PermutedTask(Step):
 
     def data(self, title: str) -> tuple[Tensor, Tensor]:
         """Pixels [n, p] from 0 to 1, permuted, and labels of `train` or `test`."""
-        images: Pictures = self.source.load(title)
+        images = self.source.load(title)
         pixels = images.pixels.float().mean(dim=1).flatten(1) / 255
         order = torch.randperm(pixels.shape[1], generator=generator_for("permutation", self.seed, self.permutation))
         return pixels[:, order] if self.permutation else pixels, images.labels
@@ -86,7 +87,9 @@ class PermutedTask(Step):
         old, used = ({n: t.to(lab.device) for n, t in part.items()} for part in self._before(lab, inputs.shape[1]))
         method = GumbelSigmoid(l0=settings.l0, samples=settings.samples)
         weights = {name: tensor.clone().requires_grad_() for name, tensor in old.items()}
-        logits = {name: torch.where(of, OCCUPIED, self._start(name)).requires_grad_() for name, of in used.items()}
+        first = self.start if settings.first_layer is None else settings.first_layer
+        starts = {name: first if name.startswith(FIRST) else self.start for name in used}
+        logits = {name: torch.where(of, OCCUPIED, starts[name]).requires_grad_() for name, of in used.items()}
 
         def interval(number: int) -> Iterator[tuple[Tensor, torch.Generator]]:
             generator = generator_for("permuted batches", self.seed, self.number, number)
@@ -98,7 +101,7 @@ class PermutedTask(Step):
             for part in rows.chunk(settings.samples):
                 soft = method.soft(logits, number, generator)
                 with lab.autocast():
-                    outputs = forward(masked(now, soft), inputs[part])
+                    outputs = forward({name: now[name] * soft[name] for name in now}, inputs[part])
                 losses.append(cross_entropy(outputs.float(), targets[part]))
             return torch.stack(losses).mean() + method.penalty(soft, logits)
 
@@ -114,7 +117,9 @@ class PermutedTask(Step):
         tensors |= {f"mask/{name}": kept.byte() for name, kept in mask.items()}
         tensors |= {f"used/{name}": (kept | before[name]).byte() for name, kept in mask.items()}
         save_tensors(folder / "learned.safetensors", tensors)
-        return {"accuracy": accuracy(masked(final, mask), *self.data("test")), "layers": shares(mask, before)}
+        inputs, targets = self.data("test")
+        right = forward({name: final[name] * mask[name] for name in final}, inputs).argmax(dim=1) == targets
+        return {"accuracy": float(right.float().mean()), "layers": shares(mask, before)}
 
     def read(self, lab: Lab, artefact: Artefact) -> Learned:
         """See the class."""
@@ -126,22 +131,13 @@ class PermutedTask(Step):
 
     def _before(self, lab: Lab, pixels: int) -> tuple[Tensors, Tensors]:
         """Weights before the task, all but the used ones drawn anew, and which are used: none in the first layer."""
-        new = fresh((pixels, *self.settings.widths, len(self.source.classes)), seed=self.seed, task=self.number)
+        new = fresh((pixels, *self.settings.widths, len(self.source.data.classes)), seed=self.seed, task=self.number)
         if self.previous is None:
             return new, {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
         learned = self.previous.load(lab)
         # in this order draws of masks go on
-        used = {name: learned.used[name] & (not _first(name)) for name in new}
+        used = {name: learned.used[name] & (not name.startswith(FIRST)) for name in new}
         return frozen(new, learned.weights, used), used
-
-    def _start(self, name: str) -> float:
-        """First logits of new weights: what the figure says, or what is set for the first layer."""
-        first = self.settings.first_layer
-        return first if _first(name) and first is not None else self.start
-
-
-def _first(name: str) -> bool:
-    return name.startswith("1.")
 
 
 def fresh(sizes: tuple[int, ...], *, seed: int, task: int) -> Tensors:
@@ -158,11 +154,6 @@ def frozen(weights: Tensors, old: Tensors, used: Tensors) -> Tensors:
     return {name: torch.where(used[name], old[name], tensor) for name, tensor in weights.items()}
 
 
-def masked(weights: Tensors, mask: Tensors) -> Tensors:
-    """Weights times their mask."""
-    return {name: tensor * mask[name] for name, tensor in weights.items()}
-
-
 def forward(weights: Tensors, inputs: Tensor) -> Tensor:
     """Logits of the classes [m, k]: linear layers with ReLUs between them."""
     for layer in range(1, len(weights) // 2 + 1):
@@ -170,20 +161,14 @@ def forward(weights: Tensors, inputs: Tensor) -> Tensor:
     return inputs
 
 
-def accuracy(weights: Tensors, inputs: Tensor, targets: Tensor) -> float:
-    """Share of right answers."""
-    return float((forward(weights, inputs).argmax(dim=1) == targets).float().mean())
-
-
 def shares(mask: Tensors, used: Tensors) -> list[dict[str, float]]:
     """Of every layer's weights: how many the task keeps, what share of these an earlier one used, and of all."""
     rows = []
-    for name in mask:
-        layer, _, kind = name.partition(".")
-        if kind == "weight":
-            kept, both = int(mask[name].sum()), int((mask[name] & used[name]).sum())
-            about = {"layer": int(layer), "kept": kept, "total": mask[name].numel()}
-            rows.append(about | {"shared": both / kept if kept else None, "used": float(used[name].float().mean())})
+    for layer in range(1, len(mask) // 2 + 1):
+        kept, before = mask[f"{layer}.weight"], used[f"{layer}.weight"]
+        count, both = int(kept.sum()), int((kept & before).sum())
+        about = {"layer": layer, "kept": count, "total": kept.numel(), "used": float(before.float().mean())}
+        rows.append(about | {"shared": both / count if count else None})
     return rows
 
 

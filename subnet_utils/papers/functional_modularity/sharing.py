@@ -53,15 +53,10 @@ def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence
     one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
     names: as in `counts`.
     """
-    (first, second) = masks.values()
-    found = _mean([overlaps(a, b, names) for a, b in zip(first, second, strict=True)])
+    first, second = masks.values()
+    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=True)]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
-    ceiling = _mean(same)[["iou", "iomin"]] if same else found[["iou", "iomin"]] * np.nan
-    found = found.join(ceiling.add_prefix("ceiling_"))
-    return found.assign(scale=scale(found["iou"], found["chance_iou"], found["ceiling_iou"]))
-
-
-def _mean(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The mean of tables that have the same layers."""
-    mean = sum(table.drop(columns="layer") for table in tables) / len(tables)
-    return tables[0][["layer"]].join(mean)
+    mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
+    ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")
+    mean = mean.join(ceiling if same else ceiling * np.nan)
+    return mean.assign(scale=scale(mean["iou"], mean["chance_iou"], mean["ceiling_iou"])).reset_index()
