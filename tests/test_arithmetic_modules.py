@@ -1,7 +1,6 @@
 """Modules in arithmetic: the task against Python's own arithmetic, masks against a few lines, tables and figures."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -22,7 +21,6 @@ from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedFo
 from subnet_utils.papers.functional_modularity.findings import with_intervals
 from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
-from subnet_utils.statistics import t_interval
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable
 
@@ -238,19 +236,6 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
     done = tables.operations(lab, found)
     sums = done.groupby(["title", "seed", "mask", "asked"])["share"].sum()
     assert sums.ge(1 - 1e-9).all() and sums.le(2).all() and set(done["mask"]) == {"control", "+", "*"}
-
-
-@pytest.mark.parametrize("spread", [0.001, 0.05, 0.2])
-def test_as_many_seeds_are_needed_as_make_the_interval_narrow(spread):
-    values = pd.Series(spread * np.array([-1.0, 0.0, 1.0]))
-    needed = tables.seeds_needed(values)
-    half = [np.ptp(t_interval(spread * _unit(n), range(n))[1:]) / 2 for n in (needed, needed - 1) if n > 1]
-    assert half[0] <= 0.05 and all(one > 0.05 for one in half[1:])
-
-
-def _unit(n: int) -> np.ndarray:
-    values = np.arange(n) - (n - 1) / 2
-    return values / values.std(ddof=1)
 
 
 @pytest.mark.usefixtures("paper_style")

@@ -18,20 +18,10 @@ from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.staged import fingerprint
+from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import arithmetic_section as section
 from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.modules import (
-    CONTROL,
-    Mask,
-    Masked,
-    Network,
-    Problem,
-    layers,
-    seeded,
-    strengths,
-    with_layers,
-)
+from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
 
@@ -150,7 +140,7 @@ class Parts(Step):
         """Measure them."""
         network, problem = self.control.network.load(lab), self.control.network.problem
         masks = {mask.function: mask.load(lab) for mask in self.masks}
-        parts = parts_of(self.control.load(lab), masks, layers(network), seed=self.control.network.seed)
+        parts = parts_of(self.control.load(lab), masks, maskable(network), seed=self.control.network.seed)
         for function in (name for name, mask in masks.items() if not mask.active):
             who = f"{self.control.network.model}, seed {self.control.network.seed}, {function}"
             print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
@@ -178,6 +168,11 @@ def parts_of(
             chance = random_like(mask, seed=seed)
             yield "random", "", function, chance
             yield "random inverse", "", function, ~chance
+
+
+def with_layers(mask: Subnetwork, other: Subnetwork, names: Sequence[str]) -> Subnetwork:
+    """A subnetwork that in some layers is another one of the same network."""
+    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)
 
 
 @dataclass(frozen=True)
@@ -246,9 +241,3 @@ def _networks(lab: Lab) -> Iterator[tuple[section.ArithmeticNetwork, Network | C
             yield settings, network
             if seed in settings.copied:
                 yield settings, Copied(network)
-
-
-def every_step(lab: Lab) -> Iterator[Step]:
-    """Every step of the arithmetic part."""
-    for one in (*dissected(lab), *swept(lab)):
-        yield from one.steps

@@ -8,7 +8,6 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
@@ -19,6 +18,7 @@ from subnet_utils.papers.functional_modularity.findings import groups, judged
 from subnet_utils.papers.functional_modularity.modules import CONTROL, layers
 from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, overlaps
 from subnet_utils.report.comparison import compare
+from subnet_utils.statistics import runs_needed
 
 ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
@@ -174,17 +174,8 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
 
 def _finding(claim: str, values: pd.Series, seeds: pd.Series, holds: tuple[float, float]) -> dict:
     """One claim, in which range its number should lie, and what was found."""
-    needed = {"seeds_needed": seeds_needed(values.dropna().groupby(seeds).mean())}
+    needed = {"seeds_needed": runs_needed(values.dropna().groupby(seeds).mean(), half=WIDTH)}
     return {"claim": claim, "claimed_from": holds[0], "claimed_to": holds[1]} | needed | judged(values, seeds, holds)
-
-
-def seeds_needed(values: pd.Series, half: float = WIDTH) -> float:
-    """How many seeds give a 95% t interval of +-half, if they spread as these do; NaN for one seed."""
-    if len(values) < 2:
-        return np.nan
-    n = np.arange(2, 1000)
-    enough = special.stdtrit(n - 1, 0.975) * values.std() / np.sqrt(n) <= half
-    return n[enough][0] if enough.any() else np.inf
 
 
 def _usual(table: pd.DataFrame) -> pd.Series:

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from subnet_utils.papers.functional_modularity.drawing import panels
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
+from subnet_utils.plots.layout import panels
 from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, RANDOM, Look
 from subnet_utils.tasks.pictures import Pictures
 

@@ -5,7 +5,6 @@ output layer is the control's. What the latter lacks served the missing class al
 that class and at no other.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -170,9 +169,19 @@ class Family(Masked):
         return Null(self.control, self.masks[name], self.settings.draws)
 
     @property
+    def pairs(self) -> list[tuple[Mask, Mask]]:
+        """Two masks each on random pairs of classes (appendix B.1), at the usual penalty. No layer is given, unlike in
+        the released code."""
+        pairs = list(combinations(self.network.problem.source.data.classes, 2))
+        order = torch.randperm(len(pairs), generator=generator_for("pairs of classes", self.network.seed))
+        functions = [ONLY.format(*pairs[i]) for i in order[: self.settings.pairs * self.usual].tolist()]
+        return [(self.mask(function), self.mask(function, 1)) for function in functions]
+
+    @property
     def steps(self) -> list[Step]:
         """All steps."""
-        return [self.network, self.control, self.sham, *self.masks.values(), *map(self.null, self.masks)]
+        pairs = [mask for pair in self.pairs for mask in pair]
+        return [self.network, self.control, self.sham, *self.masks.values(), *map(self.null, self.masks), *pairs]
 
     @property
     def about(self) -> dict[str, Any]:
@@ -204,22 +213,3 @@ def families(lab: Lab) -> list[Family]:
         networks = [Classifier(problem, one.training, seed, model=one.model) for seed in one.seeds]
         made += [Family(one, network, training) for network in networks for training in (one.masks, *strengths(one))]
     return made
-
-
-def stability(lab: Lab) -> list[tuple[Mask, Mask]]:
-    """Two masks each on random pairs of classes (appendix B.1). No layer is given, unlike in the released code."""
-    made = []
-    for family in (one for one in families(lab) if one.usual):
-        pairs = list(combinations(family.network.problem.source.data.classes, 2))
-        order = torch.randperm(len(pairs), generator=generator_for("pairs of classes", family.network.seed))
-        chosen = [ONLY.format(*pairs[i]) for i in order[: family.settings.pairs].tolist()]
-        made += [(family.mask(function), family.mask(function, 1)) for function in chosen]
-    return made
-
-
-def every_step(lab: Lab) -> Iterator[Step]:
-    """Every step on classes."""
-    for family in families(lab):
-        yield from family.steps
-    for pair in stability(lab):
-        yield from pair

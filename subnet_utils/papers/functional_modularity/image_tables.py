@@ -38,7 +38,7 @@ OURS = {
 
 
 def made(lab: Lab) -> list[Family]:
-    """All masks without a class and what they are compared with, made if need be."""
+    """All masks on classes and what they are compared with, made if need be."""
     families = image_steps.families(lab)
     make_all(lab, [step for one in families for step in one.steps], "masks of classes")
     return families
@@ -162,9 +162,8 @@ def _model_of(lab: Lab, paper_network: str) -> str | None:
 
 def stability(lab: Lab) -> pd.DataFrame:
     """Appendix B.1: overlap of two masks of one pair of classes, and what chance would give, over all layers."""
-    pairs, rows = image_steps.stability(lab), []
-    make_all(lab, [mask for pair in pairs for mask in pair], "masks of pairs of classes")
-    for one, other in pairs:
+    rows = []
+    for one, other in (pair for family in made(lab) for pair in family.pairs):
         masks = [one.load(lab), other.load(lab)]
         about = {"model": one.network.model, "seed": one.network.seed, "function": one.function}
         overlap = {"iou": iou(masks)[OVERALL], "chance": expected_iou(masks, draws=100)[OVERALL]}

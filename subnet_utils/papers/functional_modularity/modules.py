@@ -197,8 +197,3 @@ def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> 
 def layers(network: nn.Module) -> tuple[str, ...]:
     """Names of the masked weights, from the inputs to the outputs."""
     return maskable(network)
-
-
-def with_layers(mask: Subnetwork, other: Subnetwork, names: tuple[str, ...]) -> Subnetwork:
-    """A subnetwork that in some layers is another one of the same network."""
-    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)

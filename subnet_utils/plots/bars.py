@@ -1,6 +1,6 @@
-"""What the figures of modules share: panels, bars over seeds, and a dot for each seed."""
+"""Bars over seeds, with a dot for each seed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,29 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.plots.layout import grid, label_first_column, legend
+from subnet_utils.plots.layout import panels
 from subnet_utils.plots.style import BLACK
 
 DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none"}
 """Of a seed."""
 LEVELS = {"chance": ":", "ceiling": "-"}
 """Lines of levels across bars."""
-
-
-def panels(table: pd.DataFrame, by: str | list[str], draw: Callable[[Axes, pd.DataFrame], Any], **size: Any) -> Figure:
-    """A panel for each group of a table, as they first occur: draw(ax, rows), with a title and one legend for all.
-
-    size: of `grid`.
-    """
-    groups = list(table.groupby(by, sort=False))
-    figure, axes = grid(len(groups), **{"width": 3.4, "height": 2.2, "across": 2, "margin": 0.6, "sharey": True} | size)
-    for ax, (title, rows) in zip(axes, groups, strict=True):
-        ax.set_title(title)
-        draw(ax, rows)
-    label_first_column(axes)
-    if axes[0].get_legend_handles_labels()[1]:
-        legend(figure, columns=2)
-    return figure
 
 
 def bars(
