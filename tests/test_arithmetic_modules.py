@@ -242,13 +242,13 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
 def test_figures_are_legible(lab, found):
     accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
     titles = list(dict.fromkeys(accuracies["title"]))
-
+    halves = accuracies[accuracies["of"] == ""]
     for figure in (
         figures.method(),
         figures.shared_weights(overlap, titles),
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
-        figures.parts(accuracies.assign(kind=accuracies["part"]), titles),
+        figures.parts(halves.assign(kind=halves["part"]), titles),
         figures.by_strength(tables.by_strength(lab, steps.swept(lab))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):

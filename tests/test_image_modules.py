@@ -172,7 +172,7 @@ FIRST = IMAGES["networks"][0]
 FAULTS = [
     ({"networks": [FIRST | {"removed": ["11"]}]}, "'11', which 'cnn' removes, is no class"),
     ({"networks": [FIRST, FIRST]}, "'cnn' stands twice"),
-    ({"networks": [FIRST | {"architecture": {"family": "resnet", "depth": 18}}]}, "18 is not 6n + 2"),
+    ({"networks": [FIRST | {"architecture": {"family": "resnet", "depth": 18}}]}, "depth: 18 is not valid"),
     ({"networks": [FIRST | {"training": BRIEF | {"drops": [3]}}]}, "3 is no multiple of interval 4"),
     ({"permuted": IMAGES["permuted"] | {"samples": 3}}, "3 do not divide the batch of 16"),
 ]

@@ -38,7 +38,8 @@ def bars(
             for level in levels:
                 ends = places - width / 2, places + width / 2
                 ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=LEVELS[level], label=level)
-        ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
+        long = max(map(len, names)) > 3
+        ax.set_xticks(range(len(names)), names, **({"rotation": 30, "ha": "right"} if long else {}))
         ax.set(**axis)
 
     return panels(table, "title", draw, **size or {})

@@ -1,13 +1,12 @@
 """Figures of classes and permuted images (*Are Neural Nets Modular?*: Figures 3, 6, 14 and 17 to 20).
 
 Red is a mask without a class, blue the other classes under it, violet a second control mask, green as many random
-weights. Small dots are seeds, ticks their means.
+weights. Small dots are seeds, all else their means.
 """
 
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
+from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import panels
 from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, RANDOM, Look
 from subnet_utils.tasks.pictures import Pictures
@@ -48,39 +48,25 @@ def drops(table: pd.DataFrame) -> Figure:
 
     A panel a network. table: rows of `image_tables.drops` at one alpha.
     """
-
-    def draw(ax: Axes, rows: pd.DataFrame) -> None:
-        for i, (column, look) in enumerate(DROPS.items()):
-            _dots(ax, rows, column, look, shift=(i - 1.5) * 0.2)
-        ax.axhline(0, **LEVEL)
-        ax.set(ylabel="relative drop of accuracy", ylim=(None, 1.05))
-
-    return panels(table, "model", draw, width=max(3.4, 0.55 * table["class"].nunique() + 1))
+    named = table.rename(columns={column: look.label for column, look in DROPS.items()} | {"model": "title"})
+    colors = {look.label: look.color for look in DROPS.values()}
+    long = named.melt(["title", "class"], list(colors), "of", "drop")
+    size = {"width": max(3.4, 0.55 * table["class"].nunique() + 1)}
+    axis = {"xlabel": "removed class", "ylabel": "relative drop of accuracy", "ylim": (None, 1.05)}
+    return bars(long, x="class", y="drop", hue="of", colors=colors, size=size, **axis)
 
 
 def others(table: pd.DataFrame, *, room: float) -> Figure:
-    """Figure 6b: the largest drop of another class over that of the removed one. room: the end of the paper's axis."""
+    """Figure 6b: the largest drop of another class over that of the removed one, a color a network.
 
-    def draw(ax: Axes, rows: pd.DataFrame) -> None:
-        _dots(ax, rows, "other_share", DROPS["other_drop"])
-        ax.axhline(room, **CHANCE_LINE | {"label": "end of the paper's axis"})
-        ax.set(ylabel="largest other drop / drop\nof the removed class", ylim=(min(0, ax.get_ylim()[0]), None))
-
-    return panels(table, "model", draw, width=max(3.4, 0.3 * table["class"].nunique() + 1))
-
-
-def _dots(ax: Axes, table: pd.DataFrame, column: str, look: Look, *, shift: float = 0.0) -> None:
-    """A dot for each seed, and a tick at their mean, for each class."""
-    classes = list(dict.fromkeys(table["class"]))
-    means = table.groupby("class")[column].mean().reindex(classes)
-    marks = {"marker": look.marker, "ms": 4, "mec": "white", "mew": 0.4}
-    ax.plot(table["class"].map(classes.index) + shift, table[column], ls="none", color=look.color, label=look.label,
-            **marks)  # fmt: skip
-    places = np.arange(len(classes)) + shift
-    ax.hlines(means, places - 0.09, places + 0.09, color=look.color, lw=1.2)
-    long = max(map(len, classes)) > 3
-    ax.set_xticks(range(len(classes)), classes, **({"rotation": 45, "ha": "right"} if long else {}))
-    ax.set(xlabel="removed class", xlim=(-0.6, len(classes) - 0.4))
+    room: the end of the paper's axis, dotted. table: as in `drops`.
+    """
+    colors = dict(zip(table["model"].unique(), sns.color_palette().as_hex(), strict=False))
+    axis = {"xlabel": "removed class", "ylabel": "largest other drop / drop\nof the removed class"}
+    figure = bars(table.assign(title=""), x="class", y="other_share", hue="model", colors=colors,
+                  size={"width": max(4.6, 0.55 * table["class"].nunique() + 2)}, **axis)  # fmt: skip
+    figure.axes[0].axhline(room, **CHANCE_LINE)
+    return figure
 
 
 def confusion(table: pd.DataFrame) -> Figure:

@@ -1,7 +1,7 @@
 """The section of a study on modules in classifiers of images (*Are Neural Nets Modular?*, sections 3.3 and 5)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
@@ -27,11 +27,7 @@ class Drawn(Section):
     turn: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Largest rotation, radians; shear and size change along."""
     seed: Seed = 0
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of their numbers."""
-        return DIGITS
+    classes: ClassVar[tuple[str, ...]] = DIGITS
 
 
 class Files(Section):
@@ -59,15 +55,9 @@ class Residual(Section):
     """A ResNet for small images (He et al. 2016), by default ResNet-110."""
 
     family: Literal["resnet"]
-    depth: PositiveInt = 110
+    depth: Literal[8, 14, 20, 32, 44, 56, 110] = 110
     width: PositiveInt = 16
     """Channels of the first third."""
-
-    @model_validator(mode="after")
-    def _whole_blocks(self):
-        if self.depth < 8 or (self.depth - 2) % 6:
-            raise invalid("depth", f"{self.depth} is not 6n + 2; give 8, 14, 20, 32, 44, 56 or 110")
-        return self
 
 
 @dataclass(frozen=True)

@@ -89,17 +89,12 @@ class Classes(Problem):
         with seeded(seed):
             return build(self.architecture, channels, len(self.source.data.classes), augment=self.augment)
 
-    def kept(self, function: str) -> tuple[int, ...]:
-        """Numbers of the classes of a function. Raises KeyError for an unknown one."""
-        numbers = {name: i for i, name in enumerate(self.source.data.classes)}
-        found = {ONLY.format(*pair): tuple(map(numbers.get, pair)) for pair in combinations(numbers, 2)}
-        found |= {WITHOUT.format(name): tuple(i for i in numbers.values() if i != own) for name, own in numbers.items()}
-        return (found | {CONTROL: tuple(numbers.values())})[function]
-
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
-        """Training images of the function's classes; all networks have the same."""
-        train = self.source.load("train")
-        rows = torch.isin(train.labels, torch.tensor(self.kept(function)))
+        """Training images of the function's classes; all networks have the same. Raises KeyError for no function."""
+        train, names = self.source.load("train"), self.source.data.classes
+        classes = {CONTROL: names} | {WITHOUT.format(name): {*names} - {name} for name in names}
+        classes |= {ONLY.format(*pair): pair for pair in combinations(names, 2)}
+        rows = torch.tensor([name in classes[function] for name in names])[train.labels]
         return train.pixels[rows], train.labels[rows]
 
     def finish(self, network: nn.Module) -> nn.Module:
