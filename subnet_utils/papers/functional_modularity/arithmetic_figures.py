@@ -38,11 +38,6 @@ def short_layer(name: str) -> str:
     return f"layer {int(module.rpartition('.')[2]) + 1}" if "." in module else module
 
 
-def _functions(rows: pd.DataFrame, column: str, text: str) -> dict[str, dict[str, str]]:
-    """The looks of the functions in a column; text: what their labels say, with a place for the name."""
-    return {name: {"color": FUNCTIONS[name], "label": text.format(name)} for name in dict.fromkeys(rows[column])}
-
-
 def _of(table: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
     """The rows of some networks, with the names of weights as they fit an axis."""
     some = table[table["title"].isin(titles)]

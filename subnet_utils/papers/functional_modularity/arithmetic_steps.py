@@ -201,16 +201,10 @@ class Dissected(Masked):
     @property
     def about(self) -> dict[str, Any]:
         """What it is, for tables."""
-        masking = self.training.masking
-        return {
-            "title": self.network.model.replace("_copied", ", copied") + ("" if self.usual else f", {masking.method}"),
-            "model": self.settings.model,
-            "task": self.settings.task,
-            "copied": isinstance(self.network, Copied),
-            "method": masking.method,
-            "l0": getattr(masking, "l0", None),
-            "seed": self.network.seed,
-        }
+        masking, copied = self.training.masking, isinstance(self.network, Copied)
+        title = self.settings.model + (", copied" if copied else "") + ("" if self.usual else f", {masking.method}")
+        about = {"title": title, "model": self.settings.model, "task": self.settings.task, "copied": copied}
+        return about | {"method": masking.method, "l0": getattr(masking, "l0", None), "seed": self.network.seed}
 
 
 def dissected(lab: Lab) -> list[Dissected]:

@@ -131,10 +131,7 @@ def by_l0(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings(table: pd.DataFrame) -> pd.DataFrame:
-    """The paper's claims on classes: differences of drops, with 95% intervals over seeds, and verdicts. table: `drops`.
-
-    With and without dropout, classes and seeds are paired.
-    """
+    """The paper's claims on classes: differences of `drops`, with 95% intervals over seeds, and verdicts."""
     return pd.DataFrame(
         {"model": model, "claim": claim} | judged(group["target_drop"] - group[column], group["seed"], POSITIVE)
         for model, group in table[table["usual_l0"]].groupby("model", sort=False)

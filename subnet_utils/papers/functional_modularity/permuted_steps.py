@@ -117,8 +117,8 @@ class PermutedTask(Step):
         tensors |= {f"mask/{name}": kept.byte() for name, kept in mask.items()}
         tensors |= {f"used/{name}": (kept | before[name]).byte() for name, kept in mask.items()}
         save_tensors(folder / "learned.safetensors", tensors)
-        inputs, targets = self.data("test")
-        right = forward({name: final[name] * mask[name] for name in final}, inputs).argmax(dim=1) == targets
+        pixels, labels = self.data("test")
+        right = forward({name: final[name] * mask[name] for name in final}, pixels).argmax(dim=1) == labels
         return {"accuracy": float(right.float().mean()), "layers": shares(mask, before)}
 
     def read(self, lab: Lab, artefact: Artefact) -> Learned:
