@@ -10,6 +10,8 @@ PROFILES = $(sort $(notdir $(basename $(wildcard params/*.yaml))))
 # Waiting threads sleep instead of spinning: two to three times faster where cores are shared.
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+# Where it is set, every process compiles what it imports again: ten seconds each, and there are hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A profile is a name in params/ or a YAML file; its figures and runs go by its name.
 NAME = $(notdir $(basename $(PROFILE)))

@@ -17,7 +17,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -275,6 +275,8 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
 
     parent: what stands for a step within the value. Raises TypeError for what has no such form.
     """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, Step) and not top:
         return parent(value)
     if (own := _fields_of(value)) is not None:
@@ -286,27 +288,32 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
         return {str(name): described(one, parent, top=False) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [described(one, parent, top=False) for one in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
     raise TypeError(f"a step cannot depend on {value!r}; give numbers, text, tuples, sections, dataclasses or steps")
 
 
 def _fields_of(value: Any) -> dict[str, tuple[Any, Any]] | None:
     """Value and default (MISSING without one) of each field that counts; None for what is no dataclass or section."""
-    if isinstance(value, BaseModel):
-        defaults = {
-            name: MISSING if field.is_required() else field.get_default(call_default_factory=True)
-            for name, field in type(value).model_fields.items()
-        }
-    elif is_dataclass(value) and not isinstance(value, type):
-        defaults = {
-            field.name: field.default if field.default_factory is MISSING else field.default_factory()
-            for field in fields(value)
-            if field.compare
-        }
-    else:
+    defaults = None if isinstance(value, type) else _defaults_of(type(value))
+    if defaults is None:
         return None
     return {name: (getattr(value, name), default) for name, default in defaults.items()}
+
+
+@cache
+def _defaults_of(kind: type) -> dict[str, Any] | None:
+    """Defaults by field: to be compared with, not to be given away."""
+    if issubclass(kind, BaseModel):
+        return {
+            name: MISSING if field.is_required() else field.get_default(call_default_factory=True)
+            for name, field in kind.model_fields.items()
+        }
+    if is_dataclass(kind):
+        return {
+            field.name: field.default if field.default_factory is MISSING else field.default_factory()
+            for field in fields(kind)
+            if field.compare
+        }
+    return None
 
 
 def _steps_in(value: Any) -> Iterator[Step]:

@@ -19,6 +19,7 @@ PAPER = Paper(
         "Functional Modularity, Figure 2": "Shared weights, double addition",
         "Functional Modularity, Figure 3": "Shared weights, permuted images",
         "Functional Modularity, Figure 4": "Accuracy on the splits of SCAN, and output weights that a mask lacks",
+        "Functional Modularity, Figure 5": "Accuracy on hard questions of mathematics",
         "Functional Modularity, Figure 6": "Classes that masks are trained without",
         "Functional Modularity, Figure 7": "Half masks",
         "Functional Modularity, Figure 8": "Shared weights after copying a pair",
@@ -29,6 +30,7 @@ PAPER = Paper(
         "Functional Modularity, Figure 13": "Which operation is performed",
         "Functional Modularity, Figure 14": "Permuted images, starts in favour of used weights",
         "Functional Modularity, Figure 15": "Splits of SCAN learned directly",
+        "Functional Modularity, Figure 16": "Questions of mathematics",
         "Functional Modularity, Figure 17": "Answers under control masks",
         "Functional Modularity, Figure 18": "Changes of answers, simple CNN",
         "Functional Modularity, Figure 19": "Changes of answers, CNN without dropout",
@@ -36,6 +38,7 @@ PAPER = Paper(
         "Functional Modularity, Table 1": "Accuracies, double addition",
         "Functional Modularity, Table 2": "Accuracies, addition and multiplication",
         "Functional Modularity, Table 3": "Accuracies with first and last layer from the control mask",
+        "Functional Modularity, Table 4": "Settings for mathematics",
     },
     also_shows={"Functional Modularity, Appendix B.1": "Overlap of two masks of one function"},
 )

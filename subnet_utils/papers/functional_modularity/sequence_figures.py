@@ -17,10 +17,12 @@ MASKED = (CONTROL_MASK, OWN_MASK, RANDOM_MASK)
 """What Figure 4a shows, and random masks."""
 LEARNED = (WHOLE, OWN_MASK, DIRECT)
 """What Figure 15 shows, and the network without a mask."""
+LEVELS = (WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK)
+"""What Figure 5 shows, and random masks."""
 
 
 def accuracies(table: pd.DataFrame, parts: Sequence[str] = MASKED) -> Figure:
-    """Accuracy on each split's test set, a panel for each model (Figures 4a and 15). table: `accuracies`."""
+    """Accuracy in each split's tests, a panel for each model (Figures 4a, 5 and 15). table: `accuracies`."""
     models = list(dict.fromkeys(table["model"]))
     figure, axes = grid(len(models), width=3.4, height=2.2, across=2, margin=0.6, sharey=True)
     for ax, model in zip(axes, models, strict=True):
@@ -29,11 +31,11 @@ def accuracies(table: pd.DataFrame, parts: Sequence[str] = MASKED) -> Figure:
         for j, part in enumerate(parts):
             own = rows[rows["part"] == part].groupby("split")["accuracy"]
             for i, split in enumerate(splits):
-                place = i + (j - (len(parts) - 1) / 2) * 0.26
+                place = i + (j - (len(parts) - 1) / 2) * 0.78 / len(parts)
                 if split in own.groups:
-                    _bar(ax, place, own.get_group(split), color=COLORS[part], label=part)
+                    _bar(ax, place, own.get_group(split), 0.72 / len(parts), color=COLORS[part], label=part)
         ax.set_xticks(range(len(splits)), splits)
-        ax.set(title=model, ylabel="accuracy on the test set", ylim=(0, 1.02))
+        ax.set(title=model, ylabel="accuracy in the tests", ylim=(0, 1.02))
     label_first_column(axes)
     legend(figure)
     return figure

@@ -1,6 +1,6 @@
 """Encoder-decoders that answer a sequence with a sequence (*Are Neural Nets Modular?*, appendix C.7).
 
-Both read one table row: the tokens of the question and of the answer side by side, int64 [m, source + target], each
+Both read one table row: the tokens of the question and of the answer side by side, integers [m, source + target], each
 closed by `END` and filled up with `PADDING`. While they are tested, and while masks are found, a decoder is given the
 right answer so far (teacher forcing). Its own answer would be right if and only if every token of this one is.
 
@@ -34,7 +34,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     def forward(self, rows: Tensor) -> Tensor:
         """See the class."""
-        questions, answers = (trimmed(part) for part in (rows[:, : self.source], rows[:, self.source :]))
+        questions, answers = (trimmed(part).long() for part in (rows[:, : self.source], rows[:, self.source :]))
         return self.answer(questions, answers)
 
     @abstractmethod
@@ -144,7 +144,7 @@ def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     The paper's beta is for this sum (appendix C.7).
     """
-    wanted = targets[:, : logits.shape[1]]
+    wanted = targets[:, : logits.shape[1]].long()
     return cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PADDING, reduction="sum") / len(logits)
 
 

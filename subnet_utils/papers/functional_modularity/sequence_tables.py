@@ -8,17 +8,13 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.modules import layers
-from subnet_utils.papers.functional_modularity.sequence_steps import (
-    ACTIONS,
-    CONTROL_MASK,
-    DIRECT,
-    OWN_MASK,
-    TOKENS,
-    inspected,
-)
+from subnet_utils.papers.functional_modularity.sequence_problems import ACTIONS, TOKENS
+from subnet_utils.papers.functional_modularity.sequence_steps import CONTROL_MASK, DIRECT, OWN_MASK, inspected
 from subnet_utils.papers.functional_modularity.sharing import overlaps as shared
 from subnet_utils.papers.functional_modularity.sharing import scale
+from subnet_utils.papers.functional_modularity.tasks import mathematics
 from subnet_utils.report.comparison import CLAIM, FINDING, verdict
 from subnet_utils.statistics import LEARNED, t_interval
 
@@ -29,6 +25,7 @@ ADEQUATE = 0.95
 RATIO = 2.0
 """How many times the other tokens' loss JUMP's has to be, if its weights are to stand out."""
 GAP, HALF, BETTER = "large gap (Figure 4a)", "almost half of JUMP's are removed (Figure 4b)", "far above (Figure 15)"
+DROP = "consistent drop on hard questions (Figure 5)"
 """What the paper says; its numbers are in pictures only."""
 
 
@@ -39,28 +36,29 @@ def made(lab: Lab) -> list[str]:
 
 
 def accuracies(lab: Lab) -> pd.DataFrame:
-    """Exact match of each network and part on each split: columns model, seed, split, part, accuracy, own, density.
+    """Exact match of each network and part on each split: columns model, task, seed, split, part, accuracy, own,
+    density.
 
-    accuracy: on the test set; own: on the training set of the split. density: of the mask, NaN without one.
+    accuracy, own: the `columns` of the problem. density: of the mask, NaN without one.
     """
     rows = []
     for one in inspected(lab):
-        for split in one.settings.splits:
+        for split in one.settings.with_masks:
             for part, step in one.parts(split).items():
-                found = step.result(lab)
-                about = one.about | {"split": split, "part": part, "accuracy": found[f"accuracy on {split}"]}
-                about |= {"own": found[f"accuracy on {split}, training set"]}
+                found, (accuracy, own) = step.result(lab), one.problem().columns(split)
+                about = one.about | {"split": split, "part": part, "accuracy": found[accuracy], "own": found[own]}
                 rows.append(about | {"density": found["active"] / found["total"] if "active" in found else math.nan})
     return pd.DataFrame(rows)
 
 
 def controls(lab: Lab) -> pd.DataFrame:
-    """Does a control mask keep what the network can do? On the random split's test set, a row for each mask.
+    """Does a control mask keep what the network can do? On all that it learned, a row for each mask.
 
     `adequate`: the network has learned, and the mask keeps 95% of its accuracy, as appendix C.3 asks for.
     """
-    rows, name = [], "accuracy on simple"
+    rows = []
     for one in inspected(lab):
+        name = one.problem().known
         whole = one.network.result(lab)[name]
         for repeat, mask in enumerate(one.controls):
             found = mask.result(lab)
@@ -72,15 +70,17 @@ def controls(lab: Lab) -> pd.DataFrame:
 
 
 def output_weights(lab: Lab) -> pd.DataFrame:
-    """Of the control mask's output weights of each token, the share that another mask lacks (Figure 4b).
+    """Of the control mask's output weights of each token of SCAN, the share that another mask lacks (Figure 4b).
 
     Columns model, seed, split, token, control (weights of the control mask), lost, and `lost_by_chance`, the same for a
     second control mask: how much of it is no more than another seed's; NaN where there is none.
     """
     rows = []
     for one in inspected(lab):
+        if one.settings.task != "scan":
+            continue
         masks = [mask.load(lab) for mask in one.controls]
-        for split in one.settings.splits:
+        for split in one.settings.with_masks:
             lost = _lost(masks[0], one.mask(split).load(lab))
             again = _lost(masks[0], masks[1]) if len(masks) > 1 else [math.nan] * len(lost)
             sizes = _output(masks[0]).sum(dim=1).tolist()
@@ -93,15 +93,15 @@ def output_weights(lab: Lab) -> pd.DataFrame:
 def along_steps(lab: Lab) -> pd.DataFrame:
     """How masks come about: columns model, seed, split, part, steps, density, accuracy and own, as in `accuracies`.
 
-    Measured on one in ten commands. The control mask is tested on every split.
+    Measured on one in ten commands or questions. The control mask is tested on every split.
     """
     tables = []
     for one in inspected(lab):
-        for split in one.settings.splits:
+        for split in one.settings.with_masks:
             for part, mask in ((CONTROL_MASK, one.controls[0]), (OWN_MASK, one.mask(split))):
                 history = mask.make(lab).table("history")
                 about = one.about | {"split": split, "part": part}
-                columns = {"accuracy": f"accuracy on {split}", "own": f"accuracy on {split}, training set"}
+                columns = dict(zip(("accuracy", "own"), one.problem().columns(split), strict=True))
                 known = {name: history[column] for name, column in columns.items() if column in history}
                 steps = (history["epoch"] + 1) * mask.training.interval
                 tables.append(pd.DataFrame({**about, "steps": steps, "density": history["density"], **known}))
@@ -117,7 +117,7 @@ def overlaps(lab: Lab) -> pd.DataFrame:
     for one in inspected(lab):
         names = layers(one.network.load(lab))
         control, *more = (mask.load(lab) for mask in one.controls)
-        for split in one.settings.splits:
+        for split in one.settings.with_masks:
             found = shared(control, one.mask(split).load(lab), names)
             same = shared(control, more[0], names) if more else found.assign(iou=math.nan, iomin=math.nan)
             found = found.join(same[["iou", "iomin"]].add_prefix("ceiling_"))
@@ -126,8 +126,32 @@ def overlaps(lab: Lab) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def examples() -> pd.DataFrame:
+    """A question of each task of mathematics and level, as we draw them (Figure 16)."""
+    rows = [
+        {"task": task, "level": level, "question": found.test[0].text, "answer": found.test[0].answer}
+        for task in mathematics.TASKS
+        for level, found in mathematics.levels(task, 1, 1).items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def settings(lab: Lab) -> pd.DataFrame:
+    """Table 4: settings for each task of mathematics, the paper's and the profile's, NaN without the task."""
+    rows = []
+    for one in lab.section("functional_modularity").sequences:
+        training, masks = one.training, one.masks
+        rows.append({
+            "task": one.task, "batch, network": training.batch_size, "batch, mask": masks.batch_size,
+            "beta": getattr(masks.masking, "l0", math.nan) * masks.batch_size, "steps, network": training.steps,
+            "steps, mask": masks.steps, "learning rate, mask": masks.learning_rate, "warm-up steps": training.warmup,
+        })  # fmt: skip
+    ours = pd.DataFrame(rows).melt("task", var_name="setting", value_name="ours")
+    return reference.load("mathematics").merge(ours, "left", on=["task", "setting"])
+
+
 def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
-    """What the paper says of SCAN, each claim with our number over seeds, its interval and a verdict.
+    """What the paper says of sequences, each claim with our number over seeds, its interval and a verdict.
 
     accuracy, weights, control: from `accuracies`, `output_weights` and `controls`. Nothing can be told of a model whose
     control masks are not adequate, or of a single seed.
@@ -137,7 +161,8 @@ def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFram
         wide = part.pivot(index="seed", columns="part", values="accuracy")
         about = {"model": model, "split": split}
         drop = wide[CONTROL_MASK] - wide[OWN_MASK]
-        rows.append(_finding(about, "its mask is worse than the control mask", GAP, drop, CLAIM))
+        says = DROP if split == "easy" else GAP
+        rows.append(_finding(about, "its mask is worse than the control mask", says, drop, CLAIM))
         if DIRECT in wide:
             gain = wide[OWN_MASK] - wide[DIRECT]
             rows.append(_finding(about, "its mask is better than learning it directly", BETTER, gain, CLAIM))

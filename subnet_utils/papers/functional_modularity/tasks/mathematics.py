@@ -1,0 +1,198 @@
+"""Questions of mathematics in words, three levels of each task (Saxton et al. 2019; *Are Neural Nets Modular?*,
+appendix C.7.2).
+
+A question has an *entropy*: about how many decimal digits its numbers have in all. A task has a range of it, and a
+level is a third of the range. The rules are those of the Mathematics Dataset; wordings and numbers are our own draws,
+and all numbers are integers, where the original has decimals and fractions, too.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from random import Random
+from string import ascii_lowercase
+from typing import NamedTuple
+
+from subnet_utils.core.seeds import generator_for
+
+LEVELS = ("easy", "medium", "hard")
+ENTROPY = {"add_or_sub": (4.0, 16.0), "linear_1d": (3.0, 10.0), "differentiate": (3.0, 10.0), "sort": (3.0, 10.0),
+           "collect": (3.0, 10.0)}  # fmt: skip
+"""Least and largest entropy of each task."""
+LONGEST = (160, 30)
+"""Characters of a question and of an answer."""
+ADD = (
+    "What is {0} + {1}?",
+    "What is {0} plus {1}?",
+    "Add {0} and {1}.",
+    "Work out {0} + {1}.",
+    "Total of {0} and {1}.",
+)
+SUBTRACT = ("What is {0} - {1}?", "What is {0} minus {1}?", "Subtract {1} from {0}.", "Work out {0} - {1}.",
+            "What is {0} take away {1}?")  # fmt: skip
+ORDERS = ("ascending", "increasing", "descending", "decreasing")
+SORT = ("Sort {0} in {1} order.", "Put {0} in {1} order.")
+DERIVE = ("What is the {1} derivative of {0} wrt {2}?", "Find the {1} derivative of {0} with respect to {2}.")
+TRIES = 100
+"""Draws for each question that is wanted."""
+
+
+class Question(NamedTuple):
+    """A question and its answer."""
+
+    text: str
+    answer: str
+
+
+class Level(NamedTuple):
+    """Questions to learn from and to be tested on. No question is in two places."""
+
+    train: tuple[Question, ...]
+    test: tuple[Question, ...]
+
+
+@cache
+def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None = None) -> dict[str, Level]:
+    """The levels of a task, by name; the same questions whenever they are asked for.
+
+    entropy: another range. Raises KeyError for an unknown task, ValueError if a level has too few different questions.
+
+    >>> levels("sort", 1, 1)["easy"].train[0]
+    Question(text='Put 38, -34, 4 in increasing order.', answer='-34, 4, 38')
+    """
+    low, high = entropy or ENTROPY[task]
+    seen, found = set(), {}
+    for i, name in enumerate(LEVELS):
+        ends = [low + (high - low) * third / 3 for third in (i, i + 1)]
+        draw, questions = Random(generator_for("mathematics", task, name).initial_seed()), []
+        for _ in range(TRIES * (train + test)):
+            question = TASKS[task](draw.uniform(*ends), draw)
+            if question.text not in seen and all(map(_fits, question, LONGEST)):
+                seen.add(question.text)
+                questions.append(question)
+            if len(questions) == train + test:
+                break
+        else:
+            what = f"{task} has only {len(questions):,} different questions at level {name}"
+            raise ValueError(f"{what}; ask for fewer than {train + test:,}, or for more entropy")
+        found[name] = Level(tuple(questions[test:]), tuple(questions[:test]))
+    return found
+
+
+def _fits(text: str, longest: int) -> bool:
+    return len(text) <= longest
+
+
+def add_or_sub(entropy: float, draw: Random) -> Question:
+    """The sum or the difference of two numbers."""
+    first = draw.uniform(0, entropy)
+    a, b = (_integer(max(1.0, part), draw) for part in (first, entropy - first))
+    if draw.random() < 0.5:
+        return Question(draw.choice(ADD).format(a, b), str(a + b))
+    return Question(draw.choice(SUBTRACT).format(a, b), str(a - b))
+
+
+def sort(entropy: float, draw: Random) -> Question:
+    """Some numbers in order."""
+    count = draw.randint(3, 3 + int(entropy / 2))
+    numbers = {_integer(max(1.0, part), draw) for part in _parts(entropy, count, draw)}
+    given, order = draw.sample(sorted(numbers), len(numbers)), draw.choice(ORDERS)
+    text = draw.choice(SORT).format(_listed(given), order)
+    return Question(text, _listed(sorted(numbers, reverse=order.startswith("de"))))
+
+
+def linear_1d(entropy: float, draw: Random) -> Question:
+    """The solution of an equation in one unknown. Its terms stand on either side."""
+    unknown = draw.choice(ascii_lowercase)
+    solution = max(1.0, entropy / 4)
+    of_coefficient = max(1.0, draw.uniform(1 / 3, 2 / 3) * (entropy - solution))
+    filler = max(1.0, entropy - solution - of_coefficient)
+    x, coefficient = _integer(solution, draw), _integer(of_coefficient, draw, zero=False)
+    more = draw.randint(0, int(1 + entropy / 2) - 1)
+    terms = _spread({1: coefficient, 0: -coefficient * x}, more, filler, draw)
+    left = [draw.random() < 0.5 for _ in terms]
+    sides = ([(power, number if side else -number) for (power, number), on in zip(terms, left, strict=True)
+              if on is side] for side in (True, False))  # fmt: skip
+    one, other = (_sum([_term(number, {unknown: power}) for power, number in side]) for side in sides)
+    return Question(f"Solve {one} = {other} for {unknown}.", str(x))
+
+
+def differentiate(entropy: float, draw: Random) -> Question:
+    """A derivative of first to third order of a polynomial in one to four variables."""
+    variables = draw.sample(ascii_lowercase, draw.randint(1, 4))
+    order, by = draw.randint(1, 3), draw.choice(variables)
+    polynomial: dict[tuple[int, ...], int] = {}
+    for part in _parts(entropy, draw.randint(1, 4), draw):
+        powers = tuple(draw.randint(0, order + 2 if name == by else 2) for name in variables)
+        polynomial[powers] = _integer(max(1.0, part), draw, zero=False)
+    at = variables.index(by)
+    derived = {(*powers[:at], powers[at] - order, *powers[at + 1 :]): number * math.perm(powers[at], order)
+               for powers, number in polynomial.items() if powers[at] >= order}  # fmt: skip
+    texts = [_polynomial(of, variables) for of in (polynomial, derived)]
+    return Question(draw.choice(DERIVE).format(texts[0], ("first", "second", "third")[order - 1], by), texts[1])
+
+
+def collect(entropy: float, draw: Random) -> Question:
+    """A polynomial in one variable whose terms of one power are added up."""
+    name, degree = draw.choice(ascii_lowercase), draw.randint(1, 3)
+    share = draw.betavariate(2, 3)  # the first part of a Dirichlet draw with 2 and 3
+    powers = sorted(draw.sample(range(degree + 1), draw.randint(1, degree + 1)), reverse=True)
+    values = _parts(share * entropy, len(powers), draw)
+    result = {power: _integer(part, draw) for power, part in zip(powers, values, strict=True)}
+    terms = _spread(result, draw.randint(2, 2 + math.ceil(entropy) // 2), (1 - share) * entropy, draw)
+    answer = _polynomial({(power,): number for power, number in result.items()}, [name])
+    return Question(f"Collect the terms in {_sum([_term(n, {name: power}) for power, n in terms])}.", answer)
+
+
+TASKS: dict[str, Callable[[float, Random], Question]] = {
+    one.__name__: one for one in (add_or_sub, linear_1d, differentiate, sort, collect)
+}
+"""A function of entropy and random numbers for each."""
+
+
+def _integer(entropy: float, draw: Random, *, zero: bool = True) -> int:
+    """A number from -10^entropy / 2 to 10^entropy / 2, both rounded up."""
+    largest = math.ceil(10**entropy / 2)
+    return draw.randint(-largest, largest) if zero else draw.choice((-1, 1)) * draw.randint(1, largest)
+
+
+def _parts(whole: float, count: int, draw: Random) -> list[float]:
+    """So many parts of a whole, uniform among all that sum to it (Dirichlet)."""
+    sizes = [draw.expovariate(1) for _ in range(count)]
+    return [whole * size / sum(sizes) for size in sizes]
+
+
+def _spread(numbers: dict[int, int], more: int, entropy: float, draw: Random) -> list[tuple[int, int]]:
+    """Numbers by power as terms (power, number) in any order: as many `more`, whose sums are the numbers."""
+    terms, left = [], Counter(numbers)
+    for part in _parts(entropy, more, draw):
+        power, number = draw.choice(sorted(numbers)), _integer(part, draw)
+        terms.append((power, number))
+        left[power] -= number
+    terms += left.items()
+    draw.shuffle(terms)
+    return terms
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _polynomial(numbers: dict[tuple[int, ...], int], variables: Sequence[str]) -> str:
+    """Terms by their powers, highest first."""
+    ordered = sorted(numbers.items(), reverse=True)
+    return _sum([_term(number, dict(zip(variables, powers, strict=True))) for powers, number in ordered if number])
+
+
+def _term(number: int, powers: dict[str, int]) -> str:
+    """A product, such as -3*x**2*y."""
+    names = [name if power == 1 else f"{name}**{power}" for name, power in powers.items() if power]
+    if not names:
+        return str(number)
+    return "*".join(([str(number)] if abs(number) != 1 else []) + names) if number != -1 else "-" + "*".join(names)
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """Terms one after the other, with their signs between them."""
+    return " + ".join(terms).replace("+ -", "- ") or "0"
