@@ -86,6 +86,16 @@ def test_two_pairs_are_asked_one_at_a_time_or_both():
     assert (first.targets[:, 2:] == arithmetic.ABSENT).all() and torch.equal(first.targets[:, :2], both.targets[:, :2])
 
 
+def test_a_network_may_learn_from_some_items_and_is_tested_on_all():
+    every, some = (steps.Arithmetic("add_mul", steps.section.FeedForward(**FNN), some=n) for n in (None, 30))
+    inputs, _ = some.examples("+", 1)
+    assert len(inputs) == 30 and (inputs[:, 40] == 1).all() and len(some.examples(CONTROL, 1)[0]) == 60
+    assert torch.equal(inputs, some.examples("+", 1)[0]) and not torch.equal(inputs, some.examples("+", 2)[0])
+    known = {tuple(row) for row in every.examples("+", 1)[0].tolist()}
+    assert len(known) == 10000 and {tuple(row) for row in inputs.tolist()} < known
+    assert len(some.tests()["+"].inputs) == 10000
+
+
 def test_an_answer_that_both_operations_give_counts_for_both():
     numbers = torch.tensor([[2, 2], [3, 4], [3, 4], [3, 4]])
     done = arithmetic.operation_of(torch.tensor([[4, 0], [7, 0], [2, 1], [9, 9]]), numbers)
@@ -273,6 +283,7 @@ FAULTS = [
     (0, {"task": "add_sub"}, "task: 'add_sub' is not valid; give 'add_mul' or 'double_addition'"),
     (0, {"copied": [0]}, "copied: is for feedforward networks"),
     (0, {"masks": MASKS | {"masking": "magnitude"}}, "l0: 'magnitude' has no l0 to vary"),
+    (2, {"examples": 9}, "examples: an LSTM reads items with both pairs"),
     (1, {"copied": [2]}, "copied: 2 is none of the seeds"),
     (2, {"architecture": NETWORKS[2]["architecture"] | {"steps": 3}}, "steps: 3 cannot be halved"),
     (0, {"masks": MASKS | {"masking": {"samples": 3}}}, "samples: 3 samples do not divide the batch of 8"),

@@ -49,6 +49,8 @@ class ArithmeticNetwork(Section):
     """Other values of alpha for the control mask and the first function's (appendix C.3, Figure 10)."""
     pool: PositiveInt = 100000
     """Items with both pairs that an LSTM is trained on; there are 10^8."""
+    examples: Annotated[int, Field(gt=0, le=10000)] | None = None
+    """Items of each function that the network and its masks learn from, drawn by the seed. None: all 10,000."""
 
     @model_validator(mode="after")
     def _fits_together(self):
@@ -59,6 +61,8 @@ class ArithmeticNetwork(Section):
             raise invalid("copied", f"{unknown[0]} is none of the seeds; add it to them")
         if self.l0 and not self.masks.masking.trains:
             raise invalid("l0", f"'{self.masks.masking.method}' has no l0 to vary; leave it out")
+        if self.examples and lstm and self.task == "double_addition":
+            raise invalid("examples", "an LSTM reads items with both pairs; set 'pool' instead")
         if lstm and self.architecture.reading == "forced":
             if self.task != "double_addition":
                 raise invalid("architecture.reading", "'forced' needs two pairs; take 'together'")

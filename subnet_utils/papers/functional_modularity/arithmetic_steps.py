@@ -31,11 +31,13 @@ TESTED = 10000
 
 @dataclass(frozen=True)
 class Arithmetic(Problem):
-    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on."""
+    """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on; some: items
+    of each function that teach it, None for all."""
 
     task: str
     architecture: section.FeedForward | section.Lstm
     pool: int = 0
+    some: int | None = None
 
     @property
     def functions(self) -> tuple[str, str]:
@@ -57,13 +59,17 @@ class Arithmetic(Problem):
 
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """See `Problem`. What teaches one function of two pairs has no inputs of the other (C.2 as released)."""
-        items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
-        if function != CONTROL:
-            rows = items.rows[function]
-            return items.inputs[rows], items.targets[rows]
-        if self.reads_both:
+        if function == CONTROL and self.reads_both:
             items = arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
-        return items.inputs, items.targets
+            return items.inputs, items.targets
+        if function == CONTROL:
+            inputs, targets = zip(*(self.examples(name, seed) for name in self.functions), strict=True)
+            return torch.cat(inputs), torch.cat(targets)
+        items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
+        rows = items.rows[function]
+        if self.some is not None:
+            rows = rows[torch.randperm(len(rows), generator=generator_for("items", seed, function))[: self.some]]
+        return items.inputs[rows], items.targets[rows]
 
     def tests(self) -> dict[str, Items]:
         """Items for each function: all there are, or new ones where there are too many."""
@@ -228,7 +234,7 @@ def swept(lab: Lab) -> list[Dissected]:
 def _networks(lab: Lab) -> Iterator[tuple[section.ArithmeticNetwork, Network | Copied]]:
     """The trained networks, and after each its copied version if there is to be one."""
     for settings in lab.section("functional_modularity").arithmetic:
-        problem = Arithmetic(settings.task, settings.architecture)
+        problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
         problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
         for seed in settings.seeds:
             network = Network(problem, without(settings.training, "seed"), seed, settings.model)
