@@ -18,9 +18,9 @@ from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import reference, sharing
 from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.findings import with_intervals
 from subnet_utils.papers.functional_modularity.modules import CONTROL
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.report.findings import with_intervals
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable
 

@@ -14,10 +14,10 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
-from subnet_utils.papers.functional_modularity.findings import groups, interval, judged
 from subnet_utils.papers.functional_modularity.image_steps import Family
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, MEETS, POSITIVE
+from subnet_utils.report.findings import groups, interval, judged
 
 ENOUGH = 0.95
 """Of the network's accuracy, what a control mask should keep (appendix C.3)."""

@@ -1,4 +1,4 @@
-"""What is found over seeds: means with their intervals, and verdicts on claims. The seeds are the observations."""
+"""Claims over seeds: means with their intervals, and verdicts. The seeds are the observations."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
