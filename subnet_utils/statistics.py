@@ -151,3 +151,15 @@ def t_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
         return Interval(mean, math.nan, math.nan)
     half = float(special.stdtrit(len(means) - 1, 0.975) * stats.sem(means))
     return Interval(mean, mean - half, mean + half)
+
+
+def runs_needed(values: ArrayLike, *, half: float) -> float:
+    """Return how many values would give a 95% t interval of +-half, if they spread as these do; nan for one value.
+
+    Up to 1,000; if these are too few, infinity.
+    """
+    if len(values) < 2:
+        return math.nan
+    n = np.arange(2, 1000)
+    enough = special.stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(n) <= half
+    return float(n[enough][0]) if enough.any() else math.inf

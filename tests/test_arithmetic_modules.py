@@ -1,7 +1,6 @@
 """Modules in arithmetic: the task against Python's own arithmetic, masks against a few lines, tables and figures."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -19,8 +18,9 @@ from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import reference, sharing
 from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask
+from subnet_utils.papers.functional_modularity.modules import CONTROL
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.report.findings import with_intervals
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable
 
@@ -119,13 +119,7 @@ def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
     torch.manual_seed(0)
     network = Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
     names = maskable(network)
-    assert names == (
-        "lstm.weight_ih_l0",
-        "lstm.weight_hh_l0",
-        "lstm.weight_ih_l1",
-        "lstm.weight_hh_l1",
-        "output.weight",
-    )
+    assert names == (*(f"lstm.weight_{kind}_l{layer}" for layer in (0, 1) for kind in ("ih", "hh")), "output.weight")
     weights, inputs = dict(network.named_parameters()), torch.randn(5, 80)
     whole = Subnetwork({name: torch.ones_like(weights[name], dtype=bool) for name in names}, fingerprint(network))
     assert torch.equal(whole.apply(network)(inputs), network(inputs))
@@ -190,7 +184,8 @@ def test_parts_leave_what_no_mask_covers_and_edges_come_from_the_control_mask(la
     one = found[0]
     network, mask, control = one.network.load(lab), one.mask("+").load(lab), one.mask(CONTROL).load(lab)
     before = dict(network.named_parameters())
-    ends = steps._with_ends(~mask, control, maskable(network))
+    parts = steps.parts_of(control, {"+": mask}, maskable(network), seed=0)
+    ends = {edges: kept for part, edges, _, kept in parts if part == "inverse"}
     for part in ends.values():
         after = dict(part.apply(network).named_parameters())
         assert all(torch.equal(after[name], before[name]) for name in before if name not in mask.masks)
@@ -247,32 +242,17 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
     assert sums.ge(1 - 1e-9).all() and sums.le(2).all() and set(done["mask"]) == {"control", "+", "*"}
 
 
-@pytest.mark.parametrize("spread", [0.001, 0.05, 0.2])
-def test_as_many_seeds_are_needed_as_make_the_interval_narrow(spread):
-    values = pd.Series(spread * np.array([-1.0, 0.0, 1.0]))
-    needed = tables.seeds_needed(values)
-    half = [
-        float(np.ptp(tables.t_interval(spread * _unit(n), range(n))[1:]) / 2) for n in (needed, needed - 1) if n > 1
-    ]
-    assert half[0] <= 0.05 and all(one > 0.05 for one in half[1:])
-
-
-def _unit(n: int) -> np.ndarray:
-    values = np.arange(n) - (n - 1) / 2
-    return values / values.std(ddof=1)
-
-
 @pytest.mark.usefixtures("paper_style")
 def test_figures_are_legible(lab, found):
     accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
     titles = list(dict.fromkeys(accuracies["title"]))
-    kinds = ["whole", "control", "early half", "late half"]
+    halves = accuracies[accuracies["of"] == ""]
     for figure in (
         figures.method(),
         figures.shared_weights(overlap, titles),
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
-        figures.parts(accuracies.assign(kind=accuracies["part"]), kinds, titles),
+        figures.parts(halves.assign(kind=halves["part"]), titles),
         figures.by_strength(tables.by_strength(lab, steps.swept(lab))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):
@@ -289,7 +269,7 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
     assert "inverse" not in set(accuracies["part"]) and "mask" in set(accuracies["part"])
     claims = tables.findings(accuracies, tables.sharing(lab, [one]))
     assert set(claims["verdict"]) == {"cannot be told"}
-    scale = tables.with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
+    scale = with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
     assert scale[["scale", "low", "high"]].isna().all(axis=None) and scale["n_runs"].tolist() == [0]
     assert np.isnan(tables.by_strength(lab, [one])["other_without"]).all()
 
@@ -297,7 +277,6 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
 def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
     masks = [one.mask("+") for one in [*found, *steps.swept(lab)] if one.settings.model == "small"]
     assert len({mask.name for mask in masks}) == len(masks) == 2 * 2 + 2 * 2
-    assert all(isinstance(mask, Mask) for mask in masks)
 
 
 FAULTS = [

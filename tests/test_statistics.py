@@ -18,7 +18,7 @@ from subnet_utils.papers.break_it_down.statistics import (
     compositionality_table,
     random_control_table,
 )
-from subnet_utils.statistics import by_base, permutation_test, stars, t_interval, wild_bootstrap
+from subnet_utils.statistics import by_base, permutation_test, runs_needed, stars, t_interval, wild_bootstrap
 
 NUMBERS = ["intercept_z", "intercept_p", "ablated_chi2", "ablated_p"]
 quick = settings(max_examples=30, deadline=None)
@@ -471,3 +471,12 @@ def test_bad_controls_are_refused_in_one_line(change, message):
     assert "\n" not in str(error.value)
     for table, of in ((random_control_table, both(pair, pair)), (compositionality_table, pair)):
         assert table(of[:0]).empty and list(table(of[:0])) == list(table(of))
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.05, 0.2])
+def test_as_many_runs_are_needed_as_make_the_interval_narrow(spread):
+    needed = int(runs_needed([-spread, 0.0, spread], half=0.05))
+    for n in (n for n in (needed - 1, needed) if n > 1):
+        values = np.arange(n) - (n - 1) / 2
+        _, low, high = t_interval(spread * values / values.std(ddof=1), range(n))
+        assert ((high - low) / 2 <= 0.05) == (n == needed)

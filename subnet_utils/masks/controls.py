@@ -32,7 +32,8 @@ def random_like(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
     >>> random_like(a, seed=0).active, random_like(a, seed=0) == random_like(a, seed=0)
     (1, True)
     """
-    return _drawn(subnetwork, {name: torch.ones_like(mask) for name, mask in subnetwork.masks.items()}, "like", seed)
+    every = {name: torch.ones_like(mask) for name, mask in subnetwork.masks.items()}
+    return random_within(subnetwork, every, "control", "like", seed)
 
 
 def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
@@ -47,7 +48,7 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
                 f"'{name}': {inside} weights in the subnetwork, {outside} outside it; "
                 "its complement holds no control of that size, use random_like"
             )
-    return _drawn(subnetwork, (~subnetwork).masks, "complement", seed)
+    return random_within(subnetwork, (~subnetwork).masks, "control", "complement", seed)
 
 
 def drawn_ahead(
@@ -151,13 +152,16 @@ def mean_ablated(model: StagedModel, units: Mapping[str, Tensor], means: Mapping
     return changed
 
 
-def _drawn(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], kind: str, seed: int) -> Subnetwork:
-    """As many weights of each layer as the subnetwork has, drawn without replacement from those allowed."""
+def random_within(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], *about: str | int) -> Subnetwork:
+    """As many weights of each layer as the subnetwork has, drawn without replacement from those allowed.
+
+    about: names the draw, its seed among it.
+    """
     masks = {}
     for name, mask in subnetwork.masks.items():
         places = allowed[name].flatten().nonzero().flatten()
         # a generator for each layer: what is drawn in one does not depend on the others
-        order = torch.randperm(len(places), generator=generator_for("control", kind, seed, name))
+        order = torch.randperm(len(places), generator=generator_for(*about, name))
         drawn = torch.zeros(mask.numel(), dtype=torch.bool)
         drawn[places[order[: int(mask.sum())]]] = True
         masks[name] = drawn.reshape(mask.shape)

@@ -1,10 +1,11 @@
 """Figures of several panels: one grid, one legend."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -34,6 +35,22 @@ def label_first_column(axes: Iterable[Axes]) -> None:
     for ax in axes:
         if not ax.get_subplotspec().is_first_col():
             ax.set_ylabel("")
+
+
+def panels(table: pd.DataFrame, by: str | list[str], draw: Callable[[Axes, pd.DataFrame], Any], **size: Any) -> Figure:
+    """A panel for each group of a table, as they first occur: draw(ax, rows), with a title and one legend for all.
+
+    size: of `grid`.
+    """
+    groups = list(table.groupby(by, sort=False))
+    figure, axes = grid(len(groups), **{"width": 3.4, "height": 2.2, "across": 2, "margin": 0.6, "sharey": True} | size)
+    for ax, (title, rows) in zip(axes, groups, strict=True):
+        ax.set_title(title)
+        draw(ax, rows)
+    label_first_column(axes)
+    if axes[0].get_legend_handles_labels()[1]:
+        legend(figure, columns=2)
+    return figure
 
 
 def named(axes: Iterable[Axes]) -> list[Any]:

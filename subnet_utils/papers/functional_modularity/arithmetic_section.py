@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
+from subnet_utils.papers.functional_modularity.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 
 class FeedForward(Section):
@@ -31,8 +31,7 @@ class Lstm(Section):
 class ArithmeticNetwork(Section):
     """One kind of network, what it learns, and how."""
 
-    model: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    """Name in our tables."""
+    model: ModelName
     paper_network: Literal["FNN", "LSTM", "LSTM_forced"] | None = None
     """The network of the paper's tables that ours stands beside."""
     task: Literal["add_mul", "double_addition"]
@@ -72,12 +71,4 @@ class ArithmeticNetwork(Section):
         return self
 
 
-def _no_name_twice(networks: tuple[ArithmeticNetwork, ...]) -> tuple[ArithmeticNetwork, ...]:
-    """Validator of networks: tables and figures tell them apart by name."""
-    names = [one.model for one in networks]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise invalid("", f"'{twice[0]}' stands twice; give each network a name of its own")
-    return networks
-
-
-ArithmeticNetworks = Annotated[Several[ArithmeticNetwork], AfterValidator(_no_name_twice)]
+ArithmeticNetworks = Networks[ArithmeticNetwork]

@@ -1,8 +1,8 @@
 """Modules for functions in arithmetic, step by step (*Are Neural Nets Modular?*, sections 3.1 and 3.2)."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,25 +18,15 @@ from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.staged import fingerprint
+from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import arithmetic_section as section
 from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.modules import (
-    CONTROL,
-    Mask,
-    Network,
-    Problem,
-    layers,
-    seeded,
-    with_layers,
-)
+from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""
-INPUTS = {"add_mul": 42, "double_addition": 80}
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ class Arithmetic(Problem):
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""
-        inputs, outputs = INPUTS[self.task], 20 if self.task == "add_mul" else 40
+        inputs, outputs = (42, 20) if self.task == "add_mul" else (80, 40)
         with seeded(seed):
             if self.architecture.family == "feedforward":
                 return FeedForward([inputs, *self.architecture.widths, outputs])
@@ -154,61 +144,55 @@ class Parts(Step):
 
     def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
         """Measure them."""
-        network, problem, control = self.control.network.load(lab), self.control.network.problem, self.control.load(lab)
-        rows = [(one, "", "", kept) for one, kept in _halves(control, layers(network)).items()]
-        for mask in self.masks:
-            found = _parts_of(mask.load(lab), self.control.network.seed)
-            if not found["mask"].active:
-                who = f"{mask.network.model}, seed {mask.network.seed}, {mask.function}"
-                print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
-                found = {"mask": found["mask"]}
-            for part, kept in found.items():
-                ends = _with_ends(kept, control, layers(network)) if "random" not in part else {"": kept}
-                rows += [(part, edges, mask.function, one) for edges, one in ends.items()]
+        network, problem = self.control.network.load(lab), self.control.network.problem
+        masks = {mask.function: mask.load(lab) for mask in self.masks}
+        parts = parts_of(self.control.load(lab), masks, maskable(network), seed=self.control.network.seed)
+        for function in (name for name, mask in masks.items() if not mask.active):
+            who = f"{self.control.network.model}, seed {self.control.network.seed}, {function}"
+            print(f"{who}: the mask is empty and has no inverse; lower l0 or the learning rate", file=sys.stderr)
         return [
             {"part": part, "edges": edges, "of": of, **problem.scores(kept.apply(network)), "density": kept.density}
-            for part, edges, of, kept in rows
+            for part, edges, of, kept in parts
         ]
 
 
-def _parts_of(mask: Subnetwork, seed: int) -> dict[str, Subnetwork]:
-    """The parts that come of one function's mask."""
-    chance = random_like(mask, seed=seed)
-    return {"mask": mask, "inverse": ~mask, "random": chance, "random inverse": ~chance}
+def parts_of(
+    control: Subnetwork, masks: Mapping[str, Subnetwork], names: Sequence[str], *, seed: int
+) -> Iterator[tuple[str, str, str, Subnetwork]]:
+    """Part, edges, function and what is kept, for each of `Parts`. A middle layer is late; an empty mask is alone."""
+    whole, middle, ends = control | ~control, len(names) // 2, (names[0], names[-1])
+    yield "whole", "", "", whole
+    yield CONTROL, "", "", control
+    yield "early half", "", "", with_layers(whole, control, names[:middle])
+    yield "late half", "", "", with_layers(whole, control, names[middle:])
+    for function, mask in masks.items():
+        for part, kept in {"mask": mask, "inverse": ~mask}.items() if mask.active else [("mask", mask)]:
+            yield part, "", function, kept
+            yield part, "fullmask", function, with_layers(kept, control, ends)
+            yield part, "ones", function, with_layers(kept, whole, ends)
+        if mask.active:
+            chance = random_like(mask, seed=seed)
+            yield "random", "", function, chance
+            yield "random inverse", "", function, ~chance
 
 
-def _with_ends(part: Subnetwork, control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
-    """A part, and with first and last layer as in the control mask, or whole."""
-    ends = {"fullmask": control, "ones": control | ~control}
-    return {"": part} | {name: with_layers(part, other, (names[0], names[-1])) for name, other in ends.items()}
-
-
-def _halves(control: Subnetwork, names: tuple[str, ...]) -> dict[str, Subnetwork]:
-    """The whole, under the control mask, and under it in one half of the layers alone; a middle layer is late."""
-    whole, middle = control | ~control, len(names) // 2
-    halves = {"early half": names[:middle], "late half": names[middle:]}
-    return {"whole": whole, CONTROL: control} | {
-        half: with_layers(whole, control, some) for half, some in halves.items()
-    }
+def with_layers(mask: Subnetwork, other: Subnetwork, names: Sequence[str]) -> Subnetwork:
+    """A subnetwork that in some layers is another one of the same network."""
+    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)
 
 
 @dataclass(frozen=True)
-class Dissected:
-    """A network with all its masks of one training. masks: by function, the repeats one after the other."""
+class Dissected(Masked):
+    """A network with all its masks of one training. repeats: masks of each function."""
 
-    settings: section.ArithmeticNetwork
     network: Network | Copied
-    training: MaskTraining
-
-    def mask(self, function: str, repeat: int = 0) -> Mask:
-        """A mask; each repeat has a seed of its own."""
-        return Mask(self.network, function, without(self.training, "seed"), 1000 * repeat + self.network.seed)
+    repeats: int
 
     @property
     def masks(self) -> dict[str, list[Mask]]:
-        """All masks on single functions."""
-        repeats = range(self.settings.repeats)
-        return {name: [self.mask(name, repeat) for repeat in repeats] for name in self.network.problem.functions}
+        """All masks on single functions, by function, the repeats one after the other."""
+        functions, repeats = self.network.problem.functions, range(self.repeats)
+        return {name: [self.mask(name, repeat) for repeat in repeats] for name in functions}
 
     @property
     def parts(self) -> Parts:
@@ -216,27 +200,24 @@ class Dissected:
         return Parts(self.mask(CONTROL), tuple(self.mask(name) for name in self.network.problem.functions))
 
     @property
+    def steps(self) -> list[Step]:
+        """All that is made of it."""
+        return [self.network, *(mask for masks in self.masks.values() for mask in masks), self.parts]
+
+    @property
     def about(self) -> dict[str, Any]:
         """What it is, for tables."""
-        masking = self.training.masking
-        usual = self.training == self.settings.masks
-        return {
-            "title": self.network.model.replace("_copied", ", copied") + ("" if usual else f", {masking.method}"),
-            "model": self.settings.model,
-            "task": self.settings.task,
-            "copied": isinstance(self.network, Copied),
-            "method": masking.method,
-            "l0": getattr(masking, "l0", None),
-            "seed": self.network.seed,
-        }
+        masking, copied = self.training.masking, isinstance(self.network, Copied)
+        title = self.settings.model + (", copied" if copied else "") + ("" if self.usual else f", {masking.method}")
+        about = {"title": title, "model": self.settings.model, "task": self.settings.task, "copied": copied}
+        return about | {"method": masking.method, "l0": getattr(masking, "l0", None), "seed": self.network.seed}
 
 
 def dissected(lab: Lab) -> list[Dissected]:
     """Every network of the study, with the masks of each way of finding them; the usual one first."""
     return [
-        Dissected(settings, network, training)
-        for settings in lab.section("functional_modularity").arithmetic
-        for network in networks(settings)
+        Dissected(settings, network, training, settings.repeats)
+        for settings, network in _networks(lab)
         for training in (settings.masks, *(settings.others if isinstance(network, Network) else ()))
     ]
 
@@ -244,34 +225,19 @@ def dissected(lab: Lab) -> list[Dissected]:
 def swept(lab: Lab) -> list[Dissected]:
     """The sweep over alpha (Figure 10), each with one mask a function."""
     return [
-        Dissected(settings.model_copy(update={"repeats": 1}), network, training)
-        for settings in lab.section("functional_modularity").arithmetic
-        for network in networks(settings)
-        if isinstance(network, Network)
-        for training in _strengths(settings)
+        Dissected(settings, network, training, 1)
+        for settings, network in _networks(lab)
+        for training in (strengths(settings) if isinstance(network, Network) else ())
     ]
 
 
-def _strengths(settings: section.ArithmeticNetwork) -> list[MaskTraining]:
-    """The usual training of masks at each alpha of a sweep."""
-    maskings = [settings.masks.masking.model_copy(update={"l0": l0}) for l0 in settings.l0 or ()]
-    return [settings.masks.model_copy(update={"masking": masking}) for masking in maskings]
-
-
-def networks(settings: section.ArithmeticNetwork) -> list[Network | Copied]:
+def _networks(lab: Lab) -> Iterator[tuple[section.ArithmeticNetwork, Network | Copied]]:
     """The trained networks, and after each its copied version if there is to be one."""
-    problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
-    if problem.reads_both:
-        problem = Arithmetic(settings.task, settings.architecture, settings.pool)
-    training = without(settings.training, "seed")
-    found = [Network(problem, training, seed, settings.model) for seed in settings.seeds]
-    return [one for base in found for one in ([base, Copied(base)] if base.seed in settings.copied else [base])]
-
-
-def every_step(lab: Lab) -> Iterator[Step]:
-    """Every step of the arithmetic part."""
-    for one in dissected(lab):
-        yield from (one.network, one.mask(CONTROL), *(mask for masks in one.masks.values() for mask in masks))
-        yield one.parts
-    for one in swept(lab):
-        yield one.parts
+    for settings in lab.section("functional_modularity").arithmetic:
+        problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
+        problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
+        for seed in settings.seeds:
+            network = Network(problem, without(settings.training, "seed"), seed, settings.model)
+            yield settings, network
+            if seed in settings.copied:
+                yield settings, Copied(network)

@@ -3,13 +3,11 @@
 The networks of the seeds are the independent observations.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
@@ -17,16 +15,17 @@ from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.papers.functional_modularity.modules import CONTROL, layers
-from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, overlaps, shared_with_others
-from subnet_utils.report.comparison import FINDING, compare, verdict
-from subnet_utils.statistics import t_interval
+from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, overlaps
+from subnet_utils.report.comparison import compare
+from subnet_utils.report.findings import groups, judged
+from subnet_utils.statistics import runs_needed
 
-ABOUT = ["model", "task", "copied", "method", "l0"]
-"""Columns that say which networks and masks a row is about; seeds are observations."""
 ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
 WIDTH = 0.05
 """Half of an interval that would settle a question about an accuracy or an overlap."""
+CLEARLY = (0.05, np.inf)
+"""Where a difference of overlaps should be."""
 CLAIMS = (
     ("a mask computes its own function", "mask", True, (0.9, np.inf)),
     ("and not the other one", "mask", False, (-np.inf, 0.05)),
@@ -38,16 +37,14 @@ CLAIMS = (
 
 def made(lab: Lab, found: Sequence[Dissected]) -> list[str]:
     """Make the networks, masks and parts side by side, and return the keys of the parts."""
-    masks = [mask for one in found for some in one.masks.values() for mask in some]
-    return [artefact.key for artefact in make_all(lab, [*masks, *(one.parts for one in found)], "modules")][
-        len(masks) :
-    ]
+    make_all(lab, [step for one in found for step in one.steps], "modules")
+    return [one.parts.key(lab) for one in found]
 
 
 def accuracies(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """What each part of each network can do: a row for each part and function that it is tested on.
 
-    Columns `ABOUT`, seed, network of the paper, part, edges, of, tested_on, accuracy, density, base_accuracy.
+    Columns of `Dissected.about`, network of the paper, part, edges, of, tested_on, accuracy, density, base_accuracy.
     """
     rows = []
     for one in found:
@@ -66,12 +63,11 @@ def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.Da
 
     table: from `accuracies`. Verdicts at the profile `paper` alone, where networks and data are the paper's.
     """
-    printed = reference.load("accuracies")
-    printed = printed[printed["table"] == number]
+    printed = reference.load("accuracies").query("table == @number")
     printed = printed.assign(accuracy_mean=printed["percent"] / 100, accuracy_sd=printed["sd"] / 100)
-    edges = "fullmask" if number == 3 else ""
-    rows = table[_usual(table) & table["network"].notna() & table["edges"].isin(["", edges])]
-    rows = rows[(rows["part"] == CONTROL) | (rows["part"].isin(["mask", "inverse"]) & rows["edges"].eq(edges))]
+    edges = table["edges"].eq("fullmask" if number == 3 else "")
+    shown = table["part"].eq(CONTROL) | (table["part"].isin(["mask", "inverse"]) & edges)
+    rows = table[_usual(table) & shown]
     names = rows["of"].map(PAPER_NAMES).fillna("full")
     rows = rows.assign(
         mask=names.where(rows["part"] != "inverse", "not_" + names),
@@ -80,25 +76,14 @@ def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.Da
     )
     by = ["network", "tested_on", "mask"]
     rows = rows.merge(printed[by], on=by)
-    columns = {"by": by, "value": "accuracy", "profile": profile}
-    return compare(rows, printed, **columns) if len(rows) else pd.DataFrame(columns=by)
-
-
-def with_intervals(table: pd.DataFrame, by: Sequence[str], value: str = "accuracy") -> pd.DataFrame:
-    """Mean over seeds with a 95% t interval, for every group of columns; NaN where no seed has a value."""
-    rows = []
-    for about, group in _by(table, *by):
-        known = group.dropna(subset=value)
-        mean, low, high = t_interval(known[value], known["seed"]) if len(known) else [np.nan] * 3
-        rows.append(about | {value: mean, "low": low, "high": high, "n_runs": known["seed"].nunique()})
-    return pd.DataFrame(rows)
+    return compare(rows, printed, by=by, value="accuracy", profile=profile) if len(rows) else pd.DataFrame(columns=by)
 
 
 def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Overlap of the masks of the two functions, by layer: a row for each network and layer.
 
-    Columns `ABOUT`, seed and those of `sharing.between_functions`: beside each overlap stands what chance gives, and
-    the ceiling, the overlap of two masks of one function.
+    Columns of `Dissected.about` and `sharing.between_functions`: beside each overlap stands what chance gives, and the
+    ceiling, the overlap of two masks of one function.
     """
     tables = []
     for one in found:
@@ -112,15 +97,13 @@ def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Weights that the masks of each function keep, by layer and in all (Figure 12)."""
     rows = []
     for one in found:
-        for name in (CONTROL, *one.network.problem.functions):
-            masks = one.mask(name).load(lab).masks
-            masks = {layer: masks[layer] for layer in layers(one.network.load(lab))}
-            active = {layer: int(mask.sum()) for layer, mask in masks.items()}
-            total = {layer: mask.numel() for layer, mask in masks.items()}
-            for layer in (*active, OVERALL):
-                sizes = [sum(of.values()) if layer == OVERALL else of[layer] for of in (active, total)]
-                about = one.about | {"function": name, "layer": layer, "kept": sizes[0], "total": sizes[1]}
-                rows.append(about | {"density": sizes[0] / sizes[1]})
+        names = layers(one.network.load(lab))
+        for function in (CONTROL, *one.network.problem.functions):
+            mask = one.mask(function).load(lab)
+            sizes = {name: (int(mask.masks[name].sum()), mask.masks[name].numel()) for name in names}
+            for layer, (active, total) in (sizes | {OVERALL: (mask.active, mask.total)}).items():
+                about = one.about | {"function": function, "layer": layer}
+                rows.append(about | {"kept": active, "total": total, "density": active / total})
     return pd.DataFrame(rows)
 
 
@@ -140,40 +123,24 @@ def operations(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """What changes with alpha: a row for each network and alpha (Figure 10, and beyond it every conclusion).
 
-    Columns `ABOUT`, seed, beta (alpha times the batch); accuracy under the control mask, of masks on their own function
-    and on the other, without them on the other; weights of the first function's mask that the second's has, too; IoU of
-    the hidden layers beside chance; density of the first mask.
+    Columns of `Dissected.about`; beta (alpha times the batch); accuracy under the control mask, of masks on their own
+    function and on the other, without them on the other; weights of the first function's mask that the second's has,
+    too; IoU of the hidden layers beside chance; density of the first mask.
     """
     rows = []
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
         hidden = overlaps(first, second, layers(one.network.load(lab))).set_index("layer").loc[HIDDEN]
-        beta = (one.about["l0"] or np.nan) * one.training.batch_size
-        about = one.about | {"beta": beta} | _conclusions(one.parts.result(lab))
-        about |= {"shared": shared_with_others(first, [second]), "hidden_iou": hidden["iou"]}
-        rows.append(about | {"chance_iou": hidden["chance_iou"], "density": first.density})
+        plain = accuracies(lab, [one]).query("edges == ''")
+        own = plain["of"] == plain["tested_on"]
+        means = plain.groupby(["part", own])["accuracy"].mean()
+        about = one.about | {"beta": (one.about["l0"] or np.nan) * one.training.batch_size}
+        about |= {"control_accuracy": means[CONTROL, False], "own_accuracy": means["mask", True]}
+        about |= {"other_accuracy": means["mask", False], "other_without": means.get(("inverse", False), np.nan)}
+        about |= {"shared": (first & second).active / first.active if first.active else np.nan}
+        about |= {"hidden_iou": hidden["iou"], "chance_iou": hidden["chance_iou"], "density": first.density}
+        rows.append(about)
     return pd.DataFrame(rows)
-
-
-def _conclusions(parts: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean accuracies over both functions: under the control mask, of masks, and without them."""
-    plain = [row for row in parts if not row["edges"]]
-
-    def mean(part: str, own: bool | None) -> float:
-        found = [
-            accuracy
-            for row in plain if row["part"] == part
-            for name, accuracy in row.items()
-            if name.startswith(ACCURACY) and own in (None, name.removeprefix(ACCURACY) == row["of"])
-        ]  # fmt: skip
-        return float(np.mean(found)) if found else np.nan
-
-    return {
-        "control_accuracy": mean(CONTROL, None),
-        "own_accuracy": mean("mask", True),
-        "other_accuracy": mean("mask", False),
-        "other_without": mean("inverse", False),
-    }
 
 
 def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -193,52 +160,22 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
     interval of +-.05 would take with our spread.
     """
     rows = []
-    for about, part in _by(accuracy[~accuracy["copied"] & accuracy["edges"].eq("")], "model", "task", "method"):
+    for about, part in groups(accuracy[~accuracy["copied"] & accuracy["edges"].eq("")], "model", "task", "method"):
         own = part["of"] == part["tested_on"]
         for claim, kind, is_own, holds in CLAIMS:
-            rows.append(_finding(about, claim, part[part["part"].eq(kind) & own.eq(is_own)], holds))
-    for about, part in _by(overlap[overlap["layer"] == HIDDEN], "model", "task", "copied", "method"):
-        more, less = (part.assign(accuracy=values) for values in (part["iou"] - part["chance_iou"],
-                                                                  part["ceiling_iou"] - part["iou"]))  # fmt: skip
-        rows += [
-            _finding(about, "hidden layers share more than chance", more, (0.05, np.inf)),
-            _finding(about, "and less than two masks of one function", less, (0.05, np.inf)),
-        ]
+            some = part[part["part"].eq(kind) & own.eq(is_own)]
+            rows.append(about | _finding(claim, some["accuracy"], some["seed"], holds))
+    for about, part in groups(overlap[overlap["layer"] == HIDDEN], "model", "task", "copied", "method"):
+        above, below = part["iou"] - part["chance_iou"], part["ceiling_iou"] - part["iou"]
+        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], CLEARLY))
+        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], CLEARLY))
     return pd.DataFrame(rows)
 
 
-def _finding(about: dict, claim: str, rows: pd.DataFrame, holds: tuple[float, float]) -> dict:
-    """One claim: the mean over seeds of each seed's mean, and whether its interval lies where it should."""
-    rows = rows.dropna(subset="accuracy")
-    if rows.empty:
-        return about | {"claim": claim, "verdict": FINDING[-1]}
-    mean, low, high = t_interval(rows["accuracy"], rows["seed"])
-    found = {"ours": mean, "low": low, "high": high, "n_runs": rows["seed"].nunique()}
-    needed = seeds_needed(rows.groupby("seed")["accuracy"].mean())
-    ends = {"claimed_from": holds[0], "claimed_to": holds[1]}
-    return (
-        about
-        | {"claim": claim}
-        | ends
-        | found
-        | {"seeds_needed": needed, "verdict": verdict(low, high, holds, FINDING)}
-    )
-
-
-def seeds_needed(values: pd.Series, half: float = WIDTH) -> float:
-    """How many seeds give a 95% t interval of +-half, if they spread as these do; NaN for one seed."""
-    if len(values) < 2:
-        return np.nan
-    for n in range(2, 1000):
-        if special.stdtrit(n - 1, 0.975) * values.std() / np.sqrt(n) <= half:
-            return n
-    return np.inf
-
-
-def _by(table: pd.DataFrame, *columns: str) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """The groups of a table as they first occur, each with what it is about."""
-    for about, group in table.groupby(list(columns), sort=False, dropna=False):
-        yield dict(zip(columns, about, strict=True)), group
+def _finding(claim: str, values: pd.Series, seeds: pd.Series, holds: tuple[float, float]) -> dict:
+    """One claim, in which range its number should lie, and what was found."""
+    needed = {"seeds_needed": runs_needed(values.dropna().groupby(seeds).mean(), half=WIDTH)}
+    return {"claim": claim, "claimed_from": holds[0], "claimed_to": holds[1]} | needed | judged(values, seeds, holds)
 
 
 def _usual(table: pd.DataFrame) -> pd.Series:

@@ -1,20 +1,21 @@
 """Figures of classes and permuted images (*Are Neural Nets Modular?*: Figures 3, 6, 14 and 17 to 20).
 
 Red is a mask without a class, blue the other classes under it, violet a second control mask, green as many random
-weights. Small dots are seeds, ticks their means.
+weights. Small dots are seeds, all else their means.
 """
 
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
-from subnet_utils.plots.layout import grid, label_first_column, legend
+from subnet_utils.plots.bars import bars
+from subnet_utils.plots.layout import panels
 from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, RANDOM, Look
 from subnet_utils.tasks.pictures import Pictures
 
@@ -47,129 +48,90 @@ def drops(table: pd.DataFrame) -> Figure:
 
     A panel a network. table: rows of `image_tables.drops` at one alpha.
     """
-    models = list(table.groupby("model", sort=False))
-    width = max(3.4, 0.55 * table["class"].nunique() + 1)
-    figure, axes = grid(len(models), width=width, height=2.3, across=2, margin=0.6, sharey=True)
-    for ax, (model, own) in zip(axes, models, strict=True):
-        classes = list(dict.fromkeys(own["class"]))
-        for i, (column, look) in enumerate(DROPS.items()):
-            _dots(ax, own, classes, column, look, shift=(i - 1.5) * 0.2)
-        ax.axhline(0, **LEVEL)
-        ax.set(title=model, ylabel="relative drop of accuracy", xlabel="removed class", ylim=(None, 1.05))
-        _name_classes(ax.set_xticks, classes)
-    return _finished(figure, axes)
+    named = table.rename(columns={column: look.label for column, look in DROPS.items()} | {"model": "title"})
+    colors = {look.label: look.color for look in DROPS.values()}
+    long = named.melt(["title", "class"], list(colors), "of", "drop")
+    size = {"width": max(3.4, 0.55 * table["class"].nunique() + 1)}
+    axis = {"xlabel": "removed class", "ylabel": "relative drop of accuracy", "ylim": (None, 1.05)}
+    return bars(long, x="class", y="drop", hue="of", colors=colors, size=size, **axis)
 
 
 def others(table: pd.DataFrame, *, room: float) -> Figure:
-    """Figure 6b: the largest drop of another class over that of the removed one. room: the end of the paper's axis."""
-    figure, ax = plt.subplots(figsize=(max(4.6, 0.55 * table["class"].nunique() + 2), 2.5))
-    classes, models = list(dict.fromkeys(table["class"])), list(table.groupby("model", sort=False))
-    colors = [look.color for look in (*SEQUENCES.values(), CONDITIONS["random"])]
-    for i, (model, own) in enumerate(models):
-        shift = (i - (len(models) - 1) / 2) * 0.25
-        _dots(ax, own, classes, "other_share", Look(colors[i % 3], "os^"[i % 3], model), shift=shift)
-    ax.axhline(room, **CHANCE_LINE | {"label": "end of the paper's axis"})
-    ax.set(ylabel="largest other drop / drop\nof the removed class", xlabel="removed class")
-    ax.set_ylim(bottom=min(0, ax.get_ylim()[0]))
-    _name_classes(ax.set_xticks, classes)
-    return _finished(figure, [ax])
+    """Figure 6b: the largest drop of another class over that of the removed one, a color a network.
 
-
-def _dots(ax: Axes, table: pd.DataFrame, classes: Sequence[str], column: str, look: Look, *, shift: float) -> None:
-    """A dot for each seed, and for several a tick at their mean."""
-    for place, name in enumerate(classes):
-        values = table.loc[table["class"] == name, column].dropna()
-        if values.empty:  # a line without points would have no end, and leave the panels no room
-            continue
-        spread = np.linspace(-0.05, 0.05, len(values)) if len(values) > 1 else np.zeros(len(values))
-        ax.plot(place + shift + spread, values, ls="none", marker=look.marker, ms=4, mec="white", mew=0.4,
-                color=look.color, label=look.label, clip_on=False)  # fmt: skip
-        if len(values) > 1:
-            ax.plot([place + shift - 0.09, place + shift + 0.09], [values.mean()] * 2, color=look.color, lw=1.2)
-    ax.set_xlim(-0.6, len(classes) - 0.4)
+    room: the end of the paper's axis, dotted. table: as in `drops`.
+    """
+    colors = dict(zip(table["model"].unique(), sns.color_palette().as_hex(), strict=False))
+    axis = {"xlabel": "removed class", "ylabel": "largest other drop / drop\nof the removed class"}
+    figure = bars(table.assign(title=""), x="class", y="other_share", hue="model", colors=colors,
+                  size={"width": max(4.6, 0.55 * table["class"].nunique() + 2)}, **axis)  # fmt: skip
+    figure.axes[0].axhline(room, **CHANCE_LINE)
+    return figure
 
 
 def confusion(table: pd.DataFrame) -> Figure:
     """Figure 17: answers under the control masks, a panel a network. table: `image_tables.confusions`."""
-    control = table[table["removed"] == ""]
-    panels = list(control.groupby("model", sort=False))
-    return _heatmaps([(model, own, None) for model, own in panels], "share", across=3, size=2.1, cmap="Blues",
-                     limits=(0, 1), label="share of a class's images")  # fmt: skip
+    control = table[table["removed"] == ""].rename(columns={"share": "share of a class's images"})
+    return _heatmaps(control, "model", "share of a class's images", "Blues", (0, 1), across=3, width=2.1)
 
 
 def changes(table: pd.DataFrame) -> Figure:
     """Figures 18 to 20: how answers change under the mask without a class, a panel each, its row framed. table:
     `image_tables.confusions` of one network."""
-    removed = table[table["removed"] != ""]
-    panels = [(f"without {name}", own, name) for name, own in removed.groupby("removed", sort=False)]
-    return _heatmaps(panels, "change", across=5, size=1.9, cmap="RdBu_r", limits=(-1, 1),
-                     label="change of the share of a class's images")  # fmt: skip
+    removed = table[table["removed"] != ""].rename(columns={"change": "change of the share of a class's images"})
+    named = removed.assign(panel="without " + removed["removed"])
+    return _heatmaps(named, "panel", "change of the share of a class's images", "RdBu_r", (-1, 1), across=5, width=1.9)
 
 
-def _heatmaps(panels, column: str, *, across: int, size: float, cmap: str, limits, label: str) -> Figure:
-    figure, axes = grid(len(panels), width=size, height=size + 0.2, across=across, margin=0.85)
-    for ax, (title, own, framed) in zip(axes, panels, strict=True):
-        classes = list(dict.fromkeys(own["class"]))
-        means = own.groupby(["class", "answer"])[column].mean().unstack().loc[classes, classes]
-        image = ax.imshow(means, cmap=cmap, vmin=limits[0], vmax=limits[1])
-        if framed is not None:
-            row = classes.index(framed) - 0.5
-            ax.add_patch(Rectangle((-0.5, row), len(classes), 1, fill=False, ec="black", lw=0.9, clip_on=False))
-        ax.set(title=title, xlabel="answer", ylabel="class")
-        _name_classes(ax.set_xticks, classes)
-        ax.set_yticks(range(len(classes)), classes)
+def _heatmaps(table: pd.DataFrame, by: str, column: str, cmap: str, limits: tuple[float, float], **size) -> Figure:
+    """Means over seeds for every class and answer; the row of a removed class is framed."""
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        classes = list(dict.fromkeys(rows["class"]))
+        means = rows.pivot_table(index="class", columns="answer", values=column).loc[classes, classes]
+        look = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "cbar": False, "square": True}
+        sns.heatmap(means, ax=ax, xticklabels=True, yticklabels=True, **look)
+        for place in (i for i, name in enumerate(classes) if name == rows["removed"].iloc[0]):
+            ax.add_patch(Rectangle((0, place), len(classes), 1, fill=False, ec="black", lw=0.9, clip_on=False))
         ax.tick_params(length=0, labelsize=6.5)
-    label_first_column(axes)
-    figure.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02, label=label)
+        ax.tick_params("y", rotation=0)
+
+    figure = panels(table, by, draw, height=size["width"] + 0.2, margin=0.85, sharey=False, **size)
+    image = figure.axes[0].collections[0]
+    figure.colorbar(image, ax=figure.axes, location="bottom", shrink=0.5, aspect=40, pad=0.02, label=column)
     return figure
-
-
-def _name_classes(set_ticks, classes: Sequence[str]) -> None:
-    """Short names stand, long ones are turned."""
-    long = max(map(len, classes)) > 3
-    set_ticks(range(len(classes)), classes, **({"rotation": 45, "ha": "right"} if long else {}))
 
 
 def by_l0(table: pd.DataFrame) -> Figure:
     """Drops against alpha, a panel a network: means over seeds and classes. table: `image_tables.by_l0`."""
-    models = list(table.groupby("model", sort=False))
-    figure, axes = grid(len(models), width=2.8, height=2.3, across=3, margin=0.6, sharey=True)
-    for ax, (model, own) in zip(axes, models, strict=True):
-        own = own.sort_values("l0")
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        rows = rows.sort_values("l0")
         for column, look in DROPS.items():
-            ax.plot(own["l0"], own[column], color=look.color, marker=look.marker, ms=4, label=look.label)
-            ax.vlines(own["l0"], own[f"{column}_low"].clip(-1, 1), own[f"{column}_high"].clip(-1, 1),
-                      color=look.color, lw=0.9)  # fmt: skip
+            ax.plot(rows["l0"], rows[column], color=look.color, marker=look.marker, ms=4, label=look.label)
+            low, high = rows[f"{column}_low"].clip(-1, 1), rows[f"{column}_high"].clip(-1, 1)
+            ax.vlines(rows["l0"], low, high, color=look.color, lw=0.9)
         ax.axhline(0, **LEVEL)
-        ax.set(xscale="log", title=model, xlabel="alpha", ylabel="relative drop of accuracy", ylim=(None, 1.05))
-    return _finished(figure, axes)
+        ax.set(xscale="log", xlabel="alpha", ylabel="relative drop of accuracy", ylim=(None, 1.05))
+
+    return panels(table, "model", draw, width=2.8, across=3)
 
 
 def sharing(table: pd.DataFrame) -> Figure:
     """Figures 3 and 14: shares of a task's weights that earlier tasks use, a column a layer, a row a start of new
     logits; dotted: the share of the layer's weights that are used, which is chance. table: `image_tables.sharing`."""
-    panels = list(table.groupby(["start", "layer"], sort=False))
-    layers = table["layer"].nunique()
-    figure, axes = grid(len(panels), width=2.2, height=1.9, across=layers, margin=0.6, sharex=True, sharey=True)
-    for ax, ((start, layer), own) in zip(axes, panels, strict=True):
-        for i, (name, look) in enumerate(SEQUENCES.items()):
-            rows = own[own["sequence"] == name]
-            means = rows.groupby("task")[["shared", "used"]].mean()
-            ax.plot(means.index, means["used"], color=look.color, ls=":", lw=1, label=f"chance, {look.label}")
-            ax.plot(means.index, means["shared"], color=look.color, marker=look.marker, ms=4, label=look.label)
-            if rows["seed"].nunique() > 1:
-                ax.plot(rows["task"] + 0.12 * (2 * i - 1), rows["shared"], ls="none", marker=look.marker, ms=2,
-                        alpha=0.5, color=look.color)  # fmt: skip
-        several = f", new logits {start:g}" if table["start"].nunique() > 1 else ""
-        ax.set(title=f"layer {layer}{several}", ylabel="shared weights", ylim=(0, 1.03))
-        ax.set_xlim(table["task"].min() - 0.4, table["task"].max() + 0.4)
+    several = table["start"].nunique() > 1
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        for name, look in SEQUENCES.items():
+            own, color = rows[rows["sequence"] == name], {"color": look.color}
+            means = own.groupby("task")[["shared", "used"]].mean()
+            ax.plot(means.index, means["used"], ls=":", lw=1, label=f"chance, {look.label}", **color)
+            ax.plot(means.index, means["shared"], marker=look.marker, ms=4, label=look.label, **color)
+            ax.plot(own["task"], own["shared"], ls="none", marker=look.marker, ms=2, alpha=0.5, **color)
+        about = rows.iloc[0]
+        ax.set_title(f"layer {about['layer']}" + (f", new logits {about['start']:g}" if several else ""))
+        ax.set(xlabel="task", ylabel="shared weights", ylim=(0, 1.03))
         ax.xaxis.set_major_locator(plt.MaxNLocator(5, integer=True))
-    for ax in axes[-layers:]:
-        ax.set_xlabel("task")
-    return _finished(figure, axes)
 
-
-def _finished(figure: Figure, axes: Sequence[Axes]) -> Figure:
-    label_first_column(axes)
-    legend(figure, columns=2)
-    return figure
+    return panels(table, ["start", "layer"], draw, width=2.2, height=1.9, across=table["layer"].nunique())

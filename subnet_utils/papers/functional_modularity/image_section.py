@@ -1,14 +1,14 @@
 """The section of a study on modules in classifiers of images (*Are Neural Nets Modular?*, sections 3.3 and 5)."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
+from subnet_utils.papers.functional_modularity.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Recipe
 
 DIGITS = tuple("0123456789")
@@ -27,11 +27,7 @@ class Drawn(Section):
     turn: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Largest rotation, radians; shear and size change along."""
     seed: Seed = 0
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of their numbers."""
-        return DIGITS
+    classes: ClassVar[tuple[str, ...]] = DIGITS
 
 
 class Files(Section):
@@ -41,9 +37,6 @@ class Files(Section):
     folder: Place
     classes: Distinct[Name] = DIGITS
     """In the order of their numbers."""
-    train: PositiveInt | None = None
-    test: PositiveInt | None = None
-    """The first so many images. None: all."""
 
 
 ImageData = Annotated[Drawn | Files, Field(discriminator="source")]
@@ -62,15 +55,9 @@ class Residual(Section):
     """A ResNet for small images (He et al. 2016), by default ResNet-110."""
 
     family: Literal["resnet"]
-    depth: PositiveInt = 110
+    depth: Literal[8, 14, 20, 32, 44, 56, 110] = 110
     width: PositiveInt = 16
     """Channels of the first third."""
-
-    @model_validator(mode="after")
-    def _whole_blocks(self):
-        if self.depth < 8 or (self.depth - 2) % 6:
-            raise invalid("depth", f"{self.depth} is not 6n + 2; give 8, 14, 20, 32, 44, 56 or 110")
-        return self
 
 
 @dataclass(frozen=True)
@@ -95,11 +82,8 @@ class ImageTraining(WeightTraining):
 
     def recipe(self, seed: int | None = None) -> Recipe:
         """The recipe, with the optimizer and the drops."""
-        usual = super().recipe(seed)
-        if not self.drops and self.optimizer == "adam":
-            return usual
-        drops = {"optimizer": self.optimizer, "drops": tuple(step // self.interval for step in self.drops)}
-        return Dropping(**{field.name: getattr(usual, field.name) for field in fields(usual)} | drops)
+        drops = tuple(step // self.interval for step in self.drops)
+        return Dropping(**vars(super().recipe(seed)) | {"optimizer": self.optimizer, "drops": drops})
 
     @model_validator(mode="after")
     def _drops_between_intervals(self):
@@ -111,8 +95,7 @@ class ImageTraining(WeightTraining):
 class ImageNetwork(Section):
     """One kind of network, how it learns all classes, and the masks in it."""
 
-    model: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    """Name in our tables."""
+    model: ModelName
     paper_network: Literal["CNN", "CNN without dropout", "ResNet-110"] | None = None
     """The paper's network that ours stands beside."""
     architecture: Annotated[Convolutional | Residual, Field(discriminator="family")]
@@ -145,8 +128,6 @@ class Permuted(Section):
     """Parts of a batch, each with a draw of the mask."""
     starts: Distinct[float] = (2.0, 0.0, -1.0)
     """First logits of new weights, each a sequence of its own: Figure 3, then Figure 14."""
-    occupied: float = 2.0
-    """First logits of weights that an earlier task uses."""
     first_layer: float | None = None
     """First logits of the first layer. None: as of new weights."""
     seeds: Seeds = tuple(range(10))
@@ -170,17 +151,13 @@ class Images(Section):
     """Modules in classifiers of images: classes of a CNN, and permuted pixels."""
 
     data: ImageData
-    networks: Several[ImageNetwork]
+    networks: Networks[ImageNetwork]
     permuted: Permuted
 
     @model_validator(mode="after")
-    def _fits_together(self):
-        names = [one.model for one in self.networks]
+    def _removed_are_classes(self):
         for one in self.networks:
-            if names.count(one.model) > 1:
-                raise invalid("networks", f"'{one.model}' stands twice; give each a name of its own")
-            for name in one.removed or ():
-                if name not in self.data.classes:
-                    what = f"'{name}', which '{one.model}' removes, is no class; {nearest(name, self.data.classes)}"
-                    raise invalid("networks", what)
+            if wrong := [name for name in one.removed or () if name not in self.data.classes]:
+                what = f"'{wrong[0]}', which '{one.model}' removes, is no class; {nearest(wrong[0], self.data.classes)}"
+                raise invalid("networks", what)
         return self

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import Section, without
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
@@ -47,6 +48,10 @@ class Problem(ABC):
     @abstractmethod
     def scores(self, network: nn.Module) -> dict[str, Any]:
         """What a network, or a part of one, can do: numbers by name, such as its accuracy on each function."""
+
+    def finish(self, network: nn.Module) -> nn.Module:
+        """A trained network with what is not learned by its loss, such as statistics of norms. By default as it is."""
+        return network
 
     def watched(self, network: nn.Module) -> dict[str, float]:
         """What is to be known of a part after each interval of a mask's training; the mask's history has it."""
@@ -93,13 +98,14 @@ class Network(Step):
                 outputs = network(inputs[rows])
             return self.problem.loss(outputs.float(), targets[rows])
 
-        weights, about = dict(network.named_parameters()), f"{self.model}, seed {self.seed}"
+        options = {"recipe": self.training.recipe(self.seed), "checkpoint": folder / CHECKPOINT}
         with separate_randomness():
-            recipe = self.training.recipe(self.seed)
-            history = fit(weights, interval, loss, recipe=recipe, checkpoint=folder / CHECKPOINT, label=about)
+            label = f"{self.model}, seed {self.seed}"
+            history = fit(dict(network.named_parameters()), interval, loss, label=label, **options)
+        network = self.problem.finish(network.eval())
         save_tensors(folder / "weights.safetensors", network.state_dict())
         save_table(folder / "history.parquet", history)
-        return self.problem.scores(network.eval()) | {"network": fingerprint(network)}
+        return self.problem.scores(network) | {"network": fingerprint(network)}
 
     def read(self, lab: Lab, artefact: Artefact) -> nn.Module:
         """See the class."""
@@ -135,24 +141,20 @@ class Mask(Step):
         def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
             return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
 
-        fixed = self._fixed(lab)
-        searched = network if fixed is None else fixed.apply(network)
+        last = layers(network)[-1]
+        given = {last: self.given.load(lab).masks[last]} if self.given else {}
+        fixed = Subnetwork(given, fingerprint(network))
+        searched = fixed.apply(network)
+        options = {"recipe": training.recipe(self.seed), "checkpoint": folder / CHECKPOINT, "autocast": lab.autocast}
         found = training.masking.find(
-            searched,
-            inputs,
-            interval,
-            problem.loss,
-            only=None if fixed is None else [name for name in maskable(network) if name not in fixed.masks],
-            recipe=training.recipe(self.seed),
+            searched, inputs, interval, problem.loss,
+            only=[name for name in layers(network) if name not in given],
             before=partial(problem.network, self.network.seed),
-            autocast=lab.autocast,
             watch=lambda kept: problem.watched(kept.apply(searched)),
             limit_gb=cache_limit(lab.study.compute),
-            checkpoint=folder / CHECKPOINT,
-            label=f"{self.network.model}, seed {self.network.seed}, {self.function}",
-        )
-        masks = found.subnetwork.masks if fixed is None else {**found.subnetwork.masks, **fixed.masks}
-        kept = Subnetwork(masks, fingerprint(network))
+            label=f"{self.network.model}, seed {self.network.seed}, {self.function}", **options,
+        )  # fmt: skip
+        kept = Subnetwork({**found.subnetwork.masks, **given}, fixed.network)
         found.save(folder)
         kept.save(folder / "subnetwork.safetensors")
         return problem.scores(kept.apply(network)) | {"active": kept.active, "total": kept.total}
@@ -161,13 +163,29 @@ class Mask(Step):
         """See the class."""
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
-    def _fixed(self, lab: Lab) -> Subnetwork | None:
-        """The part of the output layer that is given."""
-        if self.given is None:
-            return None
-        given = self.given.load(lab)
-        last = layers(self.network.load(lab))[-1]
-        return Subnetwork({last: given.masks[last]}, given.network)
+
+@dataclass(frozen=True)
+class Masked:
+    """A network and one way of finding masks in it. settings: the section of both, with `masks`, the usual way."""
+
+    settings: Section
+    network: Step
+    training: MaskTraining
+
+    @property
+    def usual(self) -> bool:
+        """Whether masks are found in the usual way."""
+        return self.training == self.settings.masks
+
+    def mask(self, function: str, repeat: int = 0, given: Mask | None = None) -> Mask:
+        """A mask; each repeat has a seed of its own."""
+        return Mask(self.network, function, without(self.training, "seed"), 1000 * repeat + self.network.seed, given)
+
+
+def strengths(settings: Section) -> list[MaskTraining]:
+    """The usual training of masks at each alpha in `l0`."""
+    maskings = [settings.masks.masking.model_copy(update={"l0": l0}) for l0 in settings.l0 or ()]
+    return [settings.masks.model_copy(update={"masking": masking}) for masking in maskings]
 
 
 def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> Iterator[Tensor]:
@@ -179,8 +197,3 @@ def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> 
 def layers(network: nn.Module) -> tuple[str, ...]:
     """Names of the masked weights, from the inputs to the outputs."""
     return maskable(network)
-
-
-def with_layers(mask: Subnetwork, other: Subnetwork, names: tuple[str, ...]) -> Subnetwork:
-    """A subnetwork that in some layers is another one of the same network."""
-    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)

@@ -7,6 +7,7 @@ Is it? The paper does not compare with tasks that are the same: our control repe
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,10 +23,13 @@ from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.papers.functional_modularity.image_section import Permuted
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
 from subnet_utils.papers.functional_modularity.modules import drawn
-from subnet_utils.tasks.pictures import Pictures
 from subnet_utils.training import fit
 
 DIFFERENT, REPEATED = "different permutations", "the same one repeated"
+FIRST = "1."
+"""How names of the first layer begin; the others are numbered on."""
+OCCUPIED = 2.0
+"""First logits of weights that an earlier task uses."""
 Tensors = dict[str, Tensor]
 
 
@@ -66,10 +70,15 @@ class PermutedTask(Step):
 
     def data(self, title: str) -> tuple[Tensor, Tensor]:
         """Pixels [n, p] from 0 to 1, permuted, and labels of `train` or `test`."""
-        images: Pictures = self.source.load(title)
+        images = self.source.load(title)
         pixels = images.pixels.float().mean(dim=1).flatten(1) / 255
         order = torch.randperm(pixels.shape[1], generator=generator_for("permutation", self.seed, self.permutation))
         return pixels[:, order] if self.permutation else pixels, images.labels
+
+    @property
+    def sequence(self) -> str:
+        """What the sequence of a later task is."""
+        return DIFFERENT if self.permutation else REPEATED
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Learn weights and mask together."""
@@ -78,7 +87,9 @@ class PermutedTask(Step):
         old, used = ({n: t.to(lab.device) for n, t in part.items()} for part in self._before(lab, inputs.shape[1]))
         method = GumbelSigmoid(l0=settings.l0, samples=settings.samples)
         weights = {name: tensor.clone().requires_grad_() for name, tensor in old.items()}
-        logits = {name: self._first_logits(name, of).requires_grad_() for name, of in used.items()}
+        first = self.start if settings.first_layer is None else settings.first_layer
+        starts = {name: first if name.startswith(FIRST) else self.start for name in used}
+        logits = {name: torch.where(of, OCCUPIED, starts[name]).requires_grad_() for name, of in used.items()}
 
         def interval(number: int) -> Iterator[tuple[Tensor, torch.Generator]]:
             generator = generator_for("permuted batches", self.seed, self.number, number)
@@ -90,7 +101,7 @@ class PermutedTask(Step):
             for part in rows.chunk(settings.samples):
                 soft = method.soft(logits, number, generator)
                 with lab.autocast():
-                    outputs = forward(masked(now, soft), inputs[part])
+                    outputs = forward({name: now[name] * soft[name] for name in now}, inputs[part])
                 losses.append(cross_entropy(outputs.float(), targets[part]))
             return torch.stack(losses).mean() + method.penalty(soft, logits)
 
@@ -102,42 +113,31 @@ class PermutedTask(Step):
         final = {name: tensor.detach().cpu() for name, tensor in frozen(weights, old, used).items()}
         mask = {name: method.hard(tensor.detach()).cpu() for name, tensor in logits.items()}
         before = {name: tensor.cpu() for name, tensor in used.items()}
-        self._file(folder, Learned(final, mask, {name: mask[name] | before[name] for name in mask}))
-        return {"accuracy": accuracy(masked(final, mask), *self.data("test")), "layers": shares(mask, before)}
+        tensors = {f"weights/{name}": tensor for name, tensor in final.items()}
+        tensors |= {f"mask/{name}": kept.byte() for name, kept in mask.items()}
+        tensors |= {f"used/{name}": (kept | before[name]).byte() for name, kept in mask.items()}
+        save_tensors(folder / "learned.safetensors", tensors)
+        pixels, labels = self.data("test")
+        right = forward({name: final[name] * mask[name] for name in final}, pixels).argmax(dim=1) == labels
+        return {"accuracy": float(right.float().mean()), "layers": shares(mask, before)}
 
     def read(self, lab: Lab, artefact: Artefact) -> Learned:
         """See the class."""
-        found = artefact.tensors("learned")
-        parts = {part: {n.partition("/")[2]: t for n, t in found.items() if n.startswith(part)} for part in _PARTS}
-        return Learned(parts["weights"], *({n: t.bool() for n, t in parts[one].items()} for one in _PARTS[1:]))
-
-    def _file(self, folder: Path, learned: Learned) -> None:
-        parts = learned._asdict().items()
-        tensors = {f"{part}/{name}": tensor for part, named in parts for name, tensor in named.items()}
-        save_tensors(folder / "learned.safetensors", {n: t.byte() if t.dtype == torch.bool else t
-                                                      for n, t in tensors.items()})  # fmt: skip
+        parts = {part: {} for part in Learned._fields}
+        for name, tensor in artefact.tensors("learned").items():
+            part, _, own = name.partition("/")
+            parts[part][own] = tensor if part == "weights" else tensor.bool()
+        return Learned(**parts)
 
     def _before(self, lab: Lab, pixels: int) -> tuple[Tensors, Tensors]:
         """Weights before the task, all but the used ones drawn anew, and which are used: none in the first layer."""
-        new = fresh((pixels, *self.settings.widths, len(self.source.classes)), seed=self.seed, task=self.number)
-        used = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
+        new = fresh((pixels, *self.settings.widths, len(self.source.data.classes)), seed=self.seed, task=self.number)
         if self.previous is None:
-            return new, used
+            return new, {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in new.items()}
         learned = self.previous.load(lab)
-        used |= {name: tensor for name, tensor in learned.used.items() if not _first(name)}
+        # in this order draws of masks go on
+        used = {name: learned.used[name] & (not name.startswith(FIRST)) for name in new}
         return frozen(new, learned.weights, used), used
-
-    def _first_logits(self, name: str, used: Tensor) -> Tensor:
-        """2 for a kept weight in the paper, and for new ones what the figure says."""
-        start = self.start if self.settings.first_layer is None or not _first(name) else self.settings.first_layer
-        return torch.where(used, self.settings.occupied, torch.full(used.shape, start, device=used.device))
-
-
-_PARTS = Learned._fields
-
-
-def _first(name: str) -> bool:
-    return name.startswith("1.")
 
 
 def fresh(sizes: tuple[int, ...], *, seed: int, task: int) -> Tensors:
@@ -154,11 +154,6 @@ def frozen(weights: Tensors, old: Tensors, used: Tensors) -> Tensors:
     return {name: torch.where(used[name], old[name], tensor) for name, tensor in weights.items()}
 
 
-def masked(weights: Tensors, mask: Tensors) -> Tensors:
-    """Weights times their mask."""
-    return {name: tensor * mask[name] for name, tensor in weights.items()}
-
-
 def forward(weights: Tensors, inputs: Tensor) -> Tensor:
     """Logits of the classes [m, k]: linear layers with ReLUs between them."""
     for layer in range(1, len(weights) // 2 + 1):
@@ -166,43 +161,26 @@ def forward(weights: Tensors, inputs: Tensor) -> Tensor:
     return inputs
 
 
-def accuracy(weights: Tensors, inputs: Tensor, targets: Tensor) -> float:
-    """Share of right answers."""
-    return float((forward(weights, inputs).argmax(dim=1) == targets).float().mean())
-
-
 def shares(mask: Tensors, used: Tensors) -> list[dict[str, float]]:
     """Of every layer's weights: how many the task keeps, what share of these an earlier one used, and of all."""
     rows = []
-    for name in mask:
-        layer, _, kind = name.partition(".")
-        if kind == "weight":
-            kept, both = int(mask[name].sum()), int((mask[name] & used[name]).sum())
-            about = {"layer": int(layer), "kept": kept, "total": mask[name].numel()}
-            rows.append(about | {"shared": both / kept if kept else None, "used": float(used[name].float().mean())})
+    for layer in range(1, len(mask) // 2 + 1):
+        kept, before = mask[f"{layer}.weight"], used[f"{layer}.weight"]
+        count, both = int(kept.sum()), int((kept & before).sum())
+        about = {"layer": layer, "kept": count, "total": kept.numel(), "used": float(before.float().mean())}
+        rows.append(about | {"shared": both / count if count else None})
     return rows
 
 
 def tasks(lab: Lab) -> list[PermutedTask]:
     """Every task of the sequences of a study, in order. The control repeats the first task of one with start logits
     alike."""
-    settings = settings_of(lab)
+    settings, made = settings_of(lab), []
     permuted, source = settings.permuted, Source.of(settings.permuted.data or settings.data)
-    return [task for seed in permuted.seeds for start in permuted.starts for numbers in _orders(permuted.tasks).values()
-            for task in _sequence(permuted, source, start, seed, numbers)]  # fmt: skip
-
-
-def _orders(count: int) -> dict[str, tuple[int, ...]]:
-    return {DIFFERENT: tuple(range(count)), REPEATED: (0,) * count}
-
-
-def _sequence(permuted: Permuted, source: Source, start: float, seed: int, numbers) -> Iterator[PermutedTask]:
-    task = None
-    for number in numbers:
-        task = PermutedTask(permuted.problem, source, start, seed, number, task)
-        yield task
-
-
-def kind_of(task: PermutedTask) -> str:
-    """What a later task's sequence is: its permutations differ, or one is repeated."""
-    return DIFFERENT if task.permutation else REPEATED
+    orders = range(permuted.tasks), [0] * permuted.tasks
+    for seed, start, order in product(permuted.seeds, permuted.starts, orders):
+        task = None
+        for permutation in order:
+            task = PermutedTask(permuted.problem, source, start, seed, permutation, task)
+            made.append(task)
+    return made

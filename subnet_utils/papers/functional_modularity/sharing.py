@@ -17,44 +17,27 @@ HIDDEN = "hidden layers"
 """The entry of a table that takes all layers as one but the first and the last."""
 
 
-def counts(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.DataFrame:
-    """Numbers of weights by layer, then of `HIDDEN` and `OVERALL`: columns layer, shared, either, one, other, total.
-
-    names: of the weights, from the inputs to the outputs. Raises WrongNetwork for masks of two networks.
-    """
-    both, either = one & other, one | other
-    rows = [
-        {
-            "layer": name,
-            "shared": int(both.masks[name].sum()),
-            "either": int(either.masks[name].sum()),
-            "one": int(one.masks[name].sum()),
-            "other": int(other.masks[name].sum()),
-            "total": one.masks[name].numel(),
-        }
-        for name in names
-    ]
-    table = pd.DataFrame(rows)
-    sums = table.drop(columns="layer").sum()
-    hidden = table.iloc[1:-1].drop(columns="layer").sum()
-    return pd.concat([table, pd.DataFrame([{"layer": HIDDEN} | dict(hidden), {"layer": OVERALL} | dict(sums)])])
-
-
 def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.DataFrame:
-    """IoU and IoMin by layer, each with its expectation for random masks of the same sizes.
+    """IoU and IoMin by layer, then of `HIDDEN` and `OVERALL`, each with what chance gives.
 
-    Columns layer, iou, iomin, chance_iou, chance_iomin. With shares p and q of the weights, random masks have
-    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. names and errors: as in `counts`.
+    Columns layer, iou, iomin, chance_iou, chance_iomin. Random masks with shares p and q of the weights have
+    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. names: of the weights, from the inputs
+    to the outputs. Raises WrongNetwork for masks of two networks.
     """
-    table = counts(one, other, names)
-    p, q = table["one"] / table["total"], table["other"] / table["total"]
+    parts = {"one": one, "other": other, "both": one & other, "either": one | other}
+    counts = {part: [int(mask.masks[name].sum()) for name in names] for part, mask in parts.items()}
+    counts["total"] = [one.masks[name].numel() for name in names]
+    sizes = pd.DataFrame(counts, index=list(names))
+    sums = pd.DataFrame({HIDDEN: sizes.iloc[1:-1].sum(), OVERALL: sizes.sum()}).T
+    sizes = pd.concat([sizes, sums])
+    p, q = sizes["one"] / sizes["total"], sizes["other"] / sizes["total"]
     found = {
-        "iou": table["shared"] / table["either"],
-        "iomin": table["shared"] / table[["one", "other"]].min(axis=1),
+        "iou": sizes["both"] / sizes["either"],
+        "iomin": sizes["both"] / sizes[["one", "other"]].min(axis=1),
         "chance_iou": p * q / (p + q - p * q),
         "chance_iomin": np.maximum(p, q).where((p > 0) & (q > 0)),
     }
-    return table[["layer"]].assign(**found).reset_index(drop=True)
+    return pd.DataFrame(found).rename_axis("layer").reset_index()
 
 
 def scale(found: pd.Series, chance: pd.Series, ceiling: pd.Series) -> pd.Series:
@@ -70,23 +53,10 @@ def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence
     one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
     names: as in `counts`.
     """
-    (first, second) = masks.values()
-    found = _mean([overlaps(a, b, names) for a, b in zip(first, second, strict=True)])
+    first, second = masks.values()
+    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=True)]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
-    ceiling = _mean(same)[["iou", "iomin"]] if same else found[["iou", "iomin"]] * np.nan
-    found = found.join(ceiling.add_prefix("ceiling_"))
-    return found.assign(scale=scale(found["iou"], found["chance_iou"], found["ceiling_iou"]))
-
-
-def shared_with_others(mask: Subnetwork, others: Sequence[Subnetwork]) -> float:
-    """Share of a mask's weights that any of the others has, too, over all layers (section 2); NaN of an empty mask."""
-    union = others[0]
-    for other in others[1:]:
-        union = union | other
-    return (mask & union).active / mask.active if mask.active else np.nan
-
-
-def _mean(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The mean of tables that have the same layers."""
-    mean = sum(table.drop(columns="layer") for table in tables) / len(tables)
-    return tables[0][["layer"]].join(mean)
+    mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
+    ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")
+    mean = mean.join(ceiling if same else ceiling * np.nan)
+    return mean.assign(scale=scale(mean["iou"], mean["chance_iou"], mean["ceiling_iou"])).reset_index()

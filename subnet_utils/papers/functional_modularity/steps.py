@@ -4,15 +4,18 @@ from collections.abc import Iterator
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
-from subnet_utils.papers.functional_modularity import arithmetic_steps, image_steps, sequence_steps
+from subnet_utils.papers.functional_modularity import arithmetic_steps, image_steps, permuted_steps, sequence_steps
 
 
 def every_step(lab: Lab) -> Iterator[Step]:
     """The steps of all notebooks."""
     section = lab.section("functional_modularity")
     if section.arithmetic is not None:
-        yield from arithmetic_steps.every_step(lab)
+        for one in (*arithmetic_steps.dissected(lab), *arithmetic_steps.swept(lab)):
+            yield from one.steps
     if section.images is not None:
-        yield from image_steps.every_step(lab)
+        for family in image_steps.families(lab):
+            yield from family.steps
+        yield from permuted_steps.tasks(lab)
     if section.sequences is not None:
         yield from sequence_steps.every_step(lab)

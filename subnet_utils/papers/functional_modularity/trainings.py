@@ -1,14 +1,28 @@
 """How networks and masks of the paper are trained: the sections that all its experiments share."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import PositiveFloat, PositiveInt
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Several
 from subnet_utils.masks.masking import GumbelSigmoid, any_masking
 from subnet_utils.training import StepTraining
 
+T = TypeVar("T")
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+"""Of a network in our tables."""
+
+
+def named_once(networks: tuple[T, ...]) -> tuple[T, ...]:
+    """Validator of networks: tables and figures tell them apart by `model`."""
+    names = [one.model for one in networks]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise invalid("", f"'{twice[0]}' stands twice; give each network a name of its own")
+    return networks
+
+
+Networks = Annotated[Several[T], AfterValidator(named_once)]
 USUAL = GumbelSigmoid(samples=4)
 
 

@@ -1,0 +1,43 @@
+"""Claims over seeds: means with their intervals, and verdicts. The seeds are the observations."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from subnet_utils.report.comparison import FINDING, verdict
+from subnet_utils.statistics import t_interval
+
+
+def interval(values: ArrayLike, seeds: ArrayLike, name: str = "ours") -> dict[str, float]:
+    """`name`: mean of the seeds' means; low, high: its 95% t interval; n_runs: seeds.
+
+    What is not finite is left out; where nothing is left there are NaN and no seeds.
+    """
+    values, seeds = np.asarray(values, dtype=float), np.asarray(seeds)
+    there = np.isfinite(values)
+    found = t_interval(values[there], seeds[there]) if there.any() else [np.nan] * 3
+    return dict(zip((name, "low", "high"), found, strict=True)) | {"n_runs": len(set(seeds[there]))}
+
+
+def judged(
+    values: ArrayLike, seeds: ArrayLike, claim: tuple[float, float], words: Sequence[str] = FINDING, **options: bool
+) -> dict[str, Any]:
+    """The `interval` of what is claimed to lie in a range, and the verdict. words, options: of `verdict`."""
+    found = interval(values, seeds)
+    return found | {"verdict": verdict(found["low"], found["high"], claim, words, **options)}
+
+
+def with_intervals(table: pd.DataFrame, by: Sequence[str], value: str = "accuracy") -> pd.DataFrame:
+    """Mean over seeds with a 95% t interval, for every group of columns; NaN where no seed has a value."""
+    return pd.DataFrame(
+        about | interval(group[value], group["seed"], name=value) for about, group in groups(table, *by)
+    )
+
+
+def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """The groups of a table as they first occur, each with what it is about."""
+    for about, group in table.groupby(list(columns), sort=False, dropna=False):
+        yield dict(zip(columns, about, strict=True)), group
