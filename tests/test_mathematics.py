@@ -118,7 +118,7 @@ def test_tables_have_the_hard_level_and_the_papers_settings(tmp_path):
     (one,) = steps.inspected(lab)
     masked = accuracies[accuracies["part"] == "mask of the split"].iloc[0]
     assert masked["accuracy"] == one.mask("easy").result(lab)["accuracy on hard"] and len(accuracies) == 5
-    assert one.taught(taught="easy").problem.examples(CONTROL, 0)[0].shape[0] == 12
+    assert one.parts("easy")["learned directly"].problem.examples(CONTROL, 0)[0].shape[0] == 12
     settings = tables.settings(lab).set_index(["task", "setting"])
     assert settings.loc[("sort", "batch, network"), "ours"] == 8
     assert settings.loc[("collect", "warm-up steps"), "paper"] == 5000 and settings.loc["collect", "ours"].isna().all()

@@ -13,8 +13,8 @@ from subnet_utils.plots.style import BLACK
 
 DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none"}
 """Of a seed."""
-LEVELS = {"chance": ":", "ceiling": "-"}
-"""Lines of levels across bars."""
+DOTTED = ("chance",)
+"""Levels that are dotted lines across bars; others are whole lines."""
 
 
 def bars(
@@ -24,7 +24,7 @@ def bars(
     """Bars as high as means over seeds, with dots for seeds: a panel for each `title` of a table.
 
     x, y: columns; hue: the column whose entries stand side by side, in `colors`, with `label` for each of them; levels:
-    columns of `LEVELS`, drawn across each bar; size: of `panels`; axis: limits and labels.
+    columns with the height of a line across each bar; size: of `panels`; axis: limits and labels.
     """
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
@@ -37,9 +37,9 @@ def bars(
             ax.plot(places[own[x].map(names.index)], own[y], **DOT)
             for level in levels:
                 ends = places - width / 2, places + width / 2
-                ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=LEVELS[level], label=level)
+                ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=":" if level in DOTTED else "-", label=level)
         long = max(map(len, names)) > 3
-        ax.set_xticks(range(len(names)), names, **({"rotation": 30, "ha": "right"} if long else {}))
+        ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))
         ax.set(**axis)
 
     return panels(table, "title", draw, **size or {})

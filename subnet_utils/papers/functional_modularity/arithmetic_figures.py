@@ -12,7 +12,6 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.papers.functional_modularity.sharing import HIDDEN
-from subnet_utils.plots.bars import DOT as DOT  # for the figures of sequences
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import grid, legend, panels
 from subnet_utils.plots.style import CONDITIONS

@@ -5,8 +5,7 @@ on all that it learned, and one on the training set of each split. That has all 
 easy questions alone.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from subnet_utils.core.sections import without
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_like
 from subnet_utils.papers.functional_modularity import sequence_section as section
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Network
+from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network
 from subnet_utils.papers.functional_modularity.sequence_problems import Mathematics, Scan, Sequences
 
 WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK, DIRECT = (
@@ -37,32 +36,8 @@ class RandomPart(Step):
 
 
 @dataclass(frozen=True)
-class Inspected:
-    """A network, what is found in it, and networks that learned a split directly."""
-
-    settings: section.SequenceNetwork
-    seed: int
-
-    @property
-    def network(self) -> Network:
-        """It has learned the whole task."""
-        return self.taught()
-
-    def problem(self, **taught: str) -> Sequences:
-        """What is learned; taught: the split, if it is not the whole task."""
-        settings = self.settings
-        if settings.task == "scan":
-            return Scan(settings.architecture, **taught)
-        return Mathematics(settings.architecture, settings.task, settings.questions or section.Questions(), **taught)
-
-    def taught(self, **split: str) -> Network:
-        """A network that has learned the training set of a split, or all."""
-        training = without(self.settings.training, "seed")
-        return Network(self.problem(**split), training, self.seed, self.settings.model)
-
-    def mask(self, function: str, repeat: int = 0) -> Mask:
-        """A mask; each repeat has a seed of its own."""
-        return Mask(self.network, function, without(self.settings.masks, "seed"), 1000 * repeat + self.seed)
+class Inspected(Masked):
+    """A network that has learned the whole task, its masks, and networks that learned a split directly."""
 
     @property
     def controls(self) -> list[Mask]:
@@ -73,30 +48,32 @@ class Inspected:
         """What is tested on a split, by its name in tables: each is a step with scores."""
         mask, direct = self.mask(split), self.settings.direct or ()
         found = {WHOLE: self.network, CONTROL_MASK: self.controls[0], OWN_MASK: mask, RANDOM_MASK: RandomPart(mask)}
-        return found | ({DIRECT: self.taught(taught=split)} if split in direct else {})
+        taught = self.network.but(problem=replace(self.network.problem, taught=split))
+        return found | ({DIRECT: taught} if split in direct else {})
 
     @property
     def steps(self) -> list[Step]:
         """All that is made of it."""
         parts = [step for split in self.settings.with_masks for step in self.parts(split).values()]
-        return list(dict.fromkeys([*parts, *self.controls]))
+        return [*parts, *self.controls]
 
     @property
     def about(self) -> dict[str, Any]:
         """What it is, for tables."""
-        return {"model": self.settings.model, "task": self.settings.task, "seed": self.seed}
+        return {"model": self.settings.model, "task": self.settings.task, "seed": self.network.seed}
 
 
 def inspected(lab: Lab) -> list[Inspected]:
     """Every network of the study."""
     return [
-        Inspected(settings, seed)
+        Inspected(settings, Network(_problem(settings), without(settings.training, "seed"), seed, settings.model),
+                  settings.masks)
         for settings in lab.section("functional_modularity").sequences
         for seed in settings.seeds
-    ]
+    ]  # fmt: skip
 
 
-def every_step(lab: Lab) -> Iterator[Step]:
-    """Every step of the sequences."""
-    for one in inspected(lab):
-        yield from one.steps
+def _problem(settings: section.SequenceNetwork) -> Sequences:
+    if settings.task == "scan":
+        return Scan(settings.architecture)
+    return Mathematics(settings.architecture, settings.task, settings.questions or section.Questions())

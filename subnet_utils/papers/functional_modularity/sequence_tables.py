@@ -1,7 +1,6 @@
 """Tables on modules in sequence tasks (*Are Neural Nets Modular?*, section 4). Seeds are the observations."""
 
 import math
-from typing import Any
 
 import pandas as pd
 
@@ -15,8 +14,9 @@ from subnet_utils.papers.functional_modularity.sequence_steps import CONTROL_MAS
 from subnet_utils.papers.functional_modularity.sharing import overlaps as shared
 from subnet_utils.papers.functional_modularity.sharing import scale
 from subnet_utils.papers.functional_modularity.tasks import mathematics
-from subnet_utils.report.comparison import CLAIM, FINDING, verdict
-from subnet_utils.statistics import LEARNED, t_interval
+from subnet_utils.report.comparison import CLAIM, FINDING
+from subnet_utils.report.findings import groups, judged
+from subnet_utils.statistics import LEARNED
 
 SAID = range(TOKENS.index("end"), len(ACTIONS))
 """Tokens that an answer may hold."""
@@ -45,7 +45,7 @@ def accuracies(lab: Lab) -> pd.DataFrame:
     for one in inspected(lab):
         for split in one.settings.with_masks:
             for part, step in one.parts(split).items():
-                found, (accuracy, own) = step.result(lab), one.problem().columns(split)
+                found, (accuracy, own) = step.result(lab), one.network.problem.columns(split)
                 about = one.about | {"split": split, "part": part, "accuracy": found[accuracy], "own": found[own]}
                 rows.append(about | {"density": found["active"] / found["total"] if "active" in found else math.nan})
     return pd.DataFrame(rows)
@@ -58,7 +58,7 @@ def controls(lab: Lab) -> pd.DataFrame:
     """
     rows = []
     for one in inspected(lab):
-        name = one.problem().known
+        name = one.network.problem.known
         whole = one.network.result(lab)[name]
         for repeat, mask in enumerate(one.controls):
             found = mask.result(lab)
@@ -101,7 +101,7 @@ def along_steps(lab: Lab) -> pd.DataFrame:
             for part, mask in ((CONTROL_MASK, one.controls[0]), (OWN_MASK, one.mask(split))):
                 history = mask.make(lab).table("history")
                 about = one.about | {"split": split, "part": part}
-                columns = dict(zip(("accuracy", "own"), one.problem().columns(split), strict=True))
+                columns = dict(zip(("accuracy", "own"), one.network.problem.columns(split), strict=True))
                 known = {name: history[column] for name, column in columns.items() if column in history}
                 steps = (history["epoch"] + 1) * mask.training.interval
                 tables.append(pd.DataFrame({**about, "steps": steps, "density": history["density"], **known}))
@@ -157,31 +157,24 @@ def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFram
     control masks are not adequate, or of a single seed.
     """
     rows, adequate = [], control.groupby("model")["adequate"].all()
-    for (model, split), part in accuracy.groupby(["model", "split"], sort=False):
+    for about, part in groups(accuracy, "model", "split"):
         wide = part.pivot(index="seed", columns="part", values="accuracy")
-        about = {"model": model, "split": split}
-        drop = wide[CONTROL_MASK] - wide[OWN_MASK]
-        says = DROP if split == "easy" else GAP
-        rows.append(_finding(about, "its mask is worse than the control mask", says, drop, CLAIM))
+        says = DROP if about["split"] == "easy" else GAP
+        claims = [("its mask is worse than the control mask", says, wide[CONTROL_MASK] - wide[OWN_MASK], CLAIM)]
         if DIRECT in wide:
             gain = wide[OWN_MASK] - wide[DIRECT]
-            rows.append(_finding(about, "its mask is better than learning it directly", BETTER, gain, CLAIM))
-    for (model, split), part in weights[weights["split"] == "jump"].groupby(["model", "split"], sort=False):
+            claims.append(("its mask is better than learning it directly", BETTER, gain, CLAIM))
+        rows += [(about, *claim) for claim in claims]
+    for about, part in groups(weights[weights["split"] == "jump"], "model", "split"):
         wide = part.pivot(index="seed", columns="token", values="lost")
         ratio = wide["JUMP"] / wide.drop(columns="JUMP").mean(axis=1)
-        claim = "JUMP loses more of its output weights than others, times their mean"
-        rows.append(_finding({"model": model, "split": split}, claim, HALF, ratio, RATIO))
-    table = pd.DataFrame(rows)
+        rows.append((about, "JUMP loses more of its output weights than others, times their mean", HALF, ratio, RATIO))
+    table = pd.DataFrame(
+        about | {"claim": claim, "paper_says": says, "claimed_from": least}
+        | judged(values, values.index, (least, math.inf))
+        for about, claim, says, values, least in rows
+    )  # fmt: skip
     return table.assign(verdict=table["verdict"].where(table["model"].map(adequate), FINDING[-1]))
-
-
-def _finding(about: dict[str, Any], claim: str, says: str, values: pd.Series, least: float) -> dict[str, Any]:
-    """A claim that a number is above `least`; values: one a seed."""
-    values = values.dropna()
-    mean, low, high = t_interval(values, values.index) if len(values) else [math.nan] * 3
-    found = {"ours": mean, "low": low, "high": high, "n_runs": len(values), "claimed_from": least}
-    judged = {"verdict": verdict(low, high, (least, math.inf), FINDING)}
-    return about | {"claim": claim, "paper_says": says} | found | judged
 
 
 def _output(mask: Subnetwork):
