@@ -49,6 +49,7 @@ def test_lists_are_sorted():
     for text, answer in questions("sort"):
         given, found = ([int(one) for one in re.findall(r"-?\d+", part)] for part in (text, answer))
         assert found == sorted(given, reverse="de" in re.search(r"in (\w\w)", text)[1])
+        assert len(set(given)) == len(given) >= 3
 
 
 def test_solutions_solve_their_equations_and_nothing_else_does():

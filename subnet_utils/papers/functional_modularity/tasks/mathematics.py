@@ -59,7 +59,7 @@ def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None
     entropy: another range. Raises KeyError for an unknown task, ValueError if a level has too few different questions.
 
     >>> levels("sort", 1, 1)["easy"].train[0]
-    Question(text='Put 38, -34, 4 in increasing order.', answer='-34, 4, 38')
+    Question(text='Put 7, 4, -6, -1 in increasing order.', answer='-6, -1, 4, 7')
     """
     low, high = entropy or ENTROPY[task]
     seen, found = set(), {}
@@ -94,9 +94,10 @@ def add_or_sub(entropy: float, draw: Random) -> Question:
 
 
 def sort(entropy: float, draw: Random) -> Question:
-    """Some numbers in order."""
-    count = draw.randint(3, 3 + int(entropy / 2))
-    numbers = {_integer(max(1.0, part), draw) for part in _parts(entropy, count, draw)}
+    """Three or more different numbers in order."""
+    count, numbers = draw.randint(3, 3 + int(entropy / 2)), set()
+    while len(numbers) < 3:  # equal ones stand once
+        numbers = {_integer(max(1.0, part), draw) for part in _parts(entropy, count, draw)}
     given, order = draw.sample(sorted(numbers), len(numbers)), draw.choice(ORDERS)
     text = draw.choice(SORT).format(_listed(given), order)
     return Question(text, _listed(sorted(numbers, reverse=order.startswith("de"))))
