@@ -242,6 +242,20 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
     assert sums.ge(1 - 1e-9).all() and sums.le(2).all() and set(done["mask"]) == {"control", "+", "*"}
 
 
+def test_the_ledgers_effects_are_those_of_items_that_taught_a_network_and_of_twice_the_penalty(tmp_path):
+    few = Lab.open(study([NETWORKS[0] | {"seeds": [0], "l0": [0.0001, 0.0002], "examples": 30}]), tmp_path)
+    found, strength = steps.dissected(few), tables.by_strength(few, steps.swept(few))
+    effects = tables.ledger_effects(few, found, strength).set_index("quantity")
+    assert effects.loc["density, alpha 0.0001", "as_released"] == strength["density"].iloc[1]
+    network, problem = found[0].network.load(few), found[0].network.problem
+    inputs, targets = problem.examples("+", 0)
+    right = (network(inputs).argmax(dim=-1) == targets).all(dim=1).sum()
+    apart = effects.loc["accuracy on +"]
+    assert apart["as_released"] == pytest.approx(float(right) / 30)
+    every = found[0].network.result(few)["accuracy on +"]
+    assert 30 * apart["as_released"] + 9970 * apart["as_printed"] == pytest.approx(10000 * every)
+
+
 @pytest.mark.usefixtures("paper_style")
 def test_figures_are_legible(lab, found):
     accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)

@@ -143,6 +143,42 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame) -> pd.DataFrame:
+    """What points of the ledger do to our numbers: as text and as released code have it, means over seeds.
+
+    strength: from `by_strength`. The penalty: each alpha beside twice as much. Validation: items that taught a network
+    beside all others, where not all did. Columns where, model, quantity, as_printed, as_released, n_runs.
+    """
+    rows = []
+    for about, part in groups(strength, "model") if len(strength) else ():
+        means = part.groupby("l0")[["control_accuracy", "density", "shared"]].mean()
+        for l0, name in product(means.index, means):
+            for double in means.index[np.isclose(means.index, 2 * l0)]:
+                value = {"quantity": f"{name}, alpha {l0:g}", "as_printed": means.loc[l0, name]}
+                rows.append(about | value | {"as_released": means.loc[double, name], "seed": part["seed"].unique()})
+    for one in found:
+        for name in one.network.problem.functions if one.usual and one.settings.examples else ():
+            taught, others = _right(lab, one, name)
+            about = {"model": one.settings.model, "quantity": f"accuracy on {name}", "seed": [one.network.seed]}
+            rows.append(about | {"as_printed": others, "as_released": taught})
+    table = pd.DataFrame(rows, columns=["model", "quantity", "as_printed", "as_released", "seed"])
+    table["where"] = np.where(table["quantity"].str.startswith("accuracy"), "Section 3.1", "Section 2 (penalty)")
+    by = table.explode("seed").groupby(["where", "model", "quantity"], sort=False)
+    return by.agg(
+        as_printed=("as_printed", "mean"), as_released=("as_released", "mean"), n_runs=("seed", "nunique")
+    ).reset_index()
+
+
+def _right(lab: Lab, one: Dissected, function: str) -> tuple[float, float]:
+    """Accuracy on the items of a function that taught a network, and on all others."""
+    network, problem = one.network.load(lab), one.network.problem
+    inputs, targets = problem.examples(function, one.network.seed)
+    taught = (network(inputs.to(lab.device)).argmax(dim=-1).cpu() == targets).all(dim=1).double().sum()
+    count = len(problem.tests()[function].inputs)
+    right = one.network.result(lab)[ACCURACY + function] * count
+    return float(taught) / len(inputs), float(right - taught) / (count - len(inputs))
+
+
 def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Histogram of the probabilities to be kept at the end of training, control masks (Figure 9): 50 equal bins."""
     rows = []

@@ -13,6 +13,7 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.image_steps import Family
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
@@ -21,6 +22,7 @@ from subnet_utils.report.findings import groups, interval, judged
 
 ENOUGH = 0.95
 """Of the network's accuracy, what a control mask should keep (appendix C.3)."""
+LAST = "output.weight"
 ALIVE = 0.5
 """Accuracy below which a network of permuted images has lost a layer: what it shares means nothing."""
 CLAIMS = {
@@ -158,12 +160,18 @@ def _model_of(lab: Lab, paper_network: str) -> str | None:
 
 
 def stability(lab: Lab) -> pd.DataFrame:
-    """Appendix B.1: overlap of two masks of one pair of classes, and what chance would give, over all layers."""
+    """Appendix B.1: overlap of two masks of one pair of classes, and what chance would give, over all layers.
+
+    as_released: with the output layer of the first mask of all in both, as in the released code.
+    """
     rows = []
-    for one, other in (pair for family in made(lab) for pair in family.pairs):
+    for first, (one, other) in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
         masks = [one.load(lab), other.load(lab)]
+        last = {LAST: first.load(lab).masks[LAST]}
+        released = [Subnetwork(mask.masks | last, mask.network) for mask in masks]
         about = {"model": one.network.model, "seed": one.network.seed, "function": one.function}
-        overlap = {"iou": iou(masks)[OVERALL], "chance": expected_iou(masks, draws=100)[OVERALL]}
+        overlap = {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
+        overlap |= {"chance": expected_iou(masks, draws=100)[OVERALL]}
         density = {"density": (masks[0].density + masks[1].density) / 2}
         rows.append(about | overlap | density | {"key": one.key(lab)})
     return pd.DataFrame(rows)

@@ -125,7 +125,8 @@ def differentiate(entropy: float, draw: Random) -> Question:
     order, by = draw.randint(1, 3), draw.choice(variables)
     polynomial: dict[tuple[int, ...], int] = {}
     for part in _parts(entropy, draw.randint(1, 4), draw):
-        powers = tuple(draw.randint(0, order + 2 if name == by else 2) for name in variables)
+        least = order if not polynomial else 0  # of one term at least something is left
+        powers = tuple(draw.randint(least, order + 2) if name == by else draw.randint(0, 2) for name in variables)
         polynomial[powers] = _integer(max(1.0, part), draw, zero=False)
     at = variables.index(by)
     derived = {(*powers[:at], powers[at] - order, *powers[at + 1 :]): number * math.perm(powers[at], order)
@@ -168,10 +169,10 @@ def _spread(numbers: dict[int, int], more: int, entropy: float, draw: Random) ->
     """Numbers by power as terms (power, number) in any order: as many `more`, whose sums are the numbers."""
     terms, left = [], Counter(numbers)
     for part in _parts(entropy, more, draw):
-        power, number = draw.choice(sorted(numbers)), _integer(part, draw)
+        power, number = draw.choice(sorted(numbers)), _integer(part, draw, zero=False)
         terms.append((power, number))
         left[power] -= number
-    terms += left.items()
+    terms += [(power, number) for power, number in left.items() if number]
     draw.shuffle(terms)
     return terms
 
