@@ -113,6 +113,8 @@ def by_l0(table: pd.DataFrame) -> Figure:
             ax.vlines(rows["l0"], low, high, color=look.color, lw=0.9)
         ax.axhline(0, **LEVEL)
         ax.set(xscale="log", xlabel="alpha", ylabel="relative drop of accuracy", ylim=(None, 1.05))
+        ax.set_xticks(rows["l0"], [f"{l0:.0e}" for l0 in rows["l0"]])
+        ax.minorticks_off()
 
     return panels(table, "model", draw, width=2.8, across=3)
 
