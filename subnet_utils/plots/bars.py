@@ -13,6 +13,8 @@ from subnet_utils.plots.style import BLACK
 
 DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none"}
 """Of a seed."""
+LETTERS = 30
+"""Of all names along an axis, so that they fit side by side; more of them are turned."""
 DOTTED = ("chance",)
 """Levels that are dotted lines across bars; others are whole lines."""
 
@@ -38,7 +40,7 @@ def bars(
             for level in levels:
                 ends = places - width / 2, places + width / 2
                 ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=":" if level in DOTTED else "-", label=level)
-        long = max(map(len, names)) > 3
+        long = sum(map(len, names)) > LETTERS
         ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))
         ax.set(**axis)
 

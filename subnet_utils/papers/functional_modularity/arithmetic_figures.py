@@ -71,7 +71,7 @@ def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
     some = _of(table, titles)
     masks = ("mask of " + some["mask"]).replace("mask of control", "control mask")
     asked, done = "asked for " + some["asked"], some["done"].replace("none", "neither")
-    some = some.assign(title=some["title"] + ": " + masks, asked=asked, done=done)
+    some = some.assign(title=some["title"] + "\n" + masks, asked=asked, done=done)
     look = {"colors": FUNCTIONS, "label": "performs {}", "ylabel": "share of items", "ylim": (0, 1.02)}
     size = {"width": 2.2, "height": 1.9, "across": masks.nunique()}
     return bars(some, x="asked", y="share", hue="done", size=size, **look)
