@@ -12,14 +12,16 @@ from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import arithmetic_figures as figures
 from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
-from subnet_utils.papers.functional_modularity import reference, sharing
-from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.modules import CONTROL
+from subnet_utils.papers.functional_modularity import reference
+from subnet_utils.papers.functional_modularity.arithmetic_networks import Reader
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
+from subnet_utils.problems import sharing
+from subnet_utils.problems.modules import CONTROL
 from subnet_utils.report.findings import with_intervals
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable

@@ -12,8 +12,8 @@ from subnet_utils.papers.functional_modularity import sequence_problems as probl
 from subnet_utils.papers.functional_modularity import sequence_section as section
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
-from subnet_utils.papers.functional_modularity.modules import CONTROL
 from subnet_utils.papers.functional_modularity.tasks import mathematics
+from subnet_utils.problems.modules import CONTROL
 
 BRIEF = {"steps": 4, "interval": 2, "batch_size": 8}
 NETWORK = {

@@ -15,9 +15,9 @@ from subnet_utils.papers.functional_modularity import sequence_problems as probl
 from subnet_utils.papers.functional_modularity import sequence_section as section
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
-from subnet_utils.papers.functional_modularity.modules import CONTROL
 from subnet_utils.papers.functional_modularity.sequence_networks import END, PADDING, START, right, token_loss
 from subnet_utils.papers.functional_modularity.tasks import scan
+from subnet_utils.problems.modules import CONTROL
 from tests.test_figures import assert_readable
 
 BRIEF = {"steps": 4, "interval": 2, "batch_size": 8}

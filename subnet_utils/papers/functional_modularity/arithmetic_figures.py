@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.masks.overlap import OVERALL
-from subnet_utils.papers.functional_modularity.sharing import HIDDEN
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import grid, legend, panels
 from subnet_utils.plots.style import CONDITIONS
+from subnet_utils.problems.sharing import HIDDEN
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
 COLORS = dict(zip(METRICS.values(), (CONDITIONS["subnetwork"].color, "#66b3e6"), strict=True))

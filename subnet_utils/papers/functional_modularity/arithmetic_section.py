@@ -6,7 +6,7 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, ModelName, Networks, WeightTraining
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 
 class FeedForward(Section):

@@ -18,12 +18,13 @@ from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import arithmetic_section as section
-from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward, Reader
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
+from subnet_utils.papers.functional_modularity.arithmetic_networks import Reader
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
+from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""

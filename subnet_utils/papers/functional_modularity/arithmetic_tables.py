@@ -14,8 +14,8 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
-from subnet_utils.papers.functional_modularity.modules import CONTROL, layers
-from subnet_utils.papers.functional_modularity.sharing import HIDDEN, between_functions, overlaps
+from subnet_utils.problems.modules import CONTROL, layers
+from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
 from subnet_utils.report.comparison import compare
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import runs_needed

@@ -8,7 +8,7 @@ from pydantic import Field, Strict, model_validator
 from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, ModelName, Networks, WeightTraining
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Recipe
 
 DIGITS = tuple("0123456789")

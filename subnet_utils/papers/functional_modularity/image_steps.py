@@ -21,7 +21,7 @@ from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_within
 from subnet_utils.papers.functional_modularity import image_section as section
 from subnet_utils.papers.functional_modularity.image_networks import build, settle
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
+from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
 from subnet_utils.tasks import pictures
 from subnet_utils.tasks.pictures import PictureError, Pictures
 

@@ -22,7 +22,7 @@ from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.papers.functional_modularity.image_section import Permuted
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
-from subnet_utils.papers.functional_modularity.modules import drawn
+from subnet_utils.problems.modules import drawn
 from subnet_utils.training import fit
 
 DIFFERENT, REPEATED = "different permutations", "the same one repeated"

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.papers.functional_modularity import sequence_section as section
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Problem, seeded
 from subnet_utils.papers.functional_modularity.sequence_networks import (
     END,
     PADDING,
@@ -24,6 +23,7 @@ from subnet_utils.papers.functional_modularity.sequence_networks import (
     token_loss,
 )
 from subnet_utils.papers.functional_modularity.tasks import mathematics, scan
+from subnet_utils.problems.modules import CONTROL, Problem, seeded
 
 TOKENS = ("padding", "start", "end")
 WORDS, ACTIONS = (*TOKENS, *scan.WORDS), (*TOKENS, *scan.ACTIONS)

@@ -6,7 +6,7 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, heads_divide_width
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
+from subnet_utils.problems.trainings import MaskTraining, WeightTraining
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]

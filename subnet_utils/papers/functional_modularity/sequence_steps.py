@@ -14,8 +14,8 @@ from subnet_utils.core.sections import without
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_like
 from subnet_utils.papers.functional_modularity import sequence_section as section
-from subnet_utils.papers.functional_modularity.modules import CONTROL, Mask, Masked, Network
 from subnet_utils.papers.functional_modularity.sequence_problems import Mathematics, Scan, Sequences
+from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network
 
 WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK, DIRECT = (
     "whole network", "control mask", "mask of the split", "random mask", "learned directly",

@@ -8,12 +8,12 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.modules import layers
 from subnet_utils.papers.functional_modularity.sequence_problems import ACTIONS, TOKENS
 from subnet_utils.papers.functional_modularity.sequence_steps import CONTROL_MASK, DIRECT, OWN_MASK, inspected
-from subnet_utils.papers.functional_modularity.sharing import overlaps as shared
-from subnet_utils.papers.functional_modularity.sharing import scale
 from subnet_utils.papers.functional_modularity.tasks import mathematics
+from subnet_utils.problems.modules import layers
+from subnet_utils.problems.sharing import overlaps as shared
+from subnet_utils.problems.sharing import scale
 from subnet_utils.report.comparison import CLAIM, FINDING
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import LEARNED

@@ -21,9 +21,11 @@ from subnet_utils.core.sections import Section, without
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.masks.discover import Discovery
+from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
-from subnet_utils.papers.functional_modularity.trainings import MaskTraining, WeightTraining
+from subnet_utils.problems.trainings import MaskTraining, WeightTraining
 from subnet_utils.training import StepTraining, fit
 
 CONTROL = "control"
@@ -135,29 +137,38 @@ class Mask(Step):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it."""
-        training, problem, network = self.training, self.network.problem, self.network.load(lab)
-        inputs, targets = problem.examples(self.function, self.network.seed)
-
-        def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-            return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
-
+        problem, network = self.network.problem, self.network.load(lab)
         last = layers(network)[-1]
         given = {last: self.given.load(lab).masks[last]} if self.given else {}
         fixed = Subnetwork(given, fingerprint(network))
         searched = fixed.apply(network)
-        options = {"recipe": training.recipe(self.seed), "checkpoint": folder / CHECKPOINT, "autocast": lab.autocast}
-        found = training.masking.find(
-            searched, inputs, interval, problem.loss,
+        found = self.search(
+            lab, self.training.masking, searched,
             only=[name for name in layers(network) if name not in given],
-            before=partial(problem.network, self.network.seed),
             watch=lambda kept: problem.watched(kept.apply(searched)),
-            limit_gb=cache_limit(lab.study.compute),
-            label=f"{self.network.model}, seed {self.network.seed}, {self.function}", **options,
+            checkpoint=folder / CHECKPOINT,
         )  # fmt: skip
         kept = Subnetwork({**found.subnetwork.masks, **given}, fixed.network)
         found.save(folder)
         kept.save(folder / "subnetwork.safetensors")
         return problem.scores(kept.apply(network)) | {"active": kept.active, "total": kept.total}
+
+    def search(self, lab: Lab, masking: Masking, network: nn.Module, **options: Any) -> Discovery:
+        """The subnetwork of a network for the function. options: of `masks.discover.discover_many`."""
+        training, problem = self.training, self.network.problem
+        inputs, targets = problem.examples(self.function, self.network.seed)
+
+        def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            return ((rows, targets[rows]) for rows in drawn(len(inputs), training, generator))
+
+        return masking.find(
+            network, inputs, interval, problem.loss,
+            recipe=training.recipe(self.seed),
+            before=partial(problem.network, self.network.seed),
+            autocast=lab.autocast,
+            limit_gb=cache_limit(lab.study.compute),
+            label=f"{self.network.model}, seed {self.network.seed}, {self.function}", **options,
+        )  # fmt: skip
 
     def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
         """See the class."""

@@ -1,4 +1,4 @@
-"""How networks and masks of the paper are trained: the sections that all its experiments share."""
+"""How networks that learn several functions, and masks on these, are trained: sections of a study."""
 
 from typing import Annotated, Literal, TypeVar
 

@@ -1,0 +1,129 @@
+"""Clusters of units in the networks of the study, step by step: cuts, lesions, and what masks have to do with them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import save_table
+from subnet_utils.masks.feature_vectors import FeatureVectors, feature_vectors, hierarchical
+from subnet_utils.masks.overlap import OVERALL, iou
+from subnet_utils.masks.partitions import Partition, shuffled, spectral
+from subnet_utils.masks.specialization import local_specialization
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
+from subnet_utils.papers.identification_methods.operations import Operations
+from subnet_utils.problems.modules import CONTROL, Network, layers
+
+KINDS = {"spectral": "weights", "feature_vectors": "correlations"}
+"""Ways of clustering, and what they look at."""
+
+
+def vectors(problem: Operations, network: nn.Module) -> FeatureVectors:
+    """Correlations of units with the inputs, and with the right answers, over all items."""
+    inputs, targets = problem.examples(CONTROL, 0)
+    answers = one_hot(targets, problem.base).flatten(1).float()
+    return feature_vectors(network, inputs, answers, layers(network))
+
+
+def partition(problem: Operations, network: nn.Module, kind: str, count: int) -> Partition:
+    """The units of a network in so many clusters."""
+    if kind == "spectral":
+        return spectral(network, layers(network), count, seed=0)
+    return hierarchical(vectors(problem, network), count)
+
+
+@dataclass(frozen=True)
+class Cut(Step):
+    """The normalized cut of a network's clusters, beside those of networks with shuffled weights."""
+
+    network: Network
+    count: int
+    draws: int
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, float]:
+        """Measure it."""
+        network = self.network.load(lab)
+        found = shuffled(network, layers(network), self.count, draws=self.draws, seed=self.network.seed)
+        about = {"n_cut": found.observed, "shuffled": float(found.null.mean()), "sd": float(found.null.std(ddof=1))}
+        return about | {"z": found.z, "p": found.p}
+
+
+@dataclass(frozen=True)
+class Lesions(Step):
+    """What silencing each cluster costs (`specialization.local_specialization`); a table `lesions`."""
+
+    network: Network
+    kind: str
+    count: int
+    draws: int
+
+    def build(self, lab: Lab, folder: Path) -> None:
+        """Measure it."""
+        network, problem = self.network.load(lab), self.network.problem
+        found = partition(problem, network, self.kind, self.count)
+
+        def accuracies(changed: nn.Module) -> dict[str, float]:
+            scores = problem.scores(changed)
+            return {name: scores[f"accuracy on {name}"] for name in problem.functions}
+
+        save_table(
+            folder / "lesions.parquet",
+            local_specialization(found, network, accuracies, draws=self.draws, seed=self.network.seed),
+        )
+
+
+@dataclass(frozen=True)
+class BestCluster(Step):
+    """How well the cluster that fits a mask best fits it: IoU of the weights within the cluster, beside random clusters.
+
+    Random clusters have as many units in each layer. The best of them counts, too.
+    """
+
+    mask: Identified
+    kind: str
+    count: int
+    draws: int
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Measure it."""
+        network, mask = self.mask.network.load(lab), self.mask.load(lab)
+        found = partition(self.mask.network.problem, network, self.kind, self.count)
+        random = [_best(_shuffled(found, draw), network, mask) for draw in range(self.draws)]
+        own = _best(found, network, mask)
+        p = (1 + sum(one >= own for one in random)) / (1 + self.draws)
+        return {"iou": own, "random_iou": sum(random) / self.draws, "p": p}
+
+
+def _best(found: Partition, network: nn.Module, mask: Subnetwork) -> float:
+    return max(iou([found.subnetwork(network, cluster), mask])[OVERALL] for cluster in range(found.count))
+
+
+def _shuffled(found: Partition, draw: int) -> Partition:
+    def moved(layer: str, own: Tensor) -> Tensor:
+        return own[torch.randperm(len(own), generator=generator_for("random clusters", draw, layer))]
+
+    return Partition({layer: moved(layer, own) for layer, own in found.labels.items()}, found.network)
+
+
+def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
+    """Every step on clusters of a network, each with what it is about."""
+    settings, network = one.settings.clusters, one.network
+    about = {"model": one.settings.model, "seed": network.seed}
+    for count in settings.counts:
+        yield about | {"clusters": count}, Cut(network, count, settings.shuffles)
+        for kind in KINDS:
+            kinds = about | {"kind": kind, "clusters": count}
+            yield kinds, Lesions(network, kind, count, settings.lesions)
+            for training in one.trained:
+                for name in network.problem.functions:
+                    mask = one.identified(training, name)
+                    which = kinds | {"method": training.masking.method, "function": name}
+                    yield which, BestCluster(mask, kind, count, settings.lesions)

@@ -1,0 +1,50 @@
+"""Tables on clusters of units: are they there, what do they do, and do they coincide with masks?"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step, make_all
+from subnet_utils.masks.specialization import fisher
+from subnet_utils.papers.identification_methods.cluster_steps import BestCluster, Cut, Lesions, clustered
+from subnet_utils.papers.identification_methods.method_steps import Inspected
+
+
+def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
+    """Make all on clusters side by side, and return the keys."""
+    steps = [step for one in found for _, step in clustered(one)]
+    make_all(lab, steps, "clusters")
+    return [step.key(lab) for step in steps]
+
+
+def _results(lab: Lab, found: Sequence[Inspected], kind: type[Step]) -> pd.DataFrame:
+    steps = [(about, step) for one in found for about, step in clustered(one) if type(step) is kind]
+    return pd.DataFrame(about | step.result(lab) for about, step in steps)
+
+
+def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """Normalized cuts beside those of shuffled networks (mean, sd): a row a network and number of clusters."""
+    return _results(lab, found, Cut)
+
+
+def beside_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """IoU of each mask with the cluster that fits best, and with the best of random clusters: means over functions."""
+    table = _results(lab, found, BestCluster)
+    by = ["model", "seed", "kind", "clusters", "method"]
+    return table.groupby(by, sort=False)[["iou", "random_iou", "p"]].mean().reset_index()
+
+
+def lesions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """p-values over all clusters of a network: of means (important) and of ranges (specialized).
+
+    Columns model, seed, kind, clusters, lesions; mean_fisher, mean_p_max, range_fisher, range_p_max.
+    """
+    rows = []
+    for about, step in ((about, step) for one in found for about, step in clustered(one) if type(step) is Lesions):
+        table = step.make(lab).table("lesions")
+        row = about | {"lesions": len(table)}
+        for name in ("mean", "range"):
+            row |= {f"{name}_fisher": fisher(table[f"{name}_p"]), f"{name}_p_max": table[f"{name}_p_max"].min()}
+        rows.append(row)
+    return pd.DataFrame(rows)

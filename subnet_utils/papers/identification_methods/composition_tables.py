@@ -1,0 +1,87 @@
+"""What subnetworks made of two others do: union, intersection, difference. The networks are the observations."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import make_all
+from subnet_utils.papers.identification_methods.method_steps import Inspected
+from subnet_utils.report.findings import groups, judged
+
+ABOVE = (0.05, np.inf)
+"""Where a difference of accuracies should be that counts."""
+EFFECT = "without it its function falls, and the other one does not"
+
+
+def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
+    """Make what is composed, and return the keys."""
+    steps = [step for one in found for step in one.composition]
+    make_all(lab, steps, "compositions")
+    return [step.key(lab) for step in steps]
+
+
+def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """What is left of both functions in every part that is made of two subnetworks: a row a part.
+
+    Columns model, method, seed, repeat; made_of ('A - B': A is the subnetwork of the first function); part ('alone',
+    or 'without': the rest of the network); within ('' or the subnetwork from which a random part was drawn); random
+    (0 or the number of the draw); density; a, b (accuracy on the functions).
+    """
+    return pd.DataFrame(row for one in found for row in _rows(lab, one))
+
+
+def _rows(lab: Lab, one: Inspected) -> Iterator[dict[str, Any]]:
+    for training in one.trained:
+        for repeat in range(one.settings.repeats):
+            about = {"model": one.settings.model, "method": training.masking.method, "seed": one.network.seed}
+            about["repeat"] = repeat
+            for row in one.composed(training, repeat).result(lab):
+                places = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
+                scores = [row[f"accuracy on {name}"] for name in one.network.problem.functions]
+                yield about | places | dict(zip("ab", scores, strict=True))
+
+
+def effects(table: pd.DataFrame) -> pd.DataFrame:
+    """How sharply an ablation tells two functions apart, from `compositions`: a row a method, seed, target and ablation.
+
+    effect: accuracy that is left of the other function, less what is left of the target. ablation: 'A' (the whole
+    subnetwork), 'A - B' (without what the other function's has, too), and 'random part of A' of the same size.
+    """
+    rows = []
+    without = table[table["part"] == "without"].assign(random=lambda some: some["random"] > 0)
+    for target, other, whole, rest in (("a", "b", "A", "A - B"), ("b", "a", "B", "B - A")):
+        for name, within, random in ((whole, "", False), (rest, "", False), (rest, whole, True)):
+            some = without[without["made_of"].eq(name) & without["within"].eq(within) & without["random"].eq(random)]
+            kind = {(whole, False): "A", (rest, False): "A - B"}.get((name, random), "random part of A")
+            some = some.assign(ablation=kind, target=target, target_left=some[target], other_left=some[other])
+            rows.append(some.assign(effect=some["other_left"] - some["target_left"]))
+    by = ["model", "method", "seed", "target", "ablation"]
+    means = pd.concat(rows).groupby(by, sort=False)[["target_left", "other_left", "effect", "density"]].mean()
+    return means.reset_index()
+
+
+def findings(table: pd.DataFrame, effect: pd.DataFrame) -> pd.DataFrame:
+    """What one expects of compositions, method by method: our number over seeds, its interval and a verdict.
+
+    table, effect: from `compositions` and `effects`.
+    """
+    rows = []
+    for about, some in groups(table, "model", "method"):
+        for claim, values in _claims(some, effect[effect["method"].eq(about["method"])]):
+            rows.append(about | {"claim": claim} | judged(values, values.index, ABOVE))
+    return pd.DataFrame(rows)
+
+
+def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """Each claim as a difference by seed, which should be above 0."""
+    both = some.assign(both=some[["a", "b"]].min(axis=1), random=some["random"] > 0)
+    both = both[both["within"] == ""].groupby(["made_of", "part", "random", "seed"])["both"].mean()
+    union, shared = both.loc["A | B", "alone"], both.loc["A & B", "without"]
+    yield "A | B does both, random weights of its size do not", union.loc[False] - union.loc[True]
+    yield "without A & B both fall, more than without random weights", shared.loc[True] - shared.loc[False]
+    sharp = effect.groupby(["ablation", "seed"])["effect"].mean()
+    yield "without A - B tells them apart better than without A", sharp.loc["A - B"] - sharp.loc["A"]
+    yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"]

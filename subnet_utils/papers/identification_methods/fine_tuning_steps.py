@@ -1,0 +1,122 @@
+"""Sparse fine-tunings of a network on operations that it has not learned, and sums of them (Ansell et al. 2022)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import without
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import Artefact
+from subnet_utils.masks.select import select
+from subnet_utils.masks.sparse_fine_tuning import SparseDifference, sparse_fine_tuning
+from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.papers.identification_methods.method_steps import Inspected
+from subnet_utils.papers.identification_methods.operations import OPERATIONS
+from subnet_utils.problems.modules import Network, drawn
+from subnet_utils.problems.trainings import WeightTraining
+from subnet_utils.training import fit
+
+NEW = ("-", "swapped -")
+"""Operations that are learned by fine-tuning."""
+EVERY = tuple(OPERATIONS)
+
+
+@dataclass(frozen=True)
+class FineTuned(Step):
+    """What fine-tuning on some operations changes. `load` gives the difference to the network before.
+
+    support: which weights may change: 'change', those that full fine-tuning moves furthest, 'random', or 'all'.
+    density: their share.
+    """
+
+    keeps: ClassVar[int] = 8
+
+    network: Network
+    functions: tuple[str, ...]
+    training: WeightTraining
+    support: str = "all"
+    density: float = 1.0
+
+    @property
+    def work(self) -> float:
+        """Steps; the weights that change are found by a training of their own."""
+        return self.training.steps * (2 if self.support == "change" else 1)
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, float]:
+        """Find it."""
+        network = self.network.load(lab)
+        shapes = {name: network.get_parameter(name).shape for name in maskable(network)}
+        total = sum(shape.numel() for shape in shapes.values())
+        given = None
+        if self.support != "change":  # of all weights a random choice is the whole
+            generator = generator_for("random support", self.network.seed)
+            scores = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
+            given = select(scores, round(self.density * total), network=fingerprint(network))
+        found = sparse_fine_tuning(network, partial(self._train, lab), round(self.density * total), support=given)
+        found.save(folder / "difference.safetensors")
+        return self.network.problem.scores(found.apply(network), EVERY)
+
+    def _train(self, lab: Lab, network: nn.Module, free: Mapping[str, Tensor]) -> None:
+        """Train a network in place; free: by name, where a weight may change."""
+        problem, training, seed = self.network.problem, self.training, self.network.seed
+        examples = [problem.examples(name, seed) for name in self.functions]
+        inputs, targets = (torch.cat(parts).to(lab.device) for parts in zip(*examples, strict=True))
+        start = {name: weight.detach().clone() for name, weight in network.named_parameters()}
+        weights = {name: start[name].clone().requires_grad_() for name in free}
+
+        def interval(number: int) -> Iterator[Tensor]:
+            return drawn(len(inputs), training, generator_for("fine-tuning", seed, number))
+
+        def loss(rows: Tensor, number: int) -> Tensor:
+            rows = rows.to(lab.device)
+            own = {name: torch.where(free[name], weights[name], start[name]) for name in free}
+            return problem.loss(functional_call(network, start | own, (inputs[rows],)), targets[rows])
+
+        fit(weights, interval, loss, recipe=training.recipe(seed), label=f"{self.network.model}, fine-tuning")
+        with torch.no_grad():
+            for name, weight in weights.items():
+                network.get_parameter(name).copy_(torch.where(free[name], weight, start[name]))
+
+    def read(self, lab: Lab, artefact: Artefact) -> SparseDifference:
+        """See the class."""
+        return SparseDifference.load(artefact.path / "difference.safetensors")
+
+
+@dataclass(frozen=True)
+class Summed(Step):
+    """What the sum of two fine-tunings can do: theta + factor (phi_A + phi_B)."""
+
+    first: FineTuned
+    second: FineTuned
+    factor: float = 1.0
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Measure it."""
+        network = self.first.network.load(lab)
+        both = (self.first.load(lab) + self.second.load(lab)).scaled(self.factor)
+        return self.first.network.problem.scores(both.apply(network), EVERY)
+
+
+def fine_tuned(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
+    """Every fine-tuning and sum of a network, each with what it is: columns support, density, of, factor."""
+    settings = one.settings.fine_tuning
+    if settings is None:
+        return
+    make = partial(FineTuned, one.network, training=without(settings.training, "seed"))
+    kinds = [("all", 1.0), *((kind, share) for share in settings.densities for kind in ("change", "random"))]
+    for support, density in kinds:
+        single = [make((name,), support=support, density=density) for name in NEW]
+        about = {"support": support, "density": density}
+        yield from ((about | {"of": step.functions[0], "factor": 1.0}, step) for step in single)
+        for factor in (1.0, 0.5):
+            yield about | {"of": "sum", "factor": factor}, Summed(*single, factor)
+    about = {"support": "all", "density": 1.0, "of": "trained on all four", "factor": 1.0}
+    yield about, make(EVERY)

@@ -1,0 +1,232 @@
+"""Methods side by side on one network, step by step: what each finds, and what that does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import without
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import CHECKPOINT, Step
+from subnet_utils.core.store import save_tensors
+from subnet_utils.masks.controls import random_like, random_within
+from subnet_utils.masks.identify import at_density
+from subnet_utils.masks.select import select
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.papers.identification_methods.operations import Operations
+from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
+from subnet_utils.problems.modules import Mask, Network
+from subnet_utils.problems.trainings import MaskTraining
+
+MATTERS = 0.01
+"""A weight matters if the log-probability of right answers falls by more than this, nats, without it."""
+
+
+@dataclass(frozen=True)
+class Identified(Mask):
+    """What a method finds for a function. `load` gives the subnetwork; `scores` what it was cut from.
+
+    density: to which a trained mask is brought by its penalty (`identify.at_density`). None: as it comes out.
+    """
+
+    keeps: ClassVar[int] = 8
+
+    density: float | None = None
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Find it."""
+        network, masking = self.network.load(lab), self.training.masking
+        if self.density is None:
+            found = self.search(lab, masking, network, checkpoint=folder / CHECKPOINT)
+        else:
+            found = at_density(partial(self.search, lab, network=network), masking, self.density)
+        found.save(folder)
+        save_tensors(folder / "scores.safetensors", dict(found.scores))
+        return {"active": found.subnetwork.active, "total": found.subnetwork.total, "passes": found.passes}
+
+    def scores(self, lab: Lab) -> dict[str, Tensor]:
+        """A number for each weight, by name: the score, or the trained logit."""
+        return self.make(lab).tensors("scores")
+
+    def cut(self, lab: Lab, density: float | None) -> Subnetwork:
+        """So many weights with the highest scores, or the subnetwork that was found."""
+        found = self.load(lab)
+        return found if density is None else select(self.scores(lab), round(density * found.total), found.network)
+
+
+@dataclass(frozen=True)
+class Measured(Step):
+    """What subnetworks do by themselves, and the network without them: a row for each, with the problem's scores.
+
+    densities: at which the scores are cut; () for the subnetwork that was found.
+    """
+
+    found: Identified
+    densities: tuple[float, ...] = ()
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Measure them."""
+        network, problem = self.found.network.load(lab), self.found.network.problem
+        rows = []
+        for density in self.densities or (None,):
+            kept = self.found.cut(lab, density)
+            for part, some in (("alone", kept), ("without", ~kept)):
+                rows.append({"part": part, "asked": density, "density": kept.density})
+                rows[-1] |= problem.scores(some.apply(network))
+        return rows
+
+
+@dataclass(frozen=True)
+class Compared(Step):
+    """A subnetwork beside random ones, and how many of its weights matter.
+
+    draws: random subnetworks with as many weights in each layer; sampled: weights of the subnetwork that are taken out
+    one by one (minimality). The result: scores of each random subnetwork, and the share of weights that matter.
+    """
+
+    found: Identified
+    density: float | None
+    draws: int
+    sampled: int = 200
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
+        """Measure them."""
+        network, problem = self.found.network.load(lab), self.found.network.problem
+        kept = self.found.cut(lab, self.density)
+        drawn = [problem.scores(random_like(kept, seed=seed).apply(network)) for seed in range(self.draws)]
+        return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
+
+    def _matter(self, lab: Lab, kept: Subnetwork) -> float:
+        network, problem = kept.apply(self.found.network.load(lab)), self.found.network.problem
+        weights, of = dict(network.named_parameters()), f"log-probability on {self.found.function}"
+        places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
+        order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
+        whole, matter = problem.scores(network)[of], 0
+        for name, i in (places[j] for j in order.tolist()):
+            flat = weights[name].data.flatten()  # a view: what is written here is taken back below
+            value = flat[i].item()
+            flat[i] = 0.0
+            matter += whole - problem.scores(network)[of] > MATTERS
+            flat[i] = value
+        return float(matter) / len(order)
+
+
+OPERATIONS = {
+    "A": lambda a, b: a,
+    "B": lambda a, b: b,
+    "A | B": lambda a, b: a | b,
+    "A & B": lambda a, b: a & b,
+    "A - B": lambda a, b: a - b,
+    "B - A": lambda a, b: b - a,
+}
+"""What is made of two subnetworks A and B."""
+WITHIN = {"A - B": "A", "B - A": "B", "A & B": "A"}
+"""Where the weights of a random part are drawn that has the size of such a subnetwork."""
+
+
+@dataclass(frozen=True)
+class Composed(Step):
+    """What subnetworks made of two others do: a row for each, alone and without it, beside random ones.
+
+    random: 0 for the subnetwork itself, else the number of the draw. Random ones have as many weights in each layer;
+    within: of the whole network (''), or drawn from A's or B's own weights alone.
+    """
+
+    first: Identified
+    second: Identified
+    draws: int = 3
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Measure them."""
+        network, problem = self.first.network.load(lab), self.first.network.problem
+        masks, rows = [one.load(lab) for one in (self.first, self.second)], []
+        for name, within, draw, kept in self._parts(*masks):
+            for part, some in (("alone", kept), ("without", ~kept)):
+                about = {"made_of": name, "within": within, "random": draw, "part": part, "density": kept.density}
+                rows.append(about | problem.scores(some.apply(network)))
+        return rows
+
+    def _parts(self, a: Subnetwork, b: Subnetwork) -> Iterator[tuple[str, str, int, Subnetwork]]:
+        for name, make in OPERATIONS.items():
+            made = make(a, b)
+            yield name, "", 0, made
+            for draw in range(1, self.draws + 1):
+                yield name, "", draw, random_like(made, seed=draw)
+                if name in WITHIN:
+                    own = {"A": a, "B": b}[WITHIN[name]].masks
+                    yield name, WITHIN[name], draw, random_within(made, own, "part of a subnetwork", draw)
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A network of the study, and all that methods find in it."""
+
+    settings: IdentifiedNetwork
+    network: Network
+
+    def identified(self, training: MaskTraining, function: str, repeat: int = 0, density: float | None = None):
+        """What a method finds; each repeat has a seed of its own."""
+        seed = 1000 * repeat + self.network.seed
+        return Identified(self.network, function, without(training, "seed"), seed, density=density)
+
+    def repeats(self, training: MaskTraining, function: str) -> list[Identified]:
+        """What a method finds with other seeds."""
+        return [self.identified(training, function, repeat) for repeat in range(self.settings.repeats)]
+
+    def density_of(self, training: MaskTraining) -> float | None:
+        """Where a method stands beside the others: a ranking at the reference, a trained mask as it came out."""
+        return None if training.masking.trains else self.settings.reference
+
+    def measured(self, training: MaskTraining, function: str) -> list[Measured]:
+        """What is measured along densities: rankings are cut, trained masks are trained to each."""
+        found = self.repeats(training, function)
+        if not training.masking.trains:
+            return [Measured(one, self.settings.densities) for one in found]
+        searched = [self.identified(training, function, density=density) for density in self.settings.searched]
+        return [Measured(one) for one in (*found, *searched)]
+
+    def compared(self, training: MaskTraining, function: str) -> Compared:
+        """The first of them beside random ones."""
+        return Compared(self.identified(training, function), self.density_of(training), self.settings.draws)
+
+    def composed(self, training: MaskTraining, repeat: int) -> Composed:
+        """What is made of the subnetworks of both functions."""
+        return Composed(*(self.identified(training, name, repeat) for name in self.network.problem.functions))
+
+    @property
+    def trained(self) -> list[MaskTraining]:
+        """Methods that train a mask."""
+        return [one for one in self.settings.methods if one.masking.trains]
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """All that is made of it by notebook 10a."""
+        for training in self.settings.methods:
+            for function in self.network.problem.functions:
+                yield from self.measured(training, function)
+                yield self.compared(training, function)
+
+    @property
+    def composition(self) -> Iterator[Composed]:
+        """All that is made of it by notebook 10b."""
+        for training in self.trained:
+            yield from (self.composed(training, repeat) for repeat in range(self.settings.repeats))
+
+
+def inspected(lab: Lab) -> list[Inspected]:
+    """Every network of the study."""
+    return [
+        Inspected(one, Network(problem_of(one), without(one.training, "seed"), seed, one.model))
+        for one in lab.section("identification_methods").networks or ()
+        for seed in one.seeds
+    ]
+
+
+def problem_of(settings: IdentifiedNetwork) -> Operations:
+    """What a network learns."""
+    return Operations(settings.modulus, settings.base, settings.widths, settings.held_out)

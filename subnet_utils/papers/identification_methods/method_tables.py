@@ -1,0 +1,211 @@
+"""Tables that put methods side by side. The networks of the seeds are the independent observations."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import make_all
+from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.papers.identification_methods.method_steps import Inspected, Measured
+from subnet_utils.problems.modules import layers
+from subnet_utils.problems.sharing import overlaps
+from subnet_utils.problems.trainings import MaskTraining
+from subnet_utils.report.findings import groups, interval, judged
+
+OWN, OTHER = "own", "other"
+MEASURES = {"accuracy": "", "log-probability": "_log"}
+"""What is measured, and what the names of its columns end in."""
+CLAIMS = (
+    ("it computes its own function", "alone", OWN, (0.9, np.inf)),
+    ("and not the other one", "alone", OTHER, (-np.inf, 0.2)),
+    ("without it its function is lost", "without", OWN, (-np.inf, 0.2)),
+    ("and the other one is not", "without", OTHER, (0.9, np.inf)),
+)
+"""What one expects of a subnetwork: the claim, the part, the function, and where the accuracy should be."""
+
+
+def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
+    """Make what notebook 10a shows side by side, and return the keys of the measurements."""
+    make_all(lab, [step for one in found for step in one.steps], "methods")
+    return [step.key(lab) for one in found for step in one.steps]
+
+
+def along_densities(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """What subnetworks of every size do: a row for each, and one for the network without it.
+
+    Columns model, method, trained, seed, function, repeat, target (density that was asked of a mask), part, asked (at
+    which a ranking was cut), density, own, other (accuracy on both functions), own_log, other_log (log-probability of
+    the right answer, nats).
+    """
+    return pd.DataFrame(
+        row
+        for one in found
+        for training in one.settings.methods
+        for function in one.network.problem.functions
+        for measured in one.measured(training, function)
+        for row in _rows(lab, one, training, measured)
+    )
+
+
+def _rows(lab: Lab, one: Inspected, training: MaskTraining, measured: Measured) -> Iterator[dict[str, Any]]:
+    about = _about(one, training) | {"function": measured.found.function, "target": measured.found.density}
+    about["repeat"] = (measured.found.seed - one.network.seed) // 1000
+    for row in measured.result(lab):
+        places = {name: row[name] for name in ("part", "asked", "density")}
+        yield about | places | _own_and_other(row, measured.found.function, one.network.problem.functions)
+
+
+def _about(one: Inspected, training: MaskTraining) -> dict[str, Any]:
+    masking = training.masking
+    return {
+        "model": one.settings.model,
+        "method": masking.method,
+        "trained": masking.trains,
+        "seed": one.network.seed,
+    }
+
+
+def _own_and_other(scores: dict[str, float], function: str, functions: Sequence[str]) -> dict[str, float]:
+    """Accuracy and log-probability on a function, and on the other one."""
+    (other,) = (name for name in functions if name != function)
+    return {
+        f"{which}{end}": scores[f"{measure} on {name}"]
+        for which, name in ((OWN, function), (OTHER, other))
+        for measure, end in MEASURES.items()
+    }
+
+
+def beside(curve: pd.DataFrame, reference: float) -> pd.DataFrame:
+    """The rows at which methods stand beside each other: trained masks as they come out, rankings at the reference."""
+    return curve[curve["target"].isna() & (curve["trained"] | np.isclose(curve["asked"].astype(float), reference))]
+
+
+def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> pd.DataFrame:
+    """One row a method and seed, means over functions and repeats.
+
+    Columns model, method, seed; density; own, other; own_without, other_without; beats_random (share of random
+    subnetworks with a smaller difference of own and other); matter (share of its weights that matter); same_iou (of two
+    subnetworks for one function), other_iou (for both functions) and chance_iou; passes, seconds (of the processor).
+    """
+    rows = []
+    for one in found:
+        near = beside(curve[curve["model"].eq(one.settings.model)], one.settings.reference)
+        for training in one.settings.methods:
+            about = _about(one, training)
+            own = near[near["method"].eq(about["method"]) & near["seed"].eq(about["seed"])]
+            alone, without = (own[own["part"] == part] for part in ("alone", "without"))
+            row = about | {"density": alone["density"].mean(), OWN: alone[OWN].mean(), OTHER: alone[OTHER].mean()}
+            row |= {f"{name}_without": without[name].mean() for name in (OWN, OTHER)}
+            rows.append(row | _beside_random(lab, one, training, alone) | _shared(lab, one, training))
+            rows[-1] |= _cost(lab, one, training)
+    return pd.DataFrame(rows)
+
+
+def _beside_random(lab: Lab, one: Inspected, training: MaskTraining, alone: pd.DataFrame) -> dict[str, float]:
+    functions, beaten, matter = one.network.problem.functions, [], []
+    for function in functions:
+        result = one.compared(training, function).result(lab)
+        first = alone[alone["function"].eq(function) & alone["repeat"].eq(0)].iloc[0]
+        drawn = [_own_and_other(scores, function, functions) for scores in result["random"]]
+        beaten += [first[OWN] - first[OTHER] > row[OWN] - row[OTHER] for row in drawn]
+        matter.append(result["matter"])
+    return {"beats_random": float(np.mean(beaten)), "matter": float(np.mean(matter))}
+
+
+def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, list[Subnetwork]]:
+    """What a method finds, by function, at the density at which methods stand side by side."""
+    at = one.density_of(training)
+    return {
+        name: [found.cut(lab, at) for found in one.repeats(training, name)] for name in one.network.problem.functions
+    }
+
+
+def _shared(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
+    masks, names = subnetworks(lab, one, training), layers(one.network.load(lab))
+    same = [_overall(a, b, names) for some in masks.values() for a, b in combinations(some, 2)]
+    other = [_overall(a, b, names) for a, b in zip(*masks.values(), strict=True)]
+    same, other = (pd.DataFrame(rows).mean() for rows in (same, other))
+    return {"same_iou": same["iou"], "other_iou": other["iou"], "chance_iou": same["chance_iou"]}
+
+
+def _overall(a: Subnetwork, b: Subnetwork, names: Sequence[str]) -> pd.Series:
+    return overlaps(a, b, names).set_index("layer").loc[OVERALL, ["iou", "chance_iou"]]
+
+
+def _cost(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
+    found = [each for name in one.network.problem.functions for each in one.repeats(training, name)]
+    spent = [each.make(lab).json("provenance").get("cpu_seconds", np.nan) for each in found]
+    return {"passes": float(np.mean([each.result(lab)["passes"] for each in found])), "seconds": float(np.mean(spent))}
+
+
+def agreement(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """How much two methods agree: IoU of what they find for one function, beside chance, mean over functions.
+
+    A method beside itself is two seeds of it. Columns model, seed, method, with_method, iou, chance_iou.
+    """
+    rows = []
+    for one in found:
+        masks = {training.masking.method: subnetworks(lab, one, training) for training in one.settings.methods}
+        names = layers(one.network.load(lab))
+        for first, second in ((a, b) for a in masks for b in masks):
+            pairs = [
+                _overall(masks[first][function][0], masks[second][function][first == second], names)
+                for function in one.network.problem.functions
+            ]
+            about = {"model": one.settings.model, "seed": one.network.seed, "method": first, "with_method": second}
+            rows.append(about | pd.DataFrame(pairs).mean().to_dict())
+    return pd.DataFrame(rows)
+
+
+def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> pd.DataFrame:
+    """Faithfulness along densities as one number (MIB: Mueller et al. 2025), by accuracy and by log-probability.
+
+    f = (m(subnetwork) - m(nothing)) / (m(network) - m(nothing)), where nothing is the network without its masked
+    weights. Columns model, method, seed, measure; cpr, the area under f over densities from 0 to 1 (1 is best); cmd,
+    the area of |1 - f| (0 is best); densities, how many there were between. Methods with less than two are left out.
+    """
+    rows = []
+    for one in found:
+        network, problem = one.network.load(lab), one.network.problem
+        every = one.identified(one.settings.methods[0], problem.functions[0]).load(lab)
+        levels = [problem.scores(part.apply(network)) for part in (every & ~every, every | ~every)]
+        own = curve[curve["model"].eq(one.settings.model) & curve["seed"].eq(one.network.seed)]
+        for about, some in groups(own[own["part"] == "alone"], "model", "method", "seed", "function"):
+            for measure, end in MEASURES.items():
+                nothing, whole = (level[f"{measure} on {about['function']}"] for level in levels)
+                f = (some.groupby("density")[f"{OWN}{end}"].mean() - nothing) / (whole - nothing)
+                if len(f) > 1:
+                    x, y = np.array([0, *f.index, 1]), np.array([0, *f, 1])
+                    areas = {"cpr": np.trapezoid(y, x), "cmd": np.trapezoid(np.abs(1 - y), x)}
+                    rows.append(about | {"measure": measure} | areas | {"densities": len(f)})
+    columns = ["model", "method", "seed", "measure"]
+    table = pd.DataFrame(rows)
+    return table.groupby(columns, sort=False)[["cpr", "cmd", "densities"]].mean().reset_index()
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds of `side_by_side`, each accuracy with its 95% interval."""
+    rows = []
+    for about, some in groups(table, "model", "method"):
+        row = about | {"n_runs": some["seed"].nunique()}
+        for name in (OWN, OTHER, f"{OWN}_without", f"{OTHER}_without"):
+            found = interval(some[name], some["seed"], name=name)
+            row |= {name: found[name], f"{name}_low": found["low"], f"{name}_high": found["high"]}
+        rest = ["density", "beats_random", "matter", "same_iou", "other_iou", "chance_iou", "passes", "seconds"]
+        rows.append(row | some[rest].mean().to_dict())
+    return pd.DataFrame(rows)
+
+
+def findings(table: pd.DataFrame) -> pd.DataFrame:
+    """What one expects of a subnetwork, method by method, each with our number over seeds and a verdict."""
+    rows = []
+    for about, some in groups(table, "model", "method"):
+        for claim, part, which, holds in CLAIMS:
+            values = some[which if part == "alone" else f"{which}_without"]
+            rows.append(about | {"claim": claim} | judged(values, some["seed"], holds))
+    return pd.DataFrame(rows)

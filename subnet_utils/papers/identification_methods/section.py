@@ -1,0 +1,103 @@
+"""The section of a study on methods that identify subnetworks (Wold 2024, *Identifying Subnetworks*)."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict, model_validator
+
+from subnet_utils.core.messages import invalid
+from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Overlap = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Clusters(Section):
+    """Clusters of units, and what they are compared with."""
+
+    counts: Distinct[Annotated[int, Field(ge=2)]] = (4, 12)
+    """Numbers of clusters."""
+    shuffles: PositiveInt = 50
+    """Networks with the weights of each layer in another order, whose cuts are compared."""
+    lesions: PositiveInt = 50
+    """Random sets of units that are silenced beside each cluster."""
+
+
+class FineTuning(Section):
+    """Sparse fine-tunings on operations that the network has not learned (Ansell et al. 2022)."""
+
+    training: WeightTraining = WeightTraining(steps=1000, interval=100)
+    densities: Distinct[Share] = (0.03, 0.1, 0.3)
+    """Shares of the weights that may change."""
+
+
+class IdentifiedNetwork(Section):
+    """A network that learns addition and multiplication, and the methods that look for both in it."""
+
+    model: ModelName
+    modulus: Annotated[int, Field(ge=2)] = 13
+    base: Annotated[int, Field(ge=2)] = 13
+    """Of the digits; the modulus is a power of it."""
+    widths: Several[PositiveInt] = (100, 100)
+    """Of the hidden layers."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the items that teaches nothing, and is tested. 0: all items teach and are tested."""
+    training: WeightTraining = WeightTraining()
+    seeds: Seeds = (0, 1, 2)
+    repeats: Annotated[int, Field(ge=2)] = 2
+    """Masks for each function, with seeds of their own."""
+    methods: Several[MaskTraining]
+    densities: Distinct[Share] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+    """At which rankings are cut."""
+    searched: Annotated[tuple[Share, ...], Strict(False)] = ()
+    """To which trained masks are brought by their penalty; each takes up to four trainings."""
+    reference: Share = 0.1
+    """Density at which rankings stand beside trained masks."""
+    clusters: Clusters = Clusters()
+    draws: PositiveInt = 39
+    """Random subnetworks that each one is compared with."""
+    fine_tuning: FineTuning | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self):
+        if self.base ** round(math.log(self.modulus, self.base)) != self.modulus:
+            raise invalid("base", f"the modulus {self.modulus} is no power of {self.base}; change one of them")
+        names = [one.masking.method for one in self.methods]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
+        return self
+
+
+class PlantedNetworks(Section):
+    """Networks into which subnetworks are planted; see `planted.Design`."""
+
+    kind: Literal["groups", "scattered"] = "groups"
+    architecture: Literal["mlp", "cnn", "transformer"] = "mlp"
+    overlap: Overlap = 0.0
+    density: Share = 0.25
+    noise: Literal["start", "clamped", "scaled"] = "start"
+    hidden: Several[PositiveInt] = (100, 100)
+    redundancy: Annotated[int, Field(ge=1)] = 1
+
+
+class Benchmark(Section):
+    """The benchmark with known truth."""
+
+    designs: Several[PlantedNetworks]
+    seeds: Seeds = (0, 1, 2)
+    """A network of each design for each seed."""
+    methods: Several[MaskTraining]
+
+
+class IdentificationMethods(Section):
+    """Methods side by side (notebook 10a), composition (10b), and the benchmark with known truth (10c)."""
+
+    networks: Networks[IdentifiedNetwork] | None = None
+    benchmark: Benchmark | None = None
+
+    @model_validator(mode="after")
+    def _something_to_do(self):
+        if not any(getattr(self, name) for name in type(self).model_fields):
+            raise invalid("", f"no part says what to do; add one: {', '.join(type(self).model_fields)}")
+        return self
