@@ -87,7 +87,7 @@ class Smallest(ScoredMasking):
     method: Literal["smallest"] = "smallest"
     power: float = 1.0
 
-    def scores(self, model, names, *, seed, before):
+    def scores(self, model, names, *, seed, before, task):
         """-|w|."""
         weights = dict(model.named_parameters())
         return {name: -(weights[name].detach().abs() ** self.power) for name in names}

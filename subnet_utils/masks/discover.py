@@ -8,7 +8,7 @@ single small mask would leave idle.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -49,11 +49,16 @@ class Discovery:
 
     history: one row an epoch with train_loss, beta where the method has one, and the hard mask's density;
     annealing: one row an epoch with the share of soft mask entries in each of 50 equal bins of [0, 1].
+    scores: what the weights were ranked by, by parameter name and of the weight's shape, on the CPU. These are the last
+    logits of a method that trains. passes: forward and backward passes over a batch that it took; a batch in four parts
+    counts four times. Neither is filed.
     """
 
     subnetwork: Subnetwork
     history: pd.DataFrame
     annealing: pd.DataFrame
+    scores: Mapping[str, Tensor] = field(default_factory=dict)
+    passes: int = 0
 
     def save(self, folder: Path) -> None:
         """File it in the folder of an artefact: `subnetwork`, `history` and `annealing`."""
@@ -130,7 +135,7 @@ def discover_many(
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in tasks}
     with evaluating(model):
-        outputs = {key: _outputs(prefix, items, device, limit_gb) for key, items in tables.items()}
+        outputs = {key: FrozenPrefix.of(prefix, items, device=device, limit_gb=limit_gb) for key, items in tables.items()}
         ready = [replace(one, items=outputs[id(one.items)]) for one in tasks]
         train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
         found = train.all(ready, split=split)
@@ -202,7 +207,7 @@ class _Together:
             lambda epoch: self._batches(tasks, epoch),
             losses,
             recipe=replace(self.recipe, seed=tuple(one.seed for one in tasks)),
-            observe=lambda epoch: _observe(method, logits, epoch) | self._watched(method, logits),
+            observe=lambda epoch: _observe(method, logits, epoch, weights) | self._watched(method, logits),
             checkpoint=checkpoint,
             about=[self.network, *([_described(one.method), one.items.digest] for one in tasks)],
             stop_after=self.stop_after,
@@ -210,7 +215,7 @@ class _Together:
             label=self.label,
         )
         return [
-            TrainingDiverged(faults[i]) if i in faults else self._discovery(method, logits, history, i)
+            TrainingDiverged(faults[i]) if i in faults else self._discovery(tasks[i], logits, history, i)
             for i in range(len(tasks))
         ]
 
@@ -265,17 +270,29 @@ class _Together:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _thresholded(self, method: MaskMethod, logits: dict[str, Tensor], i: int) -> Subnetwork:
-        return Subnetwork({name: method.hard(tensor.detach()[i]) for name, tensor in logits.items()}, self.network)
+        return Subnetwork(self._whole({n: method.hard(s.detach()[i]) for n, s in logits.items()}), self.network)
 
-    def _discovery(self, method: MaskMethod, logits: dict[str, Tensor], history: pd.DataFrame, i: int) -> Discovery:
+    def _whole(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """One entry a weight, where there may be one a row."""
+        return {name: part.expand(self.suffix.get_parameter(name).shape) for name, part in parts.items()}
+
+    def _discovery(self, task: MaskTask, logits: dict[str, Tensor], history: pd.DataFrame, i: int) -> Discovery:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
         bins = [column for column in own if column.startswith("bin_")]
-        return Discovery(self._thresholded(method, logits, i), own.drop(columns=bins), own[["epoch", *bins]])
+        found, annealing = self._thresholded(task.method, logits, i), own[["epoch", *bins]]
+        scores = self._whole({name: tensor.detach()[i].cpu() for name, tensor in logits.items()})
+        # counted anew: a training that went on from a checkpoint has not seen all of its batches
+        steps = len(own) * sum(1 for _ in task.batches(generator_for(task.seed, 0)))
+        passes = steps * getattr(task.method, "samples", 1)
+        return Discovery(found, own.drop(columns=bins), annealing, scores, passes)
 
 
 def _described(method: MaskMethod) -> dict[str, str]:
     """A method's name and settings."""
-    return {"method": type(method).__name__} | {name: repr(value) for name, value in vars(method).items()}
+    about = {"method": type(method).__name__} | {name: repr(value) for name, value in vars(method).items()}
+    if about.get("units") == "'weights'":
+        del about["units"]  # checkpoints from before there were others are still known
+    return about
 
 
 def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
@@ -301,14 +318,6 @@ def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
             raise ValueError(
                 "masks trained at once may differ only in seed, data and start_value; train them one by one"
             )
-
-
-def _outputs(prefix: StagedModel, items: Tensor | FrozenPrefix, device: torch.device, limit_gb: float) -> FrozenPrefix:
-    """The prefix's outputs: those given, if they are its own, or new ones for a table of items."""
-    if not isinstance(items, FrozenPrefix):
-        return FrozenPrefix(prefix, items, device=device, limit_gb=limit_gb)
-    items.require(prefix)
-    return items
 
 
 def _distinct(rows: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
@@ -341,15 +350,21 @@ def _parts(state: State, places: Tensor, targets: Tensor, count: int) -> Iterato
 
 
 @torch.no_grad()
-def _observe(method: MaskMethod, logits: dict[str, Tensor], epoch: int) -> dict[str, float | list[float]]:
-    """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks."""
+def _observe(
+    method: MaskMethod, logits: dict[str, Tensor], epoch: int, weights: Mapping[str, Tensor]
+) -> dict[str, float | list[float]]:
+    """Temperature, density of the hard masks and histogram of the soft ones after an epoch, each a list over masks.
+
+    The density counts weights, the histogram logits; one logit may stand for a row of weights.
+    """
     total = sum(tensor[0].numel() for tensor in logits.values())
+    each = {name: weights[name].numel() // tensor[0].numel() for name, tensor in logits.items()}
     expected = getattr(method, "expected", None)
     soft = {n: expected(s) for n, s in logits.items()} if expected else method.soft(logits, epoch, torch.Generator())
     row = {"beta": method.beta(epoch)} if hasattr(method, "beta") else {}
     # mask by mask: what `hard` keeps of one may depend on all of it
-    hard = [torch.stack([method.hard(mask).sum() for mask in masks]) for masks in logits.values()]
-    row |= {"density": (sum(hard).double() / total).tolist()}
+    hard = [torch.stack([method.hard(mask).sum() * each[name] for mask in masks]) for name, masks in logits.items()]
+    row |= {"density": (sum(hard).double() / sum(weights[name].numel() for name in logits)).tolist()}
     counts = [torch.stack([torch.histc(mask.float(), 50, 0.0, 1.0) for mask in masks]) for masks in soft.values()]
     bins = sum(of_one.double() for of_one in counts) / total
     return row | {f"bin_{j:02d}": shares.tolist() for j, shares in enumerate(bins.T)}

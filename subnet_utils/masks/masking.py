@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from subnet_utils.masks.discover import Discovery
     from subnet_utils.masks.methods import MaskMethod
+    from subnet_utils.masks.task_loss import TaskLoss
 
 METHODS: dict[str, type["Masking"]] = {}
 """All methods by the name that a profile gives."""
@@ -53,6 +54,9 @@ class TrainedMasking(Masking):
     """lambda, the weight of the penalty in the loss."""
     start_value: float = 0.05
     """Of all logits."""
+    units: Literal["weights", "neurons"] = "weights"
+    """neurons: one logit a row of a weight (its first dimension: an output, a filter), so that whole rows are kept. The
+    penalty then counts rows, not weights."""
 
     def build(self, epochs: int, **options: Any) -> "MaskMethod":
         """The method of the same name in `methods` with these settings, for a training of so many epochs.
@@ -104,28 +108,40 @@ class ScoredMasking(Masking):
 
     density: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the maskable weights that is kept."""
+    units: Literal["weights", "neurons"] = "weights"
+    """neurons: scores are summed over each row of a weight (its first dimension: an output, a filter), and whole rows
+    are kept. The density is then met as nearly as rows allow, not exactly."""
 
     def scores(
-        self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None"
-    ) -> "dict[str, Tensor]":
-        """A score for every entry of the named weights, of the weight's shape: higher is kept first."""
+        self, model: "nn.Module", names: Iterable[str], *, seed: int, before: "Callable[[], nn.Module] | None",
+        task: "TaskLoss",
+    ) -> "dict[str, Tensor]":  # fmt: skip
+        """A score for every entry of the named weights, of the weight's shape: higher is kept first.
+
+        task: the loss of the network with any weights (`task.losses`), for methods that look at it.
+        """
         raise TypeError(f"{type(self).__name__} has no scores(); write one")
 
     def find(
         self, model, items, batches, loss, *, start=None, only=None, recipe, before=None, **options
     ) -> "Discovery":
-        """See `Masking.find`. The task is not looked at."""
+        """See `Masking.find`. Of the options `autocast` and `limit_gb` matter here."""
         import pandas as pd
 
         from subnet_utils.masks.discover import Discovery
-        from subnet_utils.masks.select import select
+        from subnet_utils.masks.select import select, select_rows
+        from subnet_utils.masks.task_loss import TaskLoss
         from subnet_utils.models.staged import fingerprint, maskable
 
-        scores = self.scores(model, maskable(model, start, only), seed=recipe.seed, before=before)
-        total = sum(score.numel() for score in scores.values())
-        found = select(scores, max(1, round(self.density * total)), network=fingerprint(model))
+        about = {name: options[name] for name in ("autocast", "limit_gb") if name in options}
+        task = TaskLoss(model, items, batches, loss, start=start, seed=recipe.seed, **about)
+        scores = self.scores(model, maskable(model, start, only), seed=recipe.seed, before=before, task=task)
+        count = max(1, round(self.density * sum(score.numel() for score in scores.values())))
+        choose = select_rows if self.units == "neurons" else select
+        found = choose(scores, count, network=fingerprint(model))
         history = pd.DataFrame({"epoch": [0], "density": [found.density]})
-        return Discovery(found, history, history[["epoch"]])
+        scores = {name: score.detach().cpu() for name, score in scores.items()}
+        return Discovery(found, history, history[["epoch"]], scores, task.passes)
 
 
 class Magnitude(ScoredMasking):
@@ -133,7 +149,7 @@ class Magnitude(ScoredMasking):
 
     method: Literal["magnitude"] = "magnitude"
 
-    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
         """|w|."""
         weights = dict(model.named_parameters())
         return {name: weights[name].detach().abs() for name in names}
@@ -147,14 +163,14 @@ class WeightChange(ScoredMasking):
 
     method: Literal["weight_change"] = "weight_change"
 
-    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
         """|w - w before training|."""
         if before is None:
-            raise ValueError("masking.method 'weight_change' needs the network before training; take another method")
+            raise ValueError("masking.method 'weight_change' needs the network before training; give before")
         weights, first = dict(model.named_parameters()), dict(before().named_parameters())
         found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
         moved = any(score.any() for score in found.values())
-        return found if moved else Random().scores(model, names, seed=seed, before=before)
+        return found if moved else Random().scores(model, names, seed=seed, before=before, task=task)
 
 
 class Random(ScoredMasking):
@@ -162,7 +178,7 @@ class Random(ScoredMasking):
 
     method: Literal["random"] = "random"
 
-    def scores(self, model, names, *, seed, before) -> "dict[str, Tensor]":
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
         """Uniform numbers."""
         import torch
 
@@ -170,6 +186,45 @@ class Random(ScoredMasking):
 
         generator, weights = generator_for("random masking", seed), dict(model.named_parameters())
         return {name: torch.rand(weights[name].shape, generator=generator) for name in names}
+
+
+class Attribution(ScoredMasking):
+    """The weights whose product with the loss's gradient is largest (SNIP, Lee et al. 2019; attribution patching)."""
+
+    method: Literal["attribution"] = "attribution"
+
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
+        """See `attribution.attributed`."""
+        from subnet_utils.masks.attribution import attributed
+
+        return {name: effect.abs() for name, effect in attributed(task, task.weights(names)).items()}
+
+
+class AttributionIG(ScoredMasking):
+    """The same with gradients along the way from weights of 0 to the network's (integrated gradients, Sundararajan et
+    al. 2017)."""
+
+    method: Literal["attribution_ig"] = "attribution_ig"
+    points: PositiveInt = 10
+    """Of the way, at which gradients are taken."""
+
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
+        """See `attribution.integrated`."""
+        from subnet_utils.masks.attribution import integrated
+
+        return {name: effect.abs() for name, effect in integrated(task, task.weights(names), self.points).items()}
+
+
+class Exact(ScoredMasking):
+    """The weights without which the loss rises most, each left out alone. For small networks."""
+
+    method: Literal["exact"] = "exact"
+
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
+        """See `attribution.left_out`."""
+        from subnet_utils.masks.attribution import left_out
+
+        return left_out(task, task.weights(names))
 
 
 def any_masking(usual: Masking = ContinuousSparsification()) -> Any:  # noqa: B008

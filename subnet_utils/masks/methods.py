@@ -31,17 +31,23 @@ class MaskMethod(Protocol):
         """The term that the loss gets for the mask's size."""
 
     def hard(self, logits: Tensor) -> Tensor:
-        """The binary mask that the logits stand for."""
+        """The binary mask that the logits stand for. Like them it broadcasts to the weight's shape."""
 
 
 class ThresholdedAtZero:
-    """Logits that all start at the same value; the hard mask is s > 0."""
+    """Logits that all start at the same value; the hard mask is s > 0.
+
+    units: 'weights', or 'neurons' for one logit a row, [rows, 1, ...]. A row is an entry of the weight's first
+    dimension: an output of a matrix, a filter of a convolution. The penalty then counts rows, however long they are.
+    """
 
     start_value: float
+    units: str
 
     def init(self, shape: torch.Size) -> Tensor:
         """`start_value` everywhere."""
-        return torch.full(tuple(shape), self.start_value)
+        rows = (*shape[:1], *[1] * (len(shape) - 1))
+        return torch.full(rows if self.units == "neurons" else tuple(shape), self.start_value)
 
     def hard(self, logits: Tensor) -> Tensor:
         """s > 0."""
@@ -62,6 +68,7 @@ class ContinuousSparsification(ThresholdedAtZero):
     start_value: float = 0.05
     l0: float = 1e-8
     unannealed: tuple[str, ...] = ()
+    units: str = "weights"
 
     deterministic: ClassVar[bool] = True
 
@@ -99,6 +106,7 @@ class GumbelSigmoid(ThresholdedAtZero):
     temperature: float = 1.0
     start_value: float = 2.0
     samples: int = 1
+    units: str = "weights"
 
     deterministic: ClassVar[bool] = False
 
@@ -132,6 +140,7 @@ class HardConcrete(ThresholdedAtZero):
 
     l0: float = 1e-8
     start_value: float = 10.0
+    units: str = "weights"
 
     deterministic: ClassVar[bool] = False
 

@@ -31,6 +31,23 @@ def select(scores: Mapping[str, Tensor], count: int, *, network: str) -> Subnetw
     return Subnetwork({name: part.view(scores[name].shape) for name, part in zip(names, parts, strict=True)}, network)
 
 
+def select_rows(scores: Mapping[str, Tensor], count: int, *, network: str) -> Subnetwork:
+    """The whole rows with the highest sums of scores, at least one: of about `count` weights.
+
+    A row is an entry of a weight's first dimension. Rows are taken from the highest on, as many as come nearest to the
+    count. Raises ValueError as `select` does.
+
+    >>> select_rows({"w": torch.tensor([[3.0, 1.0], [2.0, 2.5]])}, 2, network="n").masks["w"].tolist()
+    [[False, False], [True, True]]
+    """
+    sums = {name: scores[name].detach().double().cpu().flatten(1).sum(dim=1) for name in sorted(scores)}
+    sizes = torch.cat([torch.full(own.shape, scores[name][0].numel()) for name, own in sums.items()])
+    reached = sizes[torch.cat([*sums.values()]).sort(descending=True, stable=True).indices].cumsum(dim=0)
+    rows = select(sums, int((reached - count).abs().argmin()) + 1, network=network).masks
+    shaped = {name: rows[name].view(-1, *[1] * (scores[name].ndim - 1)) for name in rows}
+    return Subnetwork({name: kept.expand(scores[name].shape) for name, kept in shaped.items()}, network)
+
+
 def sparsest(found: Sequence[Mapping[str, Any]], *, learned: float) -> int:
     """Which of several masks is taken: the fewest weights among those that have learned, else the most accurate.
 

@@ -43,9 +43,12 @@ class FlatMasks:
 
     @classmethod
     def of(cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int) -> "FlatMasks | None":
-        """None on a CPU, and for a method other than continuous sparsification at one temperature for all weights."""
+        """None on a CPU, and for a method other than continuous sparsification at one temperature for all weights.
+
+        None also for one logit a row.
+        """
         possible = type(method) is ContinuousSparsification and weights[names[0]].is_cuda
-        if not possible or len({method.beta_of(name, 0) for name in names}) > 1:
+        if not possible or method.units != "weights" or len({method.beta_of(name, 0) for name in names}) > 1:
             return None
         return cls(method, weights, names, k)
 

@@ -38,6 +38,9 @@ class Subnetwork:
     >>> a = Subnetwork({"w": torch.tensor([True, False])}, network="n")
     >>> (~a).masks["w"].tolist(), (a | ~a).density, (a & ~a).density
     ([False, True], 1.0, 0.0)
+    >>> b = Subnetwork({"w": torch.tensor([True, True])}, network="n")
+    >>> (b - a).masks["w"].tolist(), (a - b).active, (a ^ b).active
+    ([False, True], 0, 1)
     """
 
     masks: Mapping[str, Tensor]
@@ -66,6 +69,14 @@ class Subnetwork:
         """Weights in either. Raises WrongNetwork as `&` does."""
         self._match(other)
         return Subnetwork({name: mask | other.masks[name] for name, mask in self.masks.items()}, self.network)
+
+    def __sub__(self, other: "Subnetwork") -> "Subnetwork":
+        """Weights in this one and not in the other. Raises WrongNetwork as `&` does."""
+        return self & ~other
+
+    def __xor__(self, other: "Subnetwork") -> "Subnetwork":
+        """Weights in exactly one of the two. Raises WrongNetwork as `&` does."""
+        return (self - other) | (other - self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnetwork):

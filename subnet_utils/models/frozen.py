@@ -66,6 +66,16 @@ class FrozenPrefix:
         rows = sent(rows, self.device)  # index_select copies item by item, tensor[rows] number by number
         return tuple(tensor.index_select(0, rows) for tensor in self._cache)
 
+    @classmethod
+    def of(
+        cls, prefix: StagedModel, items: "Tensor | FrozenPrefix", *, device: torch.device, limit_gb: float
+    ) -> "FrozenPrefix":
+        """The prefix's outputs: those given, if they are its own, or new ones for a table of items."""
+        if not isinstance(items, FrozenPrefix):
+            return cls(prefix, items, device=device, limit_gb=limit_gb)
+        items.require(prefix)
+        return items
+
     def require(self, prefix: StagedModel) -> None:
         """Raise ValueError unless these are the outputs of `prefix`. Others would fit and give wrong numbers."""
         if self.prefix.stage_names != prefix.stage_names or self.network != fingerprint(prefix):

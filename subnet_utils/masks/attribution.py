@@ -1,0 +1,73 @@
+"""What each weight does for a task: by gradients, or by leaving it out.
+
+theta are the weights, L is the mean loss over the batches of one pass. A weight's effect on the loss is estimated by
+theta dL/dtheta. Of the absolute value SNIP is made (Lee, Ajanthan and Torr 2019, *SNIP: Single-Shot Network Pruning
+based on Connection Sensitivity*, equation 4); attribution patching (Nanda 2023) is the same for activations. At a
+solved task gradients are close to 0 and say little. Integrated gradients (Sundararajan, Taly and Yan 2017, *Axiomatic
+Attribution for Deep Networks*, equation 1) take them on the whole way from weights of 0.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from subnet_utils.masks.task_loss import TaskLoss
+from subnet_utils.models.staged import for_each
+
+Weights = Mapping[str, Tensor]
+LARGEST = 50_000
+"""Weights of a network of which each can be left out: the work grows with the square of their number."""
+AT_ONCE = 128
+"""Networks that each lack one weight, in one computation."""
+
+
+def attributed(task: TaskLoss, weights: Weights, at: Sequence[float] = (1.0,)) -> dict[str, Tensor]:
+    """theta dL/dtheta, with its sign, of the weights' shapes. at: gradients are means over theta times these numbers."""
+    sums = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for share in at:
+        gradients = _gradients(task, {name: share * weight for name, weight in weights.items()})
+        for name, gradient in gradients.items():
+            sums[name] += gradient / len(at)
+    return {name: weights[name] * gradient for name, gradient in sums.items()}
+
+
+def integrated(task: TaskLoss, weights: Weights, points: int) -> dict[str, Tensor]:
+    """The same with gradients at so many midpoints of the way from 0 to theta. All of it sums to L(theta) - L(0)."""
+    return attributed(task, weights, [(i + 0.5) / points for i in range(points)])
+
+
+def left_out(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
+    """L without that one weight, minus L; of the weights' shapes.
+
+    Raises ValueError for more than 50,000 weights.
+    """
+    total = sum(weight.numel() for weight in weights.values())
+    if total > LARGEST:
+        raise ValueError(f"'exact' leaves out every weight in turn, of {total:,}; take 'attribution' above {LARGEST:,}")
+    with torch.no_grad():
+        whole = _mean_loss(task, weights)
+        return {name: _without_each(task, weights, name) - whole for name in weights}
+
+
+def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
+    weight = weights[name]
+    places = torch.arange(weight.numel(), device=weight.device)
+
+    def without(place: Tensor, networks: int) -> Tensor:
+        left = weight.masked_fill((places == place).view(weight.shape), 0.0)
+        return _mean_loss(task, {**weights, name: left}, networks=networks)
+
+    chunks = [for_each(lambda place, n=len(some): without(place, n), some) for some in places.split(AT_ONCE)]
+    return torch.cat(chunks).view(weight.shape)
+
+
+def _mean_loss(task: TaskLoss, weights: Weights, **options: int) -> Tensor:
+    return torch.stack(list(task.losses(weights, **options))).mean()
+
+
+def _gradients(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
+    """Of the mean loss by each weight, batch by batch: the graph of one batch is held at a time."""
+    leaves = {name: weight.requires_grad_() for name, weight in weights.items()}
+    parts = [torch.autograd.grad(loss, leaves.values(), materialize_grads=True) for loss in task.losses(leaves)]
+    return {name: torch.stack(own).mean(dim=0) for name, own in zip(leaves, zip(*parts, strict=True), strict=True)}
