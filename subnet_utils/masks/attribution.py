@@ -8,6 +8,7 @@ Attribution for Deep Networks*, equation 1) take them on the whole way from weig
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,7 +24,10 @@ AT_ONCE = 128
 
 
 def attributed(task: TaskLoss, weights: Weights, at: Sequence[float] = (1.0,)) -> dict[str, Tensor]:
-    """theta dL/dtheta, with its sign, of the weights' shapes. at: gradients are means over theta times these numbers."""
+    """theta dL/dtheta, with its sign, of the weights' shapes.
+
+    at: the gradient is the mean of those at theta times each of these numbers.
+    """
     sums = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for share in at:
         gradients = _gradients(task, {name: share * weight for name, weight in weights.items()})
@@ -58,7 +62,7 @@ def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
         left = weight.masked_fill((places == place).view(weight.shape), 0.0)
         return _mean_loss(task, {**weights, name: left}, networks=networks)
 
-    chunks = [for_each(lambda place, n=len(some): without(place, n), some) for some in places.split(AT_ONCE)]
+    chunks = [for_each(partial(without, networks=len(some)), some) for some in places.split(AT_ONCE)]
     return torch.cat(chunks).view(weight.shape)
 
 
@@ -69,5 +73,9 @@ def _mean_loss(task: TaskLoss, weights: Weights, **options: int) -> Tensor:
 def _gradients(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
     """Of the mean loss by each weight, batch by batch: the graph of one batch is held at a time."""
     leaves = {name: weight.requires_grad_() for name, weight in weights.items()}
-    parts = [torch.autograd.grad(loss, leaves.values(), materialize_grads=True) for loss in task.losses(leaves)]
-    return {name: torch.stack(own).mean(dim=0) for name, own in zip(leaves, zip(*parts, strict=True), strict=True)}
+    means = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for number, loss in enumerate(task.losses(leaves), start=1):
+        parts = torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True)
+        for mean, part in zip(means.values(), parts, strict=True):
+            mean += (part - mean) / number
+    return means

@@ -9,6 +9,7 @@ single small mask would leave idle.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +26,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, State, sent
-from subnet_utils.models.staged import StagedModel, cut, evaluating, fingerprint, for_each, maskable
+from subnet_utils.models.staged import cut, evaluating, fingerprint, for_each, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 
@@ -135,7 +136,8 @@ def discover_many(
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in tasks}
     with evaluating(model):
-        outputs = {key: FrozenPrefix.of(prefix, items, device=device, limit_gb=limit_gb) for key, items in tables.items()}
+        made = partial(FrozenPrefix.of, prefix, device=device, limit_gb=limit_gb)
+        outputs = {key: made(items) for key, items in tables.items()}
         ready = [replace(one, items=outputs[id(one.items)]) for one in tasks]
         train = _Together(suffix, names, network, loss, recipe, autocast, watch, checkpoint, stop_after, label)
         found = train.all(ready, split=split)

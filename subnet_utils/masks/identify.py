@@ -1,0 +1,222 @@
+"""One call for all ways of finding a subnetwork: a network and a task in, a `Discovery` out.
+
+Two kinds of methods are behind it (`masking`). Some train a logit for every weight; others give every weight a score
+and keep the highest. Whatever the method, the same things come back: a mask, what its weights were ranked by, and how
+many passes over a batch it took.
+
+>>> import torch
+>>> from subnet_utils import Task, identify
+>>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+>>> inputs = torch.randn(60, 4)
+>>> task = Task(inputs, (inputs[:, 0] > 0).long())
+>>> found = identify(network, task, "attribution", density=0.25)
+>>> found.subnetwork.active, found.subnetwork.total, found.passes
+(12, 48, 1)
+>>> without = found.subnetwork.ablate(network)
+
+A method of one's own is a class with a name and `scores`; `identify` then knows it by that name, too:
+
+>>> from typing import Literal
+>>> from subnet_utils.masks.masking import ScoredMasking
+>>> class Smallest(ScoredMasking):
+...     '''The weights that are nearest to 0.'''
+...
+...     method: Literal["smallest"] = "smallest"
+...
+...     def scores(self, model, names, *, seed, before, task):
+...         return {name: -weight.abs() for name, weight in task.weights(names).items()}
+>>> identify(network, task, "smallest", density=0.5).subnetwork.active
+24
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from subnet_utils.core.messages import explain, nearest
+from subnet_utils.masks.discover import Discovery
+from subnet_utils.masks.masking import METHODS, Masking, TrainedMasking
+from subnet_utils.models.staged import maskable, require_positive
+from subnet_utils.training import Recipe
+
+LEARNING_RATES = {"continuous_sparsification": 0.01, "gumbel_sigmoid": 0.05, "hard_concrete": 0.1}
+"""Of Adam, by method; .01 for others."""
+STRENGTHS = {"continuous_sparsification": 1.5, "gumbel_sigmoid": 6.0, "hard_concrete": 15.0}
+"""lambda times the number of logits. lambda alone is no scale: the penalty is a sum over all logits."""
+SETTINGS = {"gumbel_sigmoid": {"samples": 4}, "hard_concrete": {"start_value": 2.0}}
+"""What else is not as in a profile, where the defaults are the papers'."""
+NEAR = 1.1
+"""A search for a density ends where it is met up to this factor."""
+
+
+def class_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of outputs [..., classes] and targets [...], a scalar."""
+    return cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a subnetwork is to do.
+
+    inputs: [m, ...]; targets: [m, ...]; loss(outputs, targets): a scalar. Raises ValueError for no items, and for
+    inputs and targets of unequal length.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor] = class_loss
+
+    def __post_init__(self):
+        if len(self.inputs) != len(self.targets):
+            raise ValueError(f"{len(self.inputs)} inputs and {len(self.targets)} targets; give one target for each")
+        if not len(self.inputs):
+            raise ValueError("the task has no items; give at least one")
+
+
+@dataclass(frozen=True)
+class MaskSteps:
+    """How long logits are trained: by Adam, in batches drawn with replacement, with gradients of norm 1 at most.
+
+    learning_rate: None for the method's own (`LEARNING_RATES`). Raises ValueError for numbers below 1.
+    """
+
+    steps: int = 1500
+    batch_size: int = 256
+    learning_rate: float | None = None
+
+    def __post_init__(self):
+        require_positive(steps=self.steps, batch_size=self.batch_size)
+
+    @property
+    def interval(self) -> int:
+        """Steps that count as an epoch, in which nothing is annealed: a divisor of all steps, a thirtieth at most."""
+        return next(i for i in range(max(1, self.steps // 30), 0, -1) if self.steps % i == 0)
+
+    def recipe(self, method: str, seed: int) -> Recipe:
+        """The recipe for a method."""
+        rate = LEARNING_RATES.get(method, 0.01) if self.learning_rate is None else self.learning_rate
+        return Recipe(rate, self.steps // self.interval, seed, clip=1.0)
+
+    def epoch(self, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Rows [batch] of so many items, batch by batch."""
+        for _ in range(self.interval):
+            yield torch.randint(count, (self.batch_size,), generator=generator)
+
+
+def identify(
+    model: nn.Module, task: Task, method: str | Masking = "gumbel_sigmoid", *, density: float | None = None,
+    training: MaskSteps | None = None, seed: int = 0, start: str | None = None, only: Sequence[str] | None = None,
+    before: Callable[[], nn.Module] | None = None, **settings: Any,
+) -> Discovery:  # fmt: skip
+    """The subnetwork of a network that does a task.
+
+    method: a name in `masking.METHODS`, with `settings` as its fields, or a `Masking` with all of them. By name the
+    defaults are those of this module, which fit networks of 14,000 to 150,000 weights. density: the share of the
+    maskable weights that is wanted; a method with scores meets it exactly, one that trains by `at_density`. start,
+    only: see `discover_many`. before(): the network before it was trained, for methods that look at what has changed.
+
+    Methods with scores see all items once, in batches; those that train see what `training` says.
+
+    Raises ValueError before anything is trained: for an unknown method or setting, a density that keeps no weight or
+    more than all, a network without weights to mask, and a method that needs `before` without it. Raises
+    TrainingDiverged for a loss that is not finite.
+    """
+    sizes = _sizes(model, start, only)
+    masking = _masking(method, settings, sizes)
+    training = training or MaskSteps()
+
+    def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        every = torch.arange(len(task.inputs)).split(training.batch_size)
+        for rows in training.epoch(len(task.inputs), generator) if masking.trains else every:
+            yield rows, task.targets[rows]
+
+    def find(one: Masking) -> Discovery:
+        recipe = training.recipe(getattr(one, "method", ""), seed)
+        options = {"start": start, "only": only, "before": before, "recipe": recipe}
+        return one.find(model, task.inputs, batches, task.loss, **options)
+
+    if density is None:
+        return find(masking)
+    _require_density(density, sum(math.prod(shape) for shape in sizes))
+    return at_density(find, masking, density)
+
+
+def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: float, tries: int = 4) -> Discovery:
+    """The subnetwork with this share of the weights, or the nearest that was found.
+
+    A method with scores keeps exactly as many. One that trains is trained with other lambdas (`l0`) until the density
+    is met within 10%, at most `tries` times: trained logits are never cut elsewhere than at their threshold, because
+    their order says little. The first guess is that the density falls as lambda rises. Once it was too high and too
+    low, what comes next is the point between both on the line through them, on logarithmic scales.
+
+    find(masking): trains or scores. Its `history` gets the columns `l0` and `wanted_density`; `passes` counts all
+    trainings. Raises ValueError for a method with no size to set.
+    """
+    if "density" in type(masking).model_fields:
+        return find(masking.model_copy(update={"density": density}))
+    if not getattr(masking, "l0", 0.0) > 0:
+        raise ValueError(f"{type(masking).__name__} has neither a density nor an l0 above 0; leave density out")
+    found: list[tuple[float, float, Discovery]] = []
+    strength, passes = math.log(masking.l0), 0
+    for _ in range(tries):
+        one = find(masking.model_copy(update={"l0": math.exp(strength)}))
+        passes += one.passes
+        off = math.log(max(one.subnetwork.active, 0.5) / (density * one.subnetwork.total))
+        found.append((strength, off, one))
+        if abs(off) <= math.log(NEAR):
+            break
+        strength = _next([(at, miss) for at, miss, _ in found])
+    at, _, best = min(found, key=lambda trial: abs(trial[1]))
+    history = best.history.assign(l0=math.exp(at), wanted_density=density)
+    return replace(best, history=history, passes=passes)
+
+
+def _next(tried: Sequence[tuple[float, float]]) -> float:
+    """The next log lambda, from those that were tried and by how much the density was too high, in logarithms."""
+    high, low = ([point for point in tried if (point[1] > 0) == above] for above in (True, False))
+    if not (high and low):
+        at, off = min(tried, key=lambda point: abs(point[1]))
+        return at + max(-3.0, min(3.0, off))
+    (a, too_high), (b, too_low) = min(high, key=lambda point: point[1]), max(low, key=lambda point: point[1])
+    share = min(0.9, max(0.1, too_high / (too_high - too_low)))
+    return a + share * (b - a)
+
+
+def _sizes(model: nn.Module, start: str | None, only: Sequence[str] | None) -> list[torch.Size]:
+    """Shapes of the weights to be masked."""
+    names = maskable(model, start, only)
+    if not names:
+        raise ValueError("the network has no weight to mask; give one with linear or convolutional layers")
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    return [weights[name].shape for name in names if name in weights]
+
+
+def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[torch.Size]) -> Masking:
+    """The method with its settings. Raises ValueError for an unknown name of either."""
+    if isinstance(method, Masking):
+        if settings:
+            raise ValueError(f"'{next(iter(settings))}' is a setting of a method by name; set it in the object itself")
+        return method
+    if method not in METHODS:
+        raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
+    kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
+    if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
+        rows = own.get("units") == "neurons"
+        own["l0"] = STRENGTHS[method] / sum(shape[0] if rows else math.prod(shape) for shape in sizes)
+    try:
+        return kind(**own)
+    except ValidationError as error:
+        raise ValueError(f"{method}: {'; '.join(explain(kind, error))}") from None
+
+
+def _require_density(density: float, total: int) -> None:
+    if not 0 < density <= 1:
+        raise ValueError(f"density {density} is not valid; give a share above 0 and at most 1")
+    if round(density * total) < 1:
+        raise ValueError(f"density {density} keeps none of {total:,} weights; raise it")
