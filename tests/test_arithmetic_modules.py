@@ -202,7 +202,8 @@ def test_copied_networks_add_both_pairs_by_the_same_weights(lab, found):
     inputs = torch.zeros(1, 80)
     inputs[0, [1, 12, 23, 34]] = 1.0
     there = inputs.roll(40, dims=1)
-    assert torch.equal(network(inputs)[:, :2], original(there)[:, 2:])
+    # not to the last bit: where a product's sums begin depends on the processor
+    assert torch.allclose(network(inputs)[:, :2], original(there)[:, 2:], atol=1e-6)
     assert torch.equal(network(inputs)[:, :2], network(there)[:, 2:])
 
 

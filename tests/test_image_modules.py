@@ -127,7 +127,7 @@ def test_drops_are_relative_and_confusions_sum_to_one(lab):
     family = image_steps.families(lab)[0]
     before, after = (np.array(step.result(lab)["confusion"]) for step in (family.control, family.masks["0"]))
     right, left = (table.diagonal() / table.sum(axis=1) for table in (before, after))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         expected = ((right - left) / right)[0]
     row = drops[(drops["model"] == "cnn") & (drops["seed"] == 0) & (drops["class"] == "0") & drops["usual_l0"]].iloc[0]
     assert row["target_drop"] == pytest.approx(expected, nan_ok=True)

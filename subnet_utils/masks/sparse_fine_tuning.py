@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.masks.select import select
-from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.training import Recipe

@@ -17,7 +17,7 @@ MORE = 1.5
 
 
 def dendrogram(lab: Lab, one: Inspected) -> Figure:
-    """The hidden units of a network by Ward's linkage; below, the function whose mask keeps more of a unit's weights."""
+    """The hidden units of a network by Ward's linkage; below, which function's mask keeps more of a unit's weights."""
     network, problem, count = one.network.load(lab), one.network.problem, one.settings.clusters.counts[0]
     found, features = partition(problem, network, "feature_vectors", count), vectors(problem, network)
     training = one.trained[0]

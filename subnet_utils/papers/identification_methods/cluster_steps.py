@@ -52,8 +52,8 @@ class Cut(Step):
         """Measure it."""
         network = self.network.load(lab)
         found = shuffled(network, layers(network), self.count, draws=self.draws, seed=self.network.seed)
-        about = {"n_cut": found.observed, "shuffled": float(found.null.mean()), "sd": float(found.null.std(ddof=1))}
-        return about | {"z": found.z, "p": found.p}
+        spread = {"shuffled": float(found.null.mean()), "sd": float(found.null.std())}
+        return {"n_cut": found.observed} | spread | {"p": found.p}
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Lesions(Step):
     """What silencing each cluster costs (`specialization.local_specialization`); a table `lesions`."""
 
     network: Network
-    kind: str
+    by: str
     count: int
     draws: int
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Measure it."""
         network, problem = self.network.load(lab), self.network.problem
-        found = partition(problem, network, self.kind, self.count)
+        found = partition(problem, network, self.by, self.count)
 
         def accuracies(changed: nn.Module) -> dict[str, float]:
             scores = problem.scores(changed)
@@ -82,20 +82,20 @@ class Lesions(Step):
 
 @dataclass(frozen=True)
 class BestCluster(Step):
-    """How well the cluster that fits a mask best fits it: IoU of the weights within the cluster, beside random clusters.
+    """IoU of a mask with the weights inside the cluster that fits it best, beside random clusters.
 
     Random clusters have as many units in each layer. The best of them counts, too.
     """
 
     mask: Identified
-    kind: str
+    by: str
     count: int
     draws: int
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Measure it."""
         network, mask = self.mask.network.load(lab), self.mask.load(lab)
-        found = partition(self.mask.network.problem, network, self.kind, self.count)
+        found = partition(self.mask.network.problem, network, self.by, self.count)
         random = [_best(_shuffled(found, draw), network, mask) for draw in range(self.draws)]
         own = _best(found, network, mask)
         p = (1 + sum(one >= own for one in random)) / (1 + self.draws)

@@ -25,7 +25,8 @@ def _results(lab: Lab, found: Sequence[Inspected], kind: type[Step]) -> pd.DataF
 
 def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """Normalized cuts beside those of shuffled networks (mean, sd): a row a network and number of clusters."""
-    return _results(lab, found, Cut)
+    table = _results(lab, found, Cut)
+    return table.assign(z=(table["n_cut"] - table["shuffled"]) / table["sd"].where(table["sd"] > 0))
 
 
 def beside_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:

@@ -3,12 +3,16 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
+from subnet_utils.papers.identification_methods.fine_tuning_steps import NEW
 from subnet_utils.papers.identification_methods.method_figures import named
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.style import CONDITIONS
+from subnet_utils.plots.layout import grid, label_first_column, legend
+from subnet_utils.plots.style import BLACK, CONDITIONS, LEVEL
 
 LEFT = {"target_left": "its function", "other_left": "the other function"}
 COLORS = dict(zip(LEFT.values(), (CONDITIONS["ablated"].color, CONDITIONS["subnetwork"].color), strict=True))
+SUPPORTS = {"change": "#0069a8", "random": "0.55"}
+SUPPORT_NAMES = {"change": "those that change most", "random": "random ones"}
 FUNCTIONS = {"a": "A's function", "b": "B's function"}
 PARTS = dict(zip(FUNCTIONS.values(), ("#0a7f5a", "#7a4a9c"), strict=True))
 
@@ -42,3 +46,29 @@ def parts(table: pd.DataFrame, model: str) -> Figure:
     return bars(
         means, x="made_of", y="accuracy", hue="function", colors=PARTS, levels=["random weights"], size=size, **axis
     )
+
+
+def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
+    """Accuracy on new and old operations after sparse fine-tunings, by the share of the weights that may change.
+
+    table: from `composition_tables.fine_tunings`. Left: the operation that was learned, alone. Middle: both new ones in
+    the sum of both fine-tunings. Right: both old ones in the sum.
+    """
+    some = table[table["model"].eq(model) & table["factor"].eq(1.0)]
+    new = some["operation"].isin(NEW)
+    parts = {
+        "learned alone": some[some["of"].eq(some["operation"])],
+        "new ones, summed": some[some["of"].eq("sum") & new],
+        "old ones, summed": some[some["of"].eq("sum") & ~new],
+    }
+    figure, axes = grid(3, width=2.3, height=2.0, across=3, margin=0.6, sharey=True)
+    for ax, (title, rows) in zip(axes, parts.items(), strict=True):
+        means = rows.groupby(["support", "density"])["accuracy"].mean()
+        ax.axhline(means.loc["all"].iloc[0], **LEVEL | {"color": BLACK, "label": "all weights may change"})
+        for support, color in SUPPORTS.items():
+            ax.plot(means.loc[support].index, means.loc[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
+        ax.set(xscale="log", xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
+        ax.set_title(title, loc="left")
+    label_first_column(axes)
+    legend(figure)
+    return figure

@@ -8,6 +8,7 @@ import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
+from subnet_utils.papers.identification_methods.fine_tuning_steps import EVERY, fine_tuned
 from subnet_utils.papers.identification_methods.method_steps import Inspected
 from subnet_utils.report.findings import groups, judged
 
@@ -45,7 +46,9 @@ def _rows(lab: Lab, one: Inspected) -> Iterator[dict[str, Any]]:
 
 
 def effects(table: pd.DataFrame) -> pd.DataFrame:
-    """How sharply an ablation tells two functions apart, from `compositions`: a row a method, seed, target and ablation.
+    """How sharply an ablation tells two functions apart: a row a method, seed, target and ablation.
+
+    table: from `compositions`.
 
     effect: accuracy that is left of the other function, less what is left of the target. ablation: 'A' (the whole
     subnetwork), 'A - B' (without what the other function's has, too), and 'random part of A' of the same size.
@@ -85,3 +88,17 @@ def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[tuple[str, pd.
     sharp = effect.groupby(["ablation", "seed"])["effect"].mean()
     yield "without A - B tells them apart better than without A", sharp.loc["A - B"] - sharp.loc["A"]
     yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"]
+
+
+def fine_tunings(lab: Lab, found: Sequence[Inspected]) -> tuple[pd.DataFrame, list[str]]:
+    """What networks can do after sparse fine-tunings and their sums, and the keys: a row for each and each operation.
+
+    Columns model, seed, support, density, of (what was learned, or 'sum'), factor, operation, accuracy.
+    """
+    all_of = [(one, about, step) for one in found for about, step in fine_tuned(one)]
+    make_all(lab, [step for *_, step in all_of], "fine-tunings")
+    rows = []
+    for one, about, step in all_of:
+        scores, who = step.result(lab), {"model": one.settings.model, "seed": one.network.seed}
+        rows += [who | about | {"operation": name, "accuracy": scores[f"accuracy on {name}"]} for name in EVERY]
+    return pd.DataFrame(rows), [step.key(lab) for *_, step in all_of]

@@ -1,14 +1,13 @@
 """Sparse fine-tunings of a network on operations that it has not learned, and sums of them (Ansell et al. 2022)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
@@ -16,13 +15,12 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact
 from subnet_utils.masks.select import select
-from subnet_utils.masks.sparse_fine_tuning import SparseDifference, sparse_fine_tuning
+from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, sparse_fine_tuning
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.method_steps import Inspected
 from subnet_utils.papers.identification_methods.operations import OPERATIONS
 from subnet_utils.problems.modules import Network, drawn
 from subnet_utils.problems.trainings import WeightTraining
-from subnet_utils.training import fit
 
 NEW = ("-", "swapped -")
 """Operations that are learned by fine-tuning."""
@@ -60,30 +58,18 @@ class FineTuned(Step):
             generator = generator_for("random support", self.network.seed)
             scores = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
             given = select(scores, round(self.density * total), network=fingerprint(network))
-        found = sparse_fine_tuning(network, partial(self._train, lab), round(self.density * total), support=given)
+        problem, recipe = self.network.problem, self.training.recipe(self.network.seed)
+        train = by_recipe(partial(self._batches, lab), problem.loss, recipe)
+        found = sparse_fine_tuning(network, train, round(self.density * total), support=given)
         found.save(folder / "difference.safetensors")
-        return self.network.problem.scores(found.apply(network), EVERY)
+        return problem.scores(found.apply(network), EVERY)
 
-    def _train(self, lab: Lab, network: nn.Module, free: Mapping[str, Tensor]) -> None:
-        """Train a network in place; free: by name, where a weight may change."""
-        problem, training, seed = self.network.problem, self.training, self.network.seed
+    def _batches(self, lab: Lab, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        problem, seed = self.network.problem, self.network.seed
         examples = [problem.examples(name, seed) for name in self.functions]
         inputs, targets = (torch.cat(parts).to(lab.device) for parts in zip(*examples, strict=True))
-        start = {name: weight.detach().clone() for name, weight in network.named_parameters()}
-        weights = {name: start[name].clone().requires_grad_() for name in free}
-
-        def interval(number: int) -> Iterator[Tensor]:
-            return drawn(len(inputs), training, generator_for("fine-tuning", seed, number))
-
-        def loss(rows: Tensor, number: int) -> Tensor:
-            rows = rows.to(lab.device)
-            own = {name: torch.where(free[name], weights[name], start[name]) for name in free}
-            return problem.loss(functional_call(network, start | own, (inputs[rows],)), targets[rows])
-
-        fit(weights, interval, loss, recipe=training.recipe(seed), label=f"{self.network.model}, fine-tuning")
-        with torch.no_grad():
-            for name, weight in weights.items():
-                network.get_parameter(name).copy_(torch.where(free[name], weight, start[name]))
+        for rows in drawn(len(inputs), self.training, generator_for("fine-tuning", seed, epoch)):
+            yield inputs[rows], targets[rows]
 
     def read(self, lab: Lab, artefact: Artefact) -> SparseDifference:
         """See the class."""

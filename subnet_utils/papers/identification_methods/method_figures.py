@@ -52,7 +52,8 @@ def side_by_side(curve: pd.DataFrame, table: pd.DataFrame, model: str) -> Figure
     left.set_title("by size", loc="left")
     _dots(right, table[table["model"] == model])
     entries = [key(named(method), color_of(method)) for method in own["method"].unique()]
-    legend(figure, [*entries, *(key(label, mec=BLACK, marker=marker, mfc=fill) for label, marker, fill in COLUMNS.values())])
+    entries += [key(label, mec=BLACK, marker=marker, mfc=fill) for label, marker, fill in COLUMNS.values()]
+    legend(figure, entries)
     return figure
 
 

@@ -62,12 +62,7 @@ def _rows(lab: Lab, one: Inspected, training: MaskTraining, measured: Measured) 
 
 def _about(one: Inspected, training: MaskTraining) -> dict[str, Any]:
     masking = training.masking
-    return {
-        "model": one.settings.model,
-        "method": masking.method,
-        "trained": masking.trains,
-        "seed": one.network.seed,
-    }
+    return {"model": one.settings.model, "method": masking.method, "trained": masking.trains, "seed": one.network.seed}
 
 
 def _own_and_other(scores: dict[str, float], function: str, functions: Sequence[str]) -> dict[str, float]:

@@ -19,7 +19,12 @@ from subnet_utils.problems.modules import CONTROL, Problem, seeded
 
 LEARNED = ("+", "*")
 """What a network learns: its subtasks."""
-OPERATIONS = {"+": lambda a, b: a + b, "*": lambda a, b: a * b, "-": lambda a, b: a - b, "swapped -": lambda a, b: b - a}
+OPERATIONS = {
+    "+": lambda a, b: a + b,
+    "*": lambda a, b: a * b,
+    "-": lambda a, b: a - b,
+    "swapped -": lambda a, b: b - a,
+}
 
 
 @cache

@@ -1,0 +1,3 @@
+"""placeholder"""
+def benchmarked(lab):
+    return []
