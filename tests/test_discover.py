@@ -116,6 +116,7 @@ def same(a: Discovery, b: Discovery) -> None:
     assert a.subnetwork == b.subnetwork
     pd.testing.assert_frame_equal(a.history, b.history, check_exact=True)
     pd.testing.assert_frame_equal(a.annealing, b.annealing, check_exact=True)
+    assert a.passes == b.passes and all(torch.equal(a.scores[name], logits) for name, logits in b.scores.items())
 
 
 @pytest.fixture(params=ARCHITECTURES)
@@ -178,6 +179,35 @@ def test_every_part_of_a_batch_has_a_draw_of_its_own_and_counts_equally():
     assert parts.subnetwork == whole.subnetwork
     pd.testing.assert_frame_equal(parts.history, whole.history, rtol=1e-4)
     assert drawn.count(2) == 4 * 3 + 1  # three batches, and the histogram
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_what_weights_were_ranked_by_and_how_many_passes_it_took(samples):
+    method = GumbelSigmoid(l0=3e-3, samples=samples)
+    found = find(planted(), noisy_examples(), start="middle", epochs=5, rate=0.1, method=method)
+    assert found.passes == 5 * 3 * samples
+    assert found.scores.keys() == found.subnetwork.masks.keys()
+    for name, mask in found.subnetwork.masks.items():
+        logits = found.scores[name]
+        assert torch.equal(logits > 0, mask) and not logits.requires_grad and len(logits.unique()) > 2
+
+
+@pytest.mark.parametrize("kind", [ContinuousSparsification, GumbelSigmoid])
+def test_whole_rows_are_found(kind):
+    """Row 0 of each matrix leads to what counts; a mask keeps its weight's shape."""
+    epochs = {"epochs": 40} if kind is ContinuousSparsification else {}
+    method = kind(units="neurons", l0=4e-3, **epochs)
+    found = find(planted(), noisy_examples(), start="middle", epochs=40, rate=0.1, method=method)
+    rows = torch.tensor([True, False, False, False])[:, None].expand(4, 4)
+    assert all(torch.equal(mask, rows) for mask in found.subnetwork.masks.values())
+    assert found.history["density"].iloc[-1] == found.subnetwork.density == 0.25
+    assert all(logits.shape == (4, 4) and (logits == logits[:, :1]).all() for logits in found.scores.values())
+
+
+def test_checkpoints_do_not_tell_weights_from_the_time_before_there_were_other_units():
+    about = discover_module._described(ContinuousSparsification())
+    assert list(about) == ["method", "epochs", "beta_max", "start_value", "l0", "unannealed"]
+    assert discover_module._described(ContinuousSparsification(units="neurons"))["units"] == "'neurons'"
 
 
 def test_density_falls_with_the_penalty():

@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from subnet_utils.masks import soft
-from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid
+from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, HardConcrete
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import fingerprint
 
@@ -228,3 +229,90 @@ def test_every_logit_pays_alike_however_small():
     assert penalty.item() == pytest.approx(0.25 * -6.5)
     assert all((gradient == 0.25).all() for gradient in torch.autograd.grad(penalty, values.values()))
     assert method.hard(torch.tensor([-1.0, 0.0, 1e-6])).tolist() == [False, False, True]
+
+
+def test_shares_of_kept_weights_are_those_of_their_logits():
+    """Chi-square over nine logits, 100,000 draws each."""
+    n, s = 100000, torch.linspace(-4, 4, 9)
+    drawn = GumbelSigmoid().soft({"w": s.expand(n, 9)}, 0, torch.Generator().manual_seed(0))["w"].sum(dim=0).numpy()
+    expected = n * sigmoid(s.double().numpy())
+    for kept, wanted in zip(drawn, expected, strict=True):
+        assert chisquare([kept, n - kept], [wanted, n - wanted]).pvalue > 0.001
+    assert chisquare([drawn[4] + 1000, n - drawn[4] - 1000], [n / 2, n / 2]).pvalue < 0.001  # one in a hundred more
+
+
+def mask_loss(soft: torch.Tensor) -> torch.Tensor:
+    """Of a small regression, float64, that has the masks as its weights' factors."""
+    draw = torch.Generator().manual_seed(0)
+    w, x = (torch.randn(shape, generator=draw, dtype=torch.float64) for shape in ((3, 2), (5, 3)))
+    return torch.tanh(x @ (w * soft)).square().mean()
+
+
+def finite_differences(loss, s: torch.Tensor, step: float = 1e-6) -> np.ndarray:
+    units = torch.eye(s.numel(), dtype=s.dtype).view(-1, *s.shape)
+    with torch.no_grad():
+        return np.array([float(loss(s + step * one) - loss(s - step * one)) / (2 * step) for one in units])
+
+
+def test_gradient_of_a_step_of_hard_concrete_against_finite_differences():
+    """With the same noise every time."""
+    method = HardConcrete(l0=0.01)
+
+    def loss(s: torch.Tensor) -> torch.Tensor:
+        soft = method.soft({"w": s}, 0, torch.Generator().manual_seed(3))
+        return mask_loss(soft["w"]) + method.penalty(soft, {"w": s})
+
+    s = torch.linspace(-1, 1, 6, dtype=torch.float64).view(3, 2).requires_grad_()
+    (found,) = torch.autograd.grad(loss(s), s)
+    np.testing.assert_allclose(found.flatten(), finite_differences(loss, s.detach()), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_gradient_of_a_step_of_gumbel_sigmoid_against_finite_differences(temperature):
+    """The loss is that of the hard draw; as a logit moves, the mask moves as its soft counterpart does."""
+    method = GumbelSigmoid(l0=0.01, temperature=temperature)
+    u = torch.rand((3, 2), generator=torch.Generator().manual_seed(3)).double()
+    s = torch.linspace(-1, 1, 6, dtype=torch.float64).view(3, 2)
+
+    def soft(s: torch.Tensor) -> torch.Tensor:
+        return 1 / (1 + torch.exp(-(s + torch.log(u / (1 - u))) / temperature))
+
+    def straight_through(moved: torch.Tensor) -> torch.Tensor:
+        return mask_loss((soft(s) > 0.5) + soft(moved) - soft(s)) + 0.01 * moved.sum()
+
+    leaf = s.clone().requires_grad_()
+    drawn = method.soft({"w": leaf}, 0, torch.Generator().manual_seed(3))
+    (found,) = torch.autograd.grad(mask_loss(drawn["w"]) + method.penalty(drawn, {"w": leaf}), leaf)
+    np.testing.assert_allclose(found.flatten(), finite_differences(straight_through, s), rtol=1e-4, atol=1e-8)
+
+
+def test_the_penalty_of_hard_concrete_is_the_expected_number_of_gates_above_zero():
+    """Equation 12: P(gate > 0) = sigma(s - (2/3) log(.1/1.1)), in closed form and in 100,000 draws."""
+    method, s, n = HardConcrete(l0=1.0), torch.linspace(-3, 3, 5), 100000
+    closed = sigmoid(s.double().numpy() - 2 / 3 * np.log(0.1 / 1.1))
+    drawn = method.soft({"w": s.expand(n, 5)}, 0, torch.Generator().manual_seed(0))["w"]
+    np.testing.assert_allclose((drawn > 0).double().mean(dim=0), closed, atol=4 * np.sqrt(0.25 / n))
+    assert float(method.penalty({}, {"w": s})) == pytest.approx(closed.sum(), rel=1e-6)
+    assert 0 < float((drawn == 1).float().mean()) < 1 and drawn.min() == 0
+
+
+# One logit a row.
+
+
+@pytest.mark.parametrize("kind", [ContinuousSparsification, GumbelSigmoid, HardConcrete])
+def test_one_logit_stands_for_a_row(kind):
+    method = kind(units="neurons", start_value=1.0, l0=1.0)
+    first = {"w": method.init(torch.Size((4, 3))), "k": method.init(torch.Size((2, 3, 5, 5)))}
+    assert first["w"].shape == (4, 1) and first["k"].shape == (2, 1, 1, 1)
+    masked, penalty = soft.masked_weights(
+        method, {"w": torch.ones(4, 3), "k": torch.ones(2, 3, 5, 5)}, first, 0, torch.Generator().manual_seed(0)
+    )
+    assert masked["k"].shape == (2, 3, 5, 5) and all((row == row.flatten()[0]).all() for row in masked["k"])
+    each = {"ContinuousSparsification": float(method.soft(first, 0, UNUSED)["w"][0]), "GumbelSigmoid": 1.0,
+            "HardConcrete": sigmoid(1.0 - 2 / 3 * np.log(0.1 / 1.1))}  # fmt: skip
+    assert float(penalty) == pytest.approx(6 * each[kind.__name__], rel=1e-5), "of six rows, not of 162 weights"
+
+
+def test_flat_masks_are_not_for_rows():
+    on_gpu = {"a": SimpleNamespace(is_cuda=True)}
+    assert soft.FlatMasks.of(ContinuousSparsification(units="neurons"), on_gpu, "a", 1) is None

@@ -105,6 +105,8 @@ def test_boolean_algebra(a, b, c):
     assert ~~a == a and a & everything == a and a | empty == a
     assert a.active + (~a).active == a.total
     assert (a & b).active + (a | b).active == a.active + b.active
+    assert a - b == a & ~b and (a - b) | (a & b) == a and ((a - b) & b).active == 0
+    assert a ^ b == b ^ a == (a | b) - (a & b) and (a ^ b) ^ b == a
 
 
 @given(subnetworks())
@@ -115,7 +117,7 @@ def test_counts_against_numpy(a):
     assert a.active == np.count_nonzero(flat) and a.density == pytest.approx(flat.mean())
 
 
-@pytest.mark.parametrize("operation", [Subnetwork.__and__, Subnetwork.__or__])
+@pytest.mark.parametrize("operation", [Subnetwork.__and__, Subnetwork.__or__, Subnetwork.__sub__, Subnetwork.__xor__])
 def test_subnetworks_of_two_networks_or_two_starts_are_not_combined(operation):
     one = Subnetwork(random_masks(0), "n")
     with pytest.raises(WrongNetwork, match="subnetworks of two networks, n and m, cannot be combined"):

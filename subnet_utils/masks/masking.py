@@ -166,9 +166,8 @@ class WeightChange(ScoredMasking):
     def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
         """|w - w before training|."""
         if before is None:
-            raise ValueError(
-                "masking.method 'weight_change' needs the network before training; give before, or take another method"
-            )
+            what = "masking.method 'weight_change' needs the network before training"
+            raise ValueError(f"{what}; give before, or take another method")
         weights, first = dict(model.named_parameters()), dict(before().named_parameters())
         found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
         moved = any(score.any() for score in found.values())

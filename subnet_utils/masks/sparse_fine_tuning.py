@@ -1,9 +1,9 @@
 """Sparse fine-tuning: a task learned by changing few weights, and the changes as something to be added up.
 
-Ansell, Ponti, Korhonen and Vulic 2022, *Composable Sparse Fine-Tuning for Cross-Lingual Transfer* (section 3): a network
-theta0 is fine-tuned to theta1. The k weights that moved furthest, |theta1 - theta0|, are chosen. All weights go back to
-theta0, and only the chosen ones are trained again, to theta2. What is learned is phi = theta2 - theta0, which is 0
-elsewhere. Differences of several tasks add up: theta0 + phi_A + phi_B.
+Ansell, Ponti, Korhonen and Vulic 2022, *Composable Sparse Fine-Tuning for Cross-Lingual Transfer* (section 3): a
+network theta0 is fine-tuned to theta1. The k weights that moved furthest, |theta1 - theta0|, are chosen. All weights go
+back to theta0, and only the chosen ones are trained again, to theta2. What is learned is phi = theta2 - theta0, which
+is 0 elsewhere. Differences of several tasks add up: theta0 + phi_A + phi_B.
 
 The mask says which weights may change. It is no subnetwork that does the task alone.
 """
@@ -70,10 +70,8 @@ class SparseDifference:
 
     def dense(self) -> dict[str, Tensor]:
         """phi by parameter name, of the weights' shapes: 0 where nothing changed."""
-        masks = self.changed.masks
-        return {
-            n: torch.zeros(m.shape, dtype=torch.float64).masked_scatter(m, self.values[n]) for n, m in masks.items()
-        }
+        nothing = {name: torch.zeros(mask.shape).double() for name, mask in self.changed.masks.items()}
+        return {n: zeros.masked_scatter(self.changed.masks[n], self.values[n]) for n, zeros in nothing.items()}
 
     def apply(self, model: Network) -> Network:
         """A copy of the network with theta0 + phi; all other weights keep their bits.
@@ -85,11 +83,9 @@ class SparseDifference:
         changed = copy.deepcopy(model)
         with torch.no_grad():
             for name, phi in self.dense().items():
-                weight, mask = (
-                    changed.get_parameter(name),
-                    self.changed.masks[name].to(model.get_parameter(name).device),
-                )
-                weight.copy_(torch.where(mask, (weight.double() + phi.to(weight.device)).to(weight.dtype), weight))
+                weight = changed.get_parameter(name)
+                mask, moved = self.changed.masks[name].to(weight.device), weight.double() + phi.to(weight.device)
+                weight.copy_(torch.where(mask, moved.to(weight.dtype), weight))
         return changed
 
     def save(self, path: Path) -> None:
@@ -104,11 +100,12 @@ class SparseDifference:
     def load(cls, path: Path) -> "SparseDifference":
         """Read what `save` wrote. Raises StoreError if the file is damaged or holds no difference."""
         tensors, metadata = load_tensors(Path(path))
-        shapes = json.loads(metadata.get("shapes", "{}"))
-        if tensors.keys() != {f"{what} of {name}" for what in ("places", "values") for name in shapes}:
+        ours = all(name.startswith(("places of ", "values of ")) for name in tensors)
+        if not (ours and {"network", "shapes", "digest"} <= metadata.keys()):
             raise StoreError(f"{path} holds no difference; give a file written by SparseDifference.save")
-        if metadata.get("digest") != digest_of(tensors, metadata["shapes"], metadata["network"]):
+        if metadata["digest"] != digest_of(tensors, metadata["shapes"], metadata["network"]):
             raise StoreError(f"{path} is damaged: it does not match its digest; delete it and run again")
+        shapes = json.loads(metadata["shapes"])
         masks = {name: torch.zeros(prod(shape), dtype=torch.bool) for name, shape in shapes.items()}
         for name, mask in masks.items():
             mask[tensors[f"places of {name}"]] = True

@@ -1,0 +1,280 @@
+"""One call for all methods: what it finds, its defaults, the search for a density, and what it refuses."""
+
+import doctest
+import subprocess
+import sys
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from subnet_utils import Task, identify
+from subnet_utils.core.sections import ROOT
+from subnet_utils.masks import identify as module
+from subnet_utils.masks.discover import Discovery
+from subnet_utils.masks.identify import MaskSteps, at_density, class_loss
+from subnet_utils.masks.masking import (
+    METHODS,
+    ContinuousSparsification,
+    GumbelSigmoid,
+    HardConcrete,
+    Magnitude,
+    Masking,
+    ScoredMasking,
+    TrainedMasking,
+)
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models import fingerprint
+
+
+@pytest.fixture(autouse=True)
+def methods_as_before():
+    """A class that a test derives from Masking is known by its name in this test alone."""
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+INPUTS = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
+SUM = Task(INPUTS, (INPUTS[:, :2].sum(dim=1) > 0).long())
+SHORT = MaskSteps(steps=120, batch_size=40, learning_rate=0.1)
+
+
+def network() -> nn.Sequential:
+    """Hidden units 0 to 3 see inputs 0 and 1 and decide; units 4 to 7 see the others and disturb."""
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    signs = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].weight[:4, :2] = signs
+        model[0].weight[4:, 2:] = 2 * torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+        model[2].weight.copy_(torch.tensor([[-1.0, -1, 1, 1, 2, -2, 2, -2], [1.0, 1, -1, -1, -2, 2, -2, 2]]))
+    return model.eval()
+
+
+def accuracy(model: nn.Module) -> float:
+    return float((model(INPUTS).argmax(dim=1) == SUM.targets).float().mean())
+
+
+@pytest.mark.parametrize("method", ["continuous_sparsification", "gumbel_sigmoid", "hard_concrete"])
+def test_trained_methods_find_what_does_the_task(method):
+    model = network()
+    before = fingerprint(model)
+    found = identify(model, SUM, method, training=SHORT)
+    assert accuracy(found.subnetwork.apply(model)) >= 0.95 > 0.75 > accuracy(model)
+    assert found.subnetwork.density < 0.9 and found.subnetwork.network == before == fingerprint(model)
+    assert found.passes == 120 * (4 if method == "gumbel_sigmoid" else 1) and len(found.history) == 30
+    again = identify(model, SUM, method, training=SHORT)
+    other = identify(model, SUM, method, training=SHORT, seed=1)
+    assert again.subnetwork == found.subnetwork
+    assert not torch.equal(again.scores["0.weight"], other.scores["0.weight"])
+
+
+@pytest.mark.parametrize("method", ["exact", "attribution", "attribution_ig", "magnitude", "random", "weight_change"])
+@pytest.mark.parametrize("density", [1 / 64, 0.3, 1.0])
+def test_methods_with_scores_keep_exactly_as_many(method, density):
+    found = identify(network(), SUM, method, density=density, before=network)
+    assert found.subnetwork.active == round(density * 64)
+    sizes = {"exact": 65, "attribution": 1, "attribution_ig": 10}
+    assert found.passes == sizes.get(method, 0), "all 80 items are one batch"
+
+
+def test_leaving_out_a_weight_that_does_nothing_changes_nothing():
+    """The planted zeros score exactly 0, and the subnetwork of all others is the network."""
+    found, model = identify(network(), SUM, "exact", density=0.5), network()
+    zero = model[0].weight == 0
+    assert (found.scores["0.weight"][zero] == 0).all() and (found.scores["0.weight"][~zero] != 0).all()
+
+
+def test_settings_start_and_only_are_passed_on():
+    found = identify(network(), SUM, "attribution_ig", points=3, only=["2.weight"], density=0.5)
+    assert found.passes == 3 and set(found.subnetwork.masks) == {"2.weight"} and found.subnetwork.active == 8
+    rows = identify(network(), SUM, "attribution", units="neurons", density=0.5).subnetwork.masks["0.weight"]
+    assert (rows.all(dim=1) | ~rows.any(dim=1)).all()
+
+
+def test_lambda_is_measured_by_the_number_of_logits(monkeypatch):
+    taken = []
+    monkeypatch.setattr(TrainedMasking, "find", lambda self, *_, recipe, **__: taken.append((self, recipe)))
+    for width, units in ((10, "weights"), (1000, "weights"), (1000, "neurons")):
+        for method in module.STRENGTHS:
+            identify(nn.Linear(width, 20), SUM, method, units=units)
+    logits = [200] * 3 + [20000] * 3 + [20] * 3
+    strengths = [masking.l0 * count for (masking, _), count in zip(taken, logits, strict=True)]
+    np.testing.assert_allclose(strengths, [*module.STRENGTHS.values()] * 3)
+    assert [recipe.learning_rate for _, recipe in taken[:3]] == [0.01, 0.05, 0.1]
+    assert all(recipe.clip == 1.0 and recipe.epochs == 30 for _, recipe in taken)
+    taken.clear()
+    identify(network(), SUM, "hard_concrete", l0=0.5, start_value=1.0, training=MaskSteps(learning_rate=0.3))
+    identify(network(), SUM, HardConcrete(l0=0.25))
+    (named, slow), (given, _) = taken
+    assert (named.l0, named.start_value, slow.learning_rate) == (0.5, 1.0, 0.3)
+    assert given == HardConcrete(l0=0.25)
+
+
+@pytest.mark.parametrize("steps, interval", [(1, 1), (20, 1), (60, 2), (1009, 1), (1500, 50), (2000, 50)])
+def test_intervals_divide_the_steps(steps, interval):
+    training = MaskSteps(steps=steps, batch_size=3)
+    assert training.interval == interval and training.recipe("magnitude", 0).epochs * interval == steps
+    rows = list(training.epoch(5, torch.Generator().manual_seed(0)))
+    assert len(rows) == interval and all(one.shape == (3,) and 0 <= one.min() <= one.max() < 5 for one in rows)
+
+
+def test_the_loss_of_classes_is_over_the_last_dimension():
+    outputs, targets = torch.randn(4, 3, 5), torch.randint(0, 5, (4, 3))
+    chances = outputs.softmax(dim=-1).gather(-1, targets[..., None])
+    assert float(class_loss(outputs, targets)) == pytest.approx(float(-chances.log().mean()), rel=1e-5)
+
+
+# -- a method of one's own ---------------------------------------------------------------------------------------------
+
+
+def test_a_method_of_ones_own():
+    """The weights that are largest for their neuron: a score, a name, and every call knows it."""
+
+    class LargestOfItsNeuron(ScoredMasking):
+        """|w| over the mean |w| of its row, to a power."""
+
+        method: Literal["largest_of_its_neuron"] = "largest_of_its_neuron"
+        power: float = 1.0
+
+        def scores(self, model, names, *, seed, before, task):
+            weights = {name: weight.abs() for name, weight in task.weights(names).items()}
+            return {name: (own / own.mean(dim=1, keepdim=True)) ** self.power for name, own in weights.items()}
+
+    found = identify(network(), SUM, "largest_of_its_neuron", density=0.25, power=2.0)
+    weight = network()[0].weight.detach().abs()
+    expected = (weight / weight.mean(dim=1, keepdim=True)) ** 2
+    torch.testing.assert_close(found.scores["0.weight"], expected)
+    assert found.subnetwork.active == 16
+    assert identify(network(), SUM, LargestOfItsNeuron(density=0.5)).subnetwork.active == 32
+
+
+def test_a_method_that_finds_in_its_own_way_sees_all_that_the_others_see():
+    class Empty(Masking):
+        trains = False
+
+        def find(self, model, items, batches, loss, *, recipe, start=None, only=None, before=None, **options):
+            (rows, targets), = batches(torch.Generator())  # fmt: skip
+            assert torch.equal(items[rows], INPUTS) and loss(model(items[rows]), targets) > 0
+            nothing = Subnetwork({"0.weight": torch.zeros(8, 6) > 0}, fingerprint(model))
+            return Discovery(nothing, pd.DataFrame(), pd.DataFrame())
+
+    assert identify(network(), SUM, Empty()).subnetwork.active == 0
+    with pytest.raises(ValueError, match="^Empty has neither a density nor an l0 above 0; leave density out$"):
+        identify(network(), SUM, Empty(), density=0.1)
+
+
+# -- a search for a density --------------------------------------------------------------------------------------------
+
+
+def found_at(density_of, tried: list[float], total: int = 10000):
+    """A find() whose masks have the density that a function of lambda says."""
+
+    def find(masking: Masking) -> Discovery:
+        tried.append(masking.l0)
+        active = torch.arange(total) < round(density_of(masking.l0) * total)
+        history = pd.DataFrame({"epoch": [0], "density": [float(active.float().mean())]})
+        return Discovery(Subnetwork({"w": active}, "n"), history, history[["epoch"]], {}, 100)
+
+    return find
+
+
+CURVES = {
+    "hyperbola": lambda l0: 1 / (1 + l0 / 1e-4),
+    "steep": lambda l0: 1 / (1 + (l0 / 1e-4) ** 3),
+    "flat": lambda l0: 1 / (1 + (l0 / 1e-4) ** 0.5),
+}
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("density", [0.02, 0.1, 0.5])
+def test_the_density_is_met_within_ten_percent_in_a_few_trainings(curve, density):
+    tried = []
+    found = at_density(found_at(CURVES[curve], tried), GumbelSigmoid(l0=1e-4), density, tries=8)
+    assert found.subnetwork.density == pytest.approx(density, rel=0.1) and len(tried) <= 7
+    assert found.passes == 100 * len(tried)
+    assert found.history["l0"].iloc[-1] == pytest.approx(tried[-1]), "the last one ended the search"
+    assert found.history["wanted_density"].tolist() == [density] and len(set(tried)) == len(tried)
+
+
+def test_the_nearest_is_returned_when_tries_are_used_up():
+    tried = []
+    jump = found_at(lambda l0: 0.6 if l0 < 1e-3 else 0.001, tried)
+    found = at_density(jump, ContinuousSparsification(l0=1e-4), 0.3, tries=4)
+    assert len(tried) == 4 and found.subnetwork.density == pytest.approx(0.6)
+    assert found.history["l0"].item() < 1e-3
+
+
+def test_an_empty_mask_is_too_sparse():
+    tried = []
+    at_density(found_at(lambda l0: 0.0, tried), ContinuousSparsification(l0=1.0), 0.1, tries=3)
+    assert tried == sorted(tried, reverse=True) and len(set(tried)) == 3
+
+
+def test_a_trained_method_reaches_a_density():
+    found = identify(network(), SUM, "hard_concrete", density=0.3, training=SHORT)
+    kept = {name: logits > 0 for name, logits in found.scores.items()}
+    assert all(torch.equal(kept[name], mask) for name, mask in found.subnetwork.masks.items()), "never cut elsewhere"
+    assert found.subnetwork.density == pytest.approx(0.3, rel=0.4) and found.passes % 120 == 0
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"method": "gumbel_sigmod"}, f"unknown method 'gumbel_sigmod'; did you mean 'gumbel_sigmoid'\\? valid: {', '.join(METHODS)}"),
+        ({"method": "attribution_ig", "point": 3}, "attribution_ig: point: unknown key; did you mean 'points'\\? valid: .*"),
+        ({"method": "attribution_ig", "points": 0}, "attribution_ig: points: 0 is not valid; give more than 0"),
+        ({"method": Magnitude(), "power": 2}, "'power' is a setting of a method by name; set it in the object itself"),
+        ({"method": "magnitude", "density": 0.0}, "density 0.0 is not valid; give a share above 0 and at most 1"),
+        ({"density": 1.5}, "density 1.5 is not valid; give a share above 0 and at most 1"),
+        ({"density": float("nan")}, "density nan is not valid; give a share above 0 and at most 1"),
+        ({"density": 0.001}, "density 0.001 keeps none of 64 weights; raise it"),
+        ({"method": "weight_change"}, "masking.method 'weight_change' needs the network before training; give before, .*"),
+        ({"only": ["3.weight"]}, "'3.weight' is no weight that can be masked; .*"),
+        ({"model": nn.ReLU()}, "the network has no weight to mask; give one with linear or convolutional layers"),
+        ({"method": GumbelSigmoid(l0=0.0), "density": 0.1}, "GumbelSigmoid has neither a density nor an l0 above 0; .*"),
+    ],
+)  # fmt: skip
+def test_faults_are_said_in_a_line_before_anything_is_trained(arguments, said, monkeypatch):
+    def train(*_, **__):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(torch.Tensor, "backward", train)
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        identify(**{"model": network(), "task": SUM} | arguments)
+
+
+def test_tasks_and_trainings_that_make_no_sense():
+    with pytest.raises(ValueError, match="^80 inputs and 79 targets; give one target for each$"):
+        Task(INPUTS, SUM.targets[:79])
+    with pytest.raises(ValueError, match="^the task has no items; give at least one$"):
+        Task(INPUTS[:0], SUM.targets[:0])
+    with pytest.raises(ValueError, match="^steps must be a whole number of at least 1, got 0$"):
+        MaskSteps(steps=0)
+    with pytest.raises(ValueError, match="^learning_rate must be a positive number, got -1$"):
+        identify(network(), SUM, training=MaskSteps(learning_rate=-1))
+
+
+def test_a_task_may_have_another_loss():
+    other = Task(INPUTS, torch.zeros(80, 2), mse_loss)
+    assert identify(network(), other, "attribution", density=0.5).subnetwork.active == 32
+
+
+def test_the_examples_run():
+    assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted
+
+
+def test_the_package_is_imported_without_torch():
+    code = "import sys, subnet_utils, subnet_utils.masks.masking; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+    with pytest.raises(ImportError, match="cannot import name 'identfy'"):
+        from subnet_utils import identfy  # noqa: F401
