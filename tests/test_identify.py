@@ -66,8 +66,8 @@ def test_trained_methods_find_what_does_the_task(method):
     model = network()
     before = fingerprint(model)
     found = identify(model, SUM, method, training=SHORT)
-    assert accuracy(found.subnetwork.apply(model)) >= 0.95 > 0.75 > accuracy(model)
-    assert found.subnetwork.density < 0.9 and found.subnetwork.network == before == fingerprint(model)
+    assert accuracy(found.subnetwork.apply(model)) >= 0.9 > 0.75 > accuracy(model)
+    assert found.subnetwork.density < 0.6 and found.subnetwork.network == before == fingerprint(model)
     assert found.passes == 120 * (4 if method == "gumbel_sigmoid" else 1) and len(found.history) == 30
     again = identify(model, SUM, method, training=SHORT)
     other = identify(model, SUM, method, training=SHORT, seed=1)
@@ -80,7 +80,7 @@ def test_trained_methods_find_what_does_the_task(method):
 def test_methods_with_scores_keep_exactly_as_many(method, density):
     found = identify(network(), SUM, method, density=density, before=network)
     assert found.subnetwork.active == round(density * 64)
-    sizes = {"exact": 65, "attribution": 1, "attribution_ig": 10}
+    sizes = {"exact": 64 + 2, "attribution": 1, "attribution_ig": 10}
     assert found.passes == sizes.get(method, 0), "all 80 items are one batch"
 
 
@@ -101,10 +101,10 @@ def test_settings_start_and_only_are_passed_on():
 def test_lambda_is_measured_by_the_number_of_logits(monkeypatch):
     taken = []
     monkeypatch.setattr(TrainedMasking, "find", lambda self, *_, recipe, **__: taken.append((self, recipe)))
-    for width, units in ((10, "weights"), (1000, "weights"), (1000, "neurons")):
+    for width, units in ((1000, "weights"), (1000, "neurons"), (10, "weights")):
         for method in module.STRENGTHS:
             identify(nn.Linear(width, 20), SUM, method, units=units)
-    logits = [200] * 3 + [20000] * 3 + [20] * 3
+    logits = [20000] * 3 + [20] * 3 + [14000] * 3  # the last of a network of 200, too few to be a scale
     strengths = [masking.l0 * count for (masking, _), count in zip(taken, logits, strict=True)]
     np.testing.assert_allclose(strengths, [*module.STRENGTHS.values()] * 3)
     assert [recipe.learning_rate for _, recipe in taken[:3]] == [0.01, 0.05, 0.1]
@@ -218,10 +218,10 @@ def test_an_empty_mask_is_too_sparse():
 
 
 def test_a_trained_method_reaches_a_density():
-    found = identify(network(), SUM, "hard_concrete", density=0.3, training=SHORT)
+    found = identify(network(), SUM, density=0.2, training=SHORT)
     kept = {name: logits > 0 for name, logits in found.scores.items()}
     assert all(torch.equal(kept[name], mask) for name, mask in found.subnetwork.masks.items()), "never cut elsewhere"
-    assert found.subnetwork.density == pytest.approx(0.3, rel=0.4) and found.passes % 120 == 0
+    assert found.subnetwork.density == pytest.approx(0.2, rel=0.25) and found.passes in {480, 960, 1440, 1920}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -230,18 +230,18 @@ def test_a_trained_method_reaches_a_density():
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ({"method": "gumbel_sigmod"}, f"unknown method 'gumbel_sigmod'; did you mean 'gumbel_sigmoid'\\? valid: {', '.join(METHODS)}"),
-        ({"method": "attribution_ig", "point": 3}, "attribution_ig: point: unknown key; did you mean 'points'\\? valid: .*"),
+        ({"method": "gumbel_sigmod"}, "unknown method 'gumbel_sigmod'; did you mean 'gumbel_sigmoid'\\? valid: .*"),
+        ({"method": "attribution_ig", "point": 3}, "attribution_ig: point: unknown key; did you mean 'points'\\? .*"),
         ({"method": "attribution_ig", "points": 0}, "attribution_ig: points: 0 is not valid; give more than 0"),
         ({"method": Magnitude(), "power": 2}, "'power' is a setting of a method by name; set it in the object itself"),
         ({"method": "magnitude", "density": 0.0}, "density 0.0 is not valid; give a share above 0 and at most 1"),
         ({"density": 1.5}, "density 1.5 is not valid; give a share above 0 and at most 1"),
         ({"density": float("nan")}, "density nan is not valid; give a share above 0 and at most 1"),
         ({"density": 0.001}, "density 0.001 keeps none of 64 weights; raise it"),
-        ({"method": "weight_change"}, "masking.method 'weight_change' needs the network before training; give before, .*"),
+        ({"method": "weight_change"}, "masking.method 'weight_change' needs the network before training; .*"),
         ({"only": ["3.weight"]}, "'3.weight' is no weight that can be masked; .*"),
         ({"model": nn.ReLU()}, "the network has no weight to mask; give one with linear or convolutional layers"),
-        ({"method": GumbelSigmoid(l0=0.0), "density": 0.1}, "GumbelSigmoid has neither a density nor an l0 above 0; .*"),
+        ({"method": GumbelSigmoid(l0=0.0), "density": 0.1}, "GumbelSigmoid has neither a density nor .*"),
     ],
 )  # fmt: skip
 def test_faults_are_said_in_a_line_before_anything_is_trained(arguments, said, monkeypatch):

@@ -42,16 +42,12 @@ def integrated(task: TaskLoss, weights: Weights, points: int) -> dict[str, Tenso
 
 
 def left_out(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
-    """L without that one weight, minus L; of the weights' shapes.
-
-    Raises ValueError for more than 50,000 weights.
-    """
+    """L without that one weight, minus L; of the weights' shapes. Raises ValueError for more than 50,000 weights."""
     total = sum(weight.numel() for weight in weights.values())
     if total > LARGEST:
         raise ValueError(f"'exact' leaves out every weight in turn, of {total:,}; take 'attribution' above {LARGEST:,}")
     with torch.no_grad():
-        whole = _mean_loss(task, weights)
-        return {name: _without_each(task, weights, name) - whole for name in weights}
+        return {name: _without_each(task, weights, name) for name in weights}
 
 
 def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
@@ -60,14 +56,12 @@ def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
 
     def without(place: Tensor, networks: int) -> Tensor:
         left = weight.masked_fill((places == place).view(weight.shape), 0.0)
-        return _mean_loss(task, {**weights, name: left}, networks=networks)
+        return torch.stack(list(task.losses({**weights, name: left}, networks=networks))).mean()
 
-    chunks = [for_each(partial(without, networks=len(some)), some) for some in places.split(AT_ONCE)]
-    return torch.cat(chunks).view(weight.shape)
-
-
-def _mean_loss(task: TaskLoss, weights: Weights, **options: int) -> Tensor:
-    return torch.stack(list(task.losses(weights, **options))).mean()
+    # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
+    chunks = [torch.cat([places[:1] - 1, some]) for some in places.split(AT_ONCE)]
+    losses = [for_each(partial(without, networks=len(chunk)), chunk) for chunk in chunks]
+    return torch.cat([found[1:] - found[0] for found in losses]).view(weight.shape)
 
 
 def _gradients(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:

@@ -48,7 +48,9 @@ from subnet_utils.training import Recipe
 LEARNING_RATES = {"continuous_sparsification": 0.01, "gumbel_sigmoid": 0.05, "hard_concrete": 0.1}
 """Of Adam, by method; .01 for others."""
 STRENGTHS = {"continuous_sparsification": 1.5, "gumbel_sigmoid": 6.0, "hard_concrete": 15.0}
-"""lambda times the number of logits. lambda alone is no scale: the penalty is a sum over all logits."""
+"""lambda times the number of weights. lambda alone is no scale: the penalty is a sum over all logits."""
+FEWEST = 14_000
+"""Weights of a network; smaller ones are trained at the lambda of this size, lest the penalty outweighs the task."""
 SETTINGS = {"gumbel_sigmoid": {"samples": 4}, "hard_concrete": {"start_value": 2.0}}
 """What else is not as in a profile, where the defaults are the papers'."""
 NEAR = 1.1
@@ -181,7 +183,7 @@ def _next(tried: Sequence[tuple[float, float]]) -> float:
     """The next log lambda, from those that were tried and by how much the density was too high, in logarithms."""
     high, low = ([point for point in tried if (point[1] > 0) == above] for above in (True, False))
     if not (high and low):
-        at, off = min(tried, key=lambda point: abs(point[1]))
+        at, off = max(tried) if high else min(tried)
         return at + max(-3.0, min(3.0, off))
     (a, too_high), (b, too_low) = min(high, key=lambda point: point[1]), max(low, key=lambda point: point[1])
     share = min(0.9, max(0.1, too_high / (too_high - too_low)))
@@ -207,8 +209,10 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
         raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
     kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
     if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
-        rows = own.get("units") == "neurons"
-        own["l0"] = STRENGTHS[method] / sum(shape[0] if rows else math.prod(shape) for shape in sizes)
+        total, rows = sum(map(math.prod, sizes)), sum(shape[0] for shape in sizes)
+        # a row's logit pays for all of its weights
+        paid = total / rows if own.get("units") == "neurons" else 1.0
+        own["l0"] = paid * STRENGTHS[method] / max(FEWEST, total)
     try:
         return kind(**own)
     except ValidationError as error:
