@@ -344,6 +344,7 @@ HANS, PAWS = {"train": "a", "hans": "b"}, {"train": "a", "paws": "b"}
     ("files", HANS | {"out_of_domain": ["adverbs"]}, "'adverbs' is no subcase of HANS"),
     ("paper_network", "bert_mnl", "bert_mnli"),
     ("pruning.masking", "magnitude", "'magnitude' ranks weights and cannot prune heads; take one that trains"),
+    ("pruning.masking", {"method": "hard_concrete", "units": "neurons"}, "heads and MLPs are pruned whole in any case"),
 ])  # fmt: skip
 def test_sections_that_make_no_sense_are_refused(path, value, message):
     section = json.loads(json.dumps(SECTION))

@@ -154,8 +154,8 @@ def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: 
 
     A method with scores keeps exactly as many. One that trains is trained with other lambdas (`l0`) until the density
     is met within 10%, at most `tries` times: trained logits are never cut elsewhere than at their threshold, because
-    their order says little. The first guess is that the density falls as lambda rises. Once it was too high and too
-    low, what comes next is the point between both on the line through them, on logarithmic scales.
+    their order says little. On logarithmic scales the next lambda is where the line through two trainings meets the
+    density: those nearest to it on both sides, or the two farthest ones on one side. The first guess is a slope of -.5.
 
     find(masking): trains or scores. Its `history` gets the columns `l0` and `wanted_density`; `passes` counts all
     trainings. Raises ValueError for a method with no size to set.
@@ -183,10 +183,12 @@ def _next(tried: Sequence[tuple[float, float]]) -> float:
     """The next log lambda, from those that were tried and by how much the density was too high, in logarithms."""
     high, low = ([point for point in tried if (point[1] > 0) == above] for above in (True, False))
     if not (high and low):
-        at, off = max(tried) if high else min(tried)
-        return at + max(-3.0, min(3.0, off))
+        (at, off), *others = sorted(tried, reverse=bool(high))
+        slope = min(-0.1, (off - others[0][1]) / (at - others[0][0])) if others else -0.5
+        return at + max(-3.0, min(3.0, -off / slope))
     (a, too_high), (b, too_low) = min(high, key=lambda point: point[1]), max(low, key=lambda point: point[1])
-    share = min(0.9, max(0.1, too_high / (too_high - too_low)))
+    # not too near to either: at a cliff the line would creep along its edge
+    share = min(0.75, max(0.25, too_high / (too_high - too_low)))
     return a + share * (b - a)
 
 

@@ -201,6 +201,8 @@ class UnitPruning(Section):
         if not self.masking.trains:
             what = f"'{self.masking.method}' ranks weights and cannot prune heads; take one that trains, hard_concrete"
             raise invalid("masking.method", what)
+        if getattr(self.masking, "units", "weights") != "weights":
+            raise invalid("masking.units", "heads and MLPs are pruned whole in any case; leave it out")
         return self
 
 
