@@ -269,7 +269,7 @@ WRONG = [
     (MASKING, {"method": "gumbel"}, f".method: 'gumbel' is not valid; did you mean 'gumbel_sigmoid'? {METHODS}"),
     (MASKING, {"method": "gumbel_sigmoid", "temprature": 1.0}, ".temprature: unknown key; did you mean"),
     (MASKING, {"beta_mx": 100.0}, ".beta_mx: unknown key; did you mean 'beta_max'? valid: l0, "),
-    (MASKING, {"method": "magnitude", "l0": 0.1}, ".l0: unknown key; valid: density, method"),
+    (MASKING, {"method": "magnitude", "l0": 0.1}, ".l0: unknown key; valid: density, units, method"),
     (MASKING, {"method": "magnitude", "density": 1.5}, ".density: 1.5 is not valid; give less than 1"),
     (MASKING, 3, "3 is not valid; give a mapping of keys"),
     (f"{E}.pretraining", {"method": "masked"}, ".method: 'masked' is not valid; valid: simclr, masked_language_model"),
