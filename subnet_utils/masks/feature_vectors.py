@@ -40,10 +40,12 @@ def feature_vectors(model: nn.Module, inputs: Tensor, targets: Tensor, names: Se
     1; names: the weights of a chain, from inputs to outputs. A ReLU must follow each hidden layer: a unit's activation
     is the ReLU of its layer's output, that of a channel is the mean over places. Units that are the same for all items,
     such as dead ones, have no correlation and are left out; so are such inputs and outputs. Raises ValueError as
-    `partitions.strengths` does, and for items of which there are not as many targets.
+    `partitions.strengths` does, for a chain without hidden units, and if there are not as many targets as inputs.
     """
     if len(inputs) != len(targets):
         raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets; give one target for each input")
+    if len(names) < 2:
+        raise ValueError(f"a chain of {len(names)} weights has no hidden units; give two or more")
     found = strengths(model, names)
     widths = {INPUTS: next(iter(found.values())).shape[1]} | {name: len(own) for name, own in found.items()}
     units = _standardized(_activations(model, inputs, names[:-1]))

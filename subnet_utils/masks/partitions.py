@@ -102,11 +102,12 @@ class Partition:
 
 class Graph(NamedTuple):
     """adjacency: [n, n] strengths between the n units that take part; kept: bool [units], which these are of all units
-    of the chain, layer after layer; widths: layer -> number of its units."""
+    of the chain, layer after layer; widths: layer -> number of its units; lost: units with weights, not kept."""
 
     adjacency: sparse.csr_array
     kept: np.ndarray
     widths: dict[str, int]
+    lost: int
 
 
 class Shuffled(NamedTuple):
@@ -154,13 +155,11 @@ def graph(model: nn.Module, names: Sequence[str]) -> Graph:
     from inputs to outputs are all kept. One line on stderr says if the graph has several parts. Raises ValueError if
     inputs and outputs are not joined, and as `strengths` does.
     """
-    found = strengths(model, names)
-    made, every = _graph(found), _adjacency(found)
+    made = _graph(strengths(model, names))
     parts = connected_components(made.adjacency, directed=False)[0]
-    lost = int((every.sum(axis=1) > 0).sum()) - int(made.kept.sum())
-    if parts > 1 or lost:
-        print(f"the graph has {parts} parts from inputs to outputs; {lost} units in others are left out",
-              file=sys.stderr, flush=True)  # fmt: skip
+    if parts > 1 or made.lost:
+        print(f"the graph is not connected; parts from inputs to outputs: {parts}, units left out with others: "
+              f"{made.lost}", file=sys.stderr, flush=True)  # fmt: skip
     return made
 
 
@@ -207,8 +206,10 @@ def shuffled(
     """Is the normalized cut smaller than with the same strengths at random places of each layer?
 
     nonzero: shuffle among edges that are there, so that a pruned network keeps its zeros in place. A kernel is one
-    edge, and stays whole. Raises ValueError as `spectral` does.
+    edge, and stays whole. Raises ValueError for fewer than two draws, and as `spectral` does.
     """
+    if draws < 2:
+        raise ValueError(f"{draws} draws have no spread; ask for two or more")
     found = strengths(model, names)
     observed = _smallest(graph(model, names), count, seed)
     null = np.array([_smallest(_graph(_moved(found, nonzero, np.random.default_rng([seed, draw]))), count, seed)
@@ -246,7 +247,8 @@ def _graph(found: Mapping[str, np.ndarray]) -> Graph:
     kept = np.isin(part, np.intersect1d(part[:inputs], part[-list(widths.values())[-1] :]))
     if not kept.any():
         raise ValueError("no path of weights joins inputs and outputs; give a network that is not pruned as far")
-    return Graph(every[kept][:, kept], kept, widths)
+    lost = int((every[~kept].sum(axis=1) > 0).sum())
+    return Graph(every[kept][:, kept], kept, widths, lost)
 
 
 def _points(adjacency: sparse.csr_array, count: int, generator: np.random.Generator) -> np.ndarray:

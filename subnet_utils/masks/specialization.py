@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.partitions import Partition, layer_of
 from subnet_utils.models.staged import require_positive
-from subnet_utils.statistics import ratio
+from subnet_utils.statistics import ratio, without_rounding
 
 Network = TypeVar("Network", bound=nn.Module)
 Scores = Callable[[nn.Module], Mapping[str, float]]
@@ -99,7 +99,8 @@ def _lesions(
 def _tested(name: str, found: np.ndarray) -> dict[str, np.ndarray]:
     """Columns of one statistic; found: [1 + draws, lesions], the observed first."""
     found = found.round(12)  # ties must not depend on rounding errors
-    z = np.nan_to_num(ratio(found - found.mean(axis=0), found.std(axis=0))).round(9)
+    above = without_rounding(found - found.mean(axis=0), 1.0)
+    z = np.nan_to_num(ratio(above, found.std(axis=0))).round(9)
     largest = z.max(axis=1)
     return {
         name: found[0],
