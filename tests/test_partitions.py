@@ -112,12 +112,11 @@ def smallest_cut(adjacency: np.ndarray) -> float:
 
 
 def test_spectral_clusters_against_all_bipartitions():
-    """Of ten layered graphs with random weights nearly all come within 1% of the best cut, and none is 10% off."""
+    """Of ten layered graphs with random weights seven come within 1% of the best cut, and the worst is 7% off."""
     ratios = []
     for seed in range(10):
         adjacency = graph(network([3, 4, 3], seed), NAMES[:2]).adjacency
         ratios.append(ncut(adjacency, clustered(adjacency, 2, seed=0)) / smallest_cut(adjacency.toarray()))
-    print(ratios)
     assert min(ratios) > 1 - 1e-9 and max(ratios) < 1.1 and np.median(ratios) < 1.01
 
 
@@ -265,7 +264,7 @@ class Bank(nn.Module):
 
 def held(model: Bank) -> dict[str, float]:
     """Two subtasks; each unit holds a part of one of them, in turn."""
-    values = model.a.weight[:, 0]
+    values = model.a.weight.detach()[:, 0]
     return {"even": float(values[::2].sum()), "odd": float(values[1::2].sum())}
 
 

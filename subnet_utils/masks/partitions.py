@@ -34,7 +34,7 @@ from subnet_utils.statistics import ratio
 INPUTS = "inputs"
 """The layer of the network's inputs. Other layers of units have the name of the weight that leads to them."""
 RESTARTS = 25
-"""Runs of k-means; the one with the smallest normalized cut counts."""
+"""Runs of k-means."""
 DENSE = 1000
 """Units up to which all eigenvectors are computed directly. Larger graphs are left to Lanczos iterations."""
 
@@ -150,10 +150,10 @@ def strengths(model: nn.Module, names: Sequence[str]) -> dict[str, np.ndarray]:
 def graph(model: nn.Module, names: Sequence[str]) -> Graph:
     """The units of a chain and the strengths between them.
 
-    A unit takes part if a path of weights that are not zero joins it with an input and an output. So units without
-    weights are dropped, and so are small parts that end inside the network (as in the authors' code). Parts that reach
-    from inputs to outputs are all kept. One line on stderr says if the graph has several parts. Raises ValueError if
-    inputs and outputs are not joined, and as `strengths` does.
+    A unit takes part if its part of the graph has an input and an output; weights that are zero are no edges. So units
+    without weights are dropped, and so are small parts inside the network (as in the authors' code). All parts from
+    inputs to outputs are kept: they are perfect clusters. One line on stderr says if the graph has several parts.
+    Raises ValueError if no path joins inputs and outputs, and as `strengths` does.
     """
     made = _graph(strengths(model, names))
     parts = connected_components(made.adjacency, directed=False)[0]
@@ -177,8 +177,9 @@ def ncut(adjacency: sparse.csr_array, labels: np.ndarray) -> float:
 def spectral(model: nn.Module, names: Sequence[str], count: int, *, seed: int) -> Partition:
     """Clusters with a small normalized cut, by spectral clustering.
 
-    Units are points: the first `count` eigenvectors of D^-1/2 A D^-1/2, divided by the roots of the degrees. k-means
-    clusters these. Raises ValueError for more clusters than units, and as `graph` does.
+    Units are points: their entries in the eigenvectors of D^-1/2 A D^-1/2 with the `count` largest eigenvalues, each
+    divided by the root of the unit's degree. k-means clusters these points; of `RESTARTS` runs the one with the
+    smallest cut counts. Raises ValueError for more clusters than units, and as `graph` does.
     """
     made = graph(model, names)
     labels = np.full(len(made.kept), -1)

@@ -28,7 +28,7 @@ def dendrogram(
     """
     branches = _branch_colors(tree, clusters)
     drawn = hierarchy.dendrogram(tree, ax=ax, no_labels=True, link_color_func=branches.__getitem__)
-    ax.set(ylabel="distance", xticks=[])
+    ax.set(ylabel="Ward's distance", xticks=[])
     ax.spines["bottom"].set_visible(False)
     strip = ax.inset_axes((0, -HEIGHT - GAP, 1, HEIGHT))
     strip.imshow([[to_rgb(colors[kinds[unit]]) for unit in drawn["leaves"]]], aspect="auto", interpolation="nearest")
@@ -40,7 +40,7 @@ def dendrogram(
 
 def _branch_colors(tree: np.ndarray, clusters: Sequence[int]) -> list[str]:
     """Color of every node, leaves first: that of its cluster, or gray above several."""
-    palette = sns.color_palette("colorblind", max(clusters) + 1).as_hex()
+    palette = sns.color_palette("Dark2", max(clusters) + 1).as_hex()
     below = [palette[cluster] for cluster in clusters]
     for left, right in tree[:, :2].astype(int):
         below.append(below[left] if below[left] == below[right] else MIXED)
