@@ -11,7 +11,7 @@ PAPER = Paper(
     notebooks=(
         Notebook("10a_identification_methods", about="networks"),
         Notebook("10b_composition", about="networks", after=("10a_identification_methods",)),
-        Notebook("10c_benchmark", about="benchmark"),
+        Notebook("10c_benchmark", about="benchmark", requires="planted_steps:require_designs"),
     ),
     steps="steps:every_step",
     also_shows={

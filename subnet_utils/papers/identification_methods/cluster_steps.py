@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.feature_vectors import FeatureVectors, feature_vectors, hierarchical
-from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.masks.partitions import Partition, shuffled, spectral
 from subnet_utils.masks.specialization import local_specialization
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -96,14 +96,21 @@ class BestCluster(Step):
         """Measure it."""
         network, mask = self.mask.network.load(lab), self.mask.load(lab)
         found = partition(self.mask.network.problem, network, self.by, self.count)
-        random = [_best(_shuffled(found, draw), network, mask) for draw in range(self.draws)]
-        own = _best(found, network, mask)
+        random = [_best(_shuffled(found, draw), mask) for draw in range(self.draws)]
+        own = _best(found, mask)
         p = (1 + sum(one >= own for one in random)) / (1 + self.draws)
         return {"iou": own, "random_iou": sum(random) / self.draws, "p": p}
 
 
-def _best(found: Partition, network: nn.Module, mask: Subnetwork) -> float:
-    return max(iou([found.subnetwork(network, cluster), mask])[OVERALL] for cluster in range(found.count))
+def _best(found: Partition, mask: Subnetwork) -> float:
+    """The largest IoU of a mask with the weights inside a cluster."""
+    both, inside = torch.zeros(found.count), torch.zeros(found.count)
+    for (_, before), (name, after) in pairwise(found.labels.items()):
+        own = torch.where(after[:, None] == before, after[:, None], -1)  # of each weight the cluster that it is inside
+        inside += own[own >= 0].bincount(minlength=found.count)
+        kept = own[mask.masks[name]]
+        both += kept[kept >= 0].bincount(minlength=found.count)
+    return float((both / (inside + mask.active - both)).max())
 
 
 def _shuffled(found: Partition, draw: int) -> Partition:

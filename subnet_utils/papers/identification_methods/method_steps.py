@@ -56,7 +56,9 @@ class Identified(Mask):
     def cut(self, lab: Lab, density: float | None) -> Subnetwork:
         """So many weights with the highest scores, or the subnetwork that was found."""
         found = self.load(lab)
-        return found if density is None else select(self.scores(lab), round(density * found.total), network=found.network)
+        if density is None:
+            return found
+        return select(self.scores(lab), round(density * found.total), network=found.network)
 
 
 @dataclass(frozen=True)

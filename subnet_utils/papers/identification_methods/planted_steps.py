@@ -1,3 +1,138 @@
-"""placeholder"""
-def benchmarked(lab):
-    return []
+"""The benchmark with known truth, step by step: networks with their proof, and what each method finds in them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import without
+from subnet_utils.core.step import Fault, Step
+from subnet_utils.core.store import Artefact
+from subnet_utils.masks.discover import Discovery
+from subnet_utils.masks.identify import class_loss
+from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
+from subnet_utils.papers.identification_methods.known_truth import Planted, holds, load, save
+from subnet_utils.papers.identification_methods.planted import Design, plant
+from subnet_utils.papers.identification_methods.scoring import score_method
+from subnet_utils.papers.identification_methods.section import Benchmark, PlantedNetworks
+from subnet_utils.problems.modules import drawn
+from subnet_utils.problems.trainings import MaskTraining
+
+
+@dataclass(frozen=True)
+class PlantedNetwork(Step):
+    """A network with known truth. `load` gives it. One whose truth is not proven is a fault: it is not used.
+
+    The result is its proof, by subtask. design_name: in tables.
+    """
+
+    records_faults: ClassVar[bool] = True
+    keeps: ClassVar[int] = 4
+
+    design: Design | Compiled
+    seed: int
+    design_name: str = field(default="", compare=False)
+
+    @property
+    def work(self) -> float:
+        """Steps, about."""
+        return 2000 if isinstance(self.design, Design) else 1
+
+    def build(self, lab: Lab, folder: Path) -> dict[str, dict[str, float]]:
+        """Plant it."""
+        made = plant(self.design, self.seed) if isinstance(self.design, Design) else compiled(self.design, self.seed)
+        if not holds(made.proof):
+            wrong = {task: {name: round(one, 2) for name, one in row.items()} for task, row in made.proof.items()}
+            raise Fault(f"the truth of {self.design_name}, seed {self.seed}, is not proven: {wrong}")
+        save(made, folder)
+        return made.proof
+
+    def read(self, lab: Lab, artefact: Artefact) -> Planted:
+        """See the class."""
+        return load(artefact.path)
+
+
+@dataclass(frozen=True)
+class Scored(Step):
+    """How near a method comes to the truth of a network (`scoring.score_method`): a row for each subtask."""
+
+    records_faults: ClassVar[bool] = True
+
+    planted: PlantedNetwork
+    training: MaskTraining
+
+    @property
+    def work(self) -> float:
+        """Steps."""
+        return self.training.steps
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Find and score both subtasks' subnetworks."""
+        planted = self.planted.load(lab)
+        found = {name: self._find(lab, planted, name) for name in planted.tasks}
+        one, other = (each.subnetwork for each in found.values())
+        first, second = planted.truth.values()
+        both = {"found_overlap": _iou(one, other), "true_overlap": _iou(first, second)}
+        rows = [row | both for row in score_method(planted, found)]
+        return [{name: None if value != value else value for name, value in row.items()} for row in rows]  # NaN
+
+    def _find(self, lab: Lab, planted: Planted, name: str) -> Discovery:
+        inputs, targets = planted.tasks[name]
+
+        def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            return ((rows, targets[rows]) for rows in drawn(len(inputs), self.training, generator))
+
+        return self.training.masking.find(
+            planted.model, inputs, interval, class_loss,
+            recipe=self.training.recipe(self.planted.seed), before=planted.before, autocast=lab.autocast,
+            label=f"{self.planted.design_name}, seed {self.planted.seed}, {name}",
+        )  # fmt: skip
+
+
+def _iou(one: Any, other: Any) -> float:
+    either = (one | other).active
+    return (one & other).active / either if either else 0.0
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """A network with known truth, and all that methods find in it."""
+
+    settings: Benchmark
+    network: PlantedNetwork
+
+    @property
+    def scored(self) -> dict[str, Scored]:
+        """By method."""
+        made = partial(Scored, self.network)
+        return {one.masking.method: made(without(one, "seed")) for one in self.settings.methods}
+
+    @property
+    def steps(self) -> list[Step]:
+        """All that is made of it."""
+        return [self.network, *self.scored.values()]
+
+
+def benchmarked(lab: Lab) -> list[Benchmarked]:
+    """Every network of the benchmark. Raises ValueError for parts that do not fit into a network."""
+    settings = lab.section("identification_methods").benchmark
+    if settings is None:
+        return []
+    designs = [(one.name, _design(one)) for one in settings.designs]
+    planted = [PlantedNetwork(design, seed, name) for name, design in designs for seed in settings.seeds]
+    by_hand = [PlantedNetwork(Compiled(kind), 0, f"compiled_{kind}") for kind in settings.compiled]
+    return [Benchmarked(settings, network) for network in (*planted, *by_hand)]
+
+
+def _design(settings: PlantedNetworks) -> Design:
+    return Design(**settings.model_dump(exclude={"name"}))
+
+
+def require_designs(lab: Lab) -> None:
+    """Raise ValueError for a design whose parts do not fit into its network."""
+    benchmarked(lab)

@@ -10,7 +10,6 @@ from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Se
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Overlap = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Clusters(Section):
@@ -72,13 +71,16 @@ class IdentifiedNetwork(Section):
 class PlantedNetworks(Section):
     """Networks into which subnetworks are planted; see `planted.Design`."""
 
+    name: ModelName
+    """In tables."""
     kind: Literal["groups", "scattered"] = "groups"
     architecture: Literal["mlp", "cnn", "transformer"] = "mlp"
-    overlap: Overlap = 0.0
-    density: Share = 0.25
-    noise: Literal["start", "clamped", "scaled"] = "start"
-    hidden: Several[PositiveInt] = (100, 100)
-    redundancy: Annotated[int, Field(ge=1)] = 1
+    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    density: Share = 0.22
+    noise: Literal["start", "scaled", "clamped"] = "start"
+    redundancy: Annotated[int, Field(ge=0)] = 0
+    hidden: Annotated[tuple[PositiveInt, ...], Strict(False)] = ()
+    """Widths; () for the usual ones of the architecture."""
 
 
 class Benchmark(Section):
@@ -87,6 +89,8 @@ class Benchmark(Section):
     designs: Several[PlantedNetworks]
     seeds: Seeds = (0, 1, 2)
     """A network of each design for each seed."""
+    compiled: Annotated[tuple[Literal["plain", "noise", "shared", "redundant"], ...], Strict(False)] = ()
+    """Networks whose weights were set by hand; see `compiled.Compiled`."""
     methods: Several[MaskTraining]
 
 

@@ -1,0 +1,62 @@
+"""Figures of the benchmark with known truth. Bars are means over networks, dots are networks."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from subnet_utils.papers.identification_methods.method_figures import color_of, named
+from subnet_utils.plots.layout import grid, label_first_column, legend
+from subnet_utils.plots.marks import key
+from subnet_utils.plots.style import CHANCE_LINE, LEVEL
+
+
+def leaderboard(table: pd.DataFrame, order: list[str]) -> Figure:
+    """Average precision of every method, a panel a design, best method of all designs first. Line: a random ranking.
+
+    table: from `planted_tables.scores`; order: of methods, best first.
+    """
+    designs = list(dict.fromkeys(table["design"]))
+    figure, axes = grid(len(designs), width=2.3, height=0.17 * len(order) + 0.5, across=3, margin=0.4, sharey=True)
+    for ax, design in zip(axes, designs, strict=True):
+        some = table[table["design"] == design]
+        places = some["method"].map(order.index)
+        means = some.groupby("method")["average_precision"].mean().reindex(order)
+        ax.barh(range(len(order)), means, 0.75, color=[color_of(method) for method in order])
+        ax.plot(some["average_precision"], places, "o", ms=2.6, mfc="white", mec="black", mew=0.5, ls="none")
+        ax.axvline(some["base_rate"].mean(), **CHANCE_LINE)
+        ax.set(xlim=(0, 1.02), xlabel="average precision", ylim=(len(order) - 0.4, -0.6))
+        ax.set_yticks(range(len(order)), [named(method) for method in order])
+        ax.set_title(named(design), loc="left")
+    label_first_column(axes)
+    return figure
+
+
+def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
+    """Precision of masks against what they do: their own function alone, and the other one without them.
+
+    table: from `planted_tables.scores`; methods: those that train masks.
+    """
+    labels = {"own": "own function, alone", "other_without": "other function, without it"}
+    figure, axes = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True)
+    for ax, (name, label) in zip(axes, labels.items(), strict=True):
+        for method in methods:
+            some = table[table["method"] == method]
+            ax.plot(some[name], some["precision"], "o", ms=4, color=color_of(method), mec="white", mew=0.4)
+        ax.set(xlabel=f"accuracy on the {label}", ylabel="precision", ylim=(0, 1.03), xlim=(-0.03, 1.03))
+    axes[1].set_ylabel("")
+    legend(figure, [key(named(method), color_of(method)) for method in methods])
+    return figure
+
+
+def overlaps(table: pd.DataFrame, methods: list[str]) -> Figure:
+    """How much two found subnetworks overlap, against how much the planted ones do."""
+    figure, ax = plt.subplots(figsize=(4.6, 2.6))
+    for method in methods:
+        some = table[table["method"] == method].groupby("true_overlap")["found_overlap"].mean()
+        ax.plot(some.index, some, "o-", ms=4, color=color_of(method), label=named(method))
+    end = np.nanmax(table["true_overlap"]) + 0.05
+    ax.plot([0, end], [0, end], **LEVEL | {"label": "as planted"})
+    ax.set(xlabel="overlap of the planted subnetworks (IoU)", ylabel="of those found", xlim=(-0.01, end))
+    legend(figure)
+    return figure
