@@ -27,7 +27,7 @@ from subnet_utils.papers.identification_methods.modular_tasks import Subtask, ac
 
 LEAST = 0.98
 """Accuracy from which on a part does its subtask."""
-SLACK = 0.06
+SLACK = 0.1
 """By how much accuracy may be above chance where a subtask cannot be done."""
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Shares of the weights without a function that are put back at random, to see that they do nothing."""

@@ -93,7 +93,7 @@ def _cnn(widths: Sequence[int]) -> tuple[nn.Module, Layout]:
 
 
 def _transformer(widths: Sequence[int]) -> tuple[nn.Module, Layout]:
-    heads = {name: ("heads", "") for name in ("query.weight", "key.weight", "value.weight")}
+    heads = dict.fromkeys(("query.weight", "key.weight", "value.weight"), ("heads", ""))
     neurons = {"into.weight": ("neurons", ""), "out.weight": ("", "neurons")}
     layout = Layout(
         dict(zip(("heads", "neurons"), widths, strict=True)), heads | {"output.weight": ("", "heads")} | neurons
