@@ -11,13 +11,13 @@ the other has for itself.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
@@ -29,13 +29,16 @@ LEAST = 0.98
 """Accuracy from which on a part does its subtask."""
 SLACK = 0.1
 """By how much accuracy may be above chance where a subtask cannot be done."""
-SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Shares of the weights without a function that are put back at random, to see that they do nothing."""
+ABLE = ("whole", "alone", "with noise", "without others")
+UNABLE = ("without", "others", "without shared")
 FILE = "planted.safetensors"
 
 
 class Designed(Protocol):
     """What describes a network with known truth: a frozen dataclass of settings."""
+
+    shares: ClassVar[tuple[float, ...]]
+    """Which shares of the weights without a function are put back at random, to see that they do nothing."""
 
     def network(self, seed: int) -> nn.Module:
         """The network before anything was planted, the same for the same seed."""
@@ -48,7 +51,7 @@ class Designed(Protocol):
 class Planted:
     """A network with known truth.
 
-    parts: for each subtask the parts that do it, one, or several of which each is enough. proof: see `proof`.
+    parts: for each subtask the parts that do it, one, or several of which each is enough.
     """
 
     model: nn.Module
@@ -61,15 +64,20 @@ class Planted:
         """The subtasks by name, in the order of `parts`."""
         return self.design.tasks()
 
-    @property
+    @cached_property
     def truth(self) -> dict[str, Subnetwork]:
         """For each subtask all weights with a function in it."""
         return {name: reduce(or_, parts) for name, parts in self.parts.items()}
 
-    @property
+    @cached_property
     def noise(self) -> Subnetwork:
         """The weights without a function."""
         return ~reduce(or_, self.truth.values())
+
+    @cached_property
+    def proof(self) -> dict[str, dict[str, float]]:
+        """See `proof`, the function."""
+        return proof(self)
 
     def before(self) -> nn.Module:
         """The network before anything was planted."""
@@ -80,7 +88,7 @@ def proof(planted: Planted) -> dict[str, dict[str, float]]:
     """Accuracy on each subtask of what must and what must not be able to do it.
 
     chance: of the commonest answer. Able: `whole`, the network; `alone`, its part (the worst of several); `with noise`,
-    its part with random shares of the weights without a function (the worst of four shares); `without others`, the
+    its part with random shares of the weights without a function (the worst of several); `without others`, the
     network without what the other subtasks have for themselves. Not able: `without`, the network without its part;
     `others`, the other subtasks' parts; `without shared`, where parts share weights, the network without these.
     `without all of others`, the network without the others' parts, is able if nothing is shared, else not.
@@ -104,33 +112,25 @@ def _proof(planted: Planted, name: str) -> dict[str, float]:
     return found | ({"without shared": score(~shared)} if shared.active else {})
 
 
-ABLE = ("whole", "alone", "with noise", "without others")
-UNABLE = ("without", "others", "without shared")
-
-
 def _shares(planted: Planted) -> Iterator[Subnetwork]:
     """The weights without a function, a random share of them at a time."""
     noise = planted.noise
-    for share in SHARES:
-        yield noise & Subnetwork(random_masks(noise.masks, share, "planted noise", planted.seed), noise.network)
+    for share in planted.design.shares:
+        generator = generator_for("noise put back", planted.seed, share)
+        drawn = {name: torch.rand(mask.shape, generator=generator) < share for name, mask in noise.masks.items()}
+        yield noise & Subnetwork(drawn, noise.network)
 
 
-def random_masks(like: Mapping[str, Tensor], share: float, *about: Any) -> dict[str, Tensor]:
-    """Booleans of the same shapes that are true with a probability; about: names the draw."""
-    generator = generator_for(*about, share)
-    return {name: torch.rand(tensor.shape, generator=generator) < share for name, tensor in like.items()}
-
-
-def shortfall(proof: Mapping[str, Mapping[str, float]], *, least: float = LEAST, slack: float = SLACK) -> float:
+def shortfall(proven: Mapping[str, Mapping[str, float]], *, least: float = LEAST, slack: float = SLACK) -> float:
     """How much is missing in a proof: the sum of all that is too low or too high, 0 where it holds."""
-    low = sum(max(0.0, least - row[name]) for row in proof.values() for name in ABLE)
-    wrong = ((row[name] - row["chance"] - slack) for row in proof.values() for name in UNABLE if name in row)
-    return low + sum(max(0.0, excess) for excess in wrong)
+    low = sum(max(0.0, least - row[name]) for row in proven.values() for name in ABLE)
+    above = (row[name] - row["chance"] - slack for row in proven.values() for name in UNABLE if name in row)
+    return low + sum(max(0.0, excess) for excess in above)
 
 
-def holds(proof: Mapping[str, Mapping[str, float]]) -> bool:
-    """Whether the truth is proven."""
-    return shortfall(proof) == 0.0
+def holds(proven: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether the truth is proven: at least `LEAST` where it is able, at most chance + `SLACK` where it is not."""
+    return shortfall(proven) == 0.0
 
 
 def save(planted: Planted, folder: Path) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,13 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, proof, shortfall
 from subnet_utils.papers.identification_methods.modular_tasks import BASE, OPERATIONS, Subtask, modular_tasks
-from subnet_utils.papers.identification_methods.planted_networks import ARCHITECTURES, USUAL, Layout, network
+from subnet_utils.papers.identification_methods.planted_networks import (
+    ARCHITECTURES,
+    USUAL,
+    Layout,
+    network,
+    require_widths,
+)
 from subnet_utils.training import Recipe, fit
 
 KINDS = ("groups", "scattered")
@@ -50,6 +57,8 @@ class Design:
     `planted_networks`. Raises ValueError for what is none of this and for parts that do not fit in.
     """
 
+    shares: ClassVar[tuple[float, ...]] = (0.25, 0.5, 0.75, 1.0)
+
     kind: str = "groups"
     overlap: float = 0.0
     density: float = 0.22
@@ -69,6 +78,8 @@ class Design:
         if self.redundancy < 0:
             raise ValueError(f"redundancy must be 0 or more, got {self.redundancy}; it counts further parts")
         object.__setattr__(self, "hidden", tuple(self.hidden or USUAL[self.architecture]))
+        require_widths(self.architecture, self.hidden)
+        self.masks(seed=0)  # whether the parts fit in does not depend on the seed
 
     def network(self, seed: int) -> nn.Module:
         """The network before anything was planted."""

@@ -14,7 +14,11 @@ from torch.nn.functional import pad
 
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.models.layers import attend
+from subnet_utils.models.staged import require_multiple, require_positive
 from subnet_utils.papers.identification_methods.modular_tasks import BASE, WIDTH
+
+RESIDUAL = 64
+"""Numbers that a token of the transformer has."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,11 @@ class Picture(nn.Module):
 class Transformer(nn.Module):
     """One layer of attention and one MLP, both with a residual connection, over three tokens: two numbers, operation.
 
-    A token's embedding is its part of the inputs. The answer is read from the last inputs' token, in dimensions that no
+    A token's embedding is its part of the inputs. The answer is read from the last token, in dimensions that no
     embedding has. There is no normalization.
     """
 
-    def __init__(self, heads: int, neurons: int, width: int = 64):
+    def __init__(self, heads: int, neurons: int, width: int = RESIDUAL):
         super().__init__()
         self.heads, self.width = heads, width
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
@@ -63,16 +67,15 @@ class Transformer(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """See the class."""
-        places = torch.arange(WIDTH, device=inputs.device) // BASE  # which token an input belongs to
-        tokens = inputs[:, None] * (places == places.unique()[:, None])
+        ends = torch.tensor([BASE, 2 * BASE, WIDTH], device=inputs.device)
+        token_of = torch.bucketize(torch.arange(WIDTH, device=inputs.device), ends, right=True)
+        tokens = inputs[:, None] * (token_of == torch.arange(len(ends), device=inputs.device)[:, None])
         tokens = pad(tokens, (0, self.width - WIDTH))
         last = tokens[:, -1:]
-        split = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self._attended(last, tokens))
-        last = last + self.output(attend(*split).transpose(1, 2).flatten(2))
+        parts = self.query(last), self.key(tokens), self.value(tokens)
+        parts = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        last = last + self.output(attend(*parts).transpose(1, 2).flatten(2))
         return (last + self.out(torch.relu(self.into(last))))[:, 0, -BASE:]
-
-    def _attended(self, last: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query(last), self.key(tokens), self.value(tokens)
 
 
 def _mlp(widths: Sequence[int]) -> tuple[nn.Module, Layout]:
@@ -112,8 +115,17 @@ def _chain(names: Sequence[str], widths: Sequence[int]) -> Layout:
 ARCHITECTURES: dict[str, Callable[[Sequence[int]], tuple[nn.Module, Layout]]] = {
     "mlp": _mlp, "cnn": _cnn, "transformer": _transformer,
 }  # fmt: skip
-USUAL = {"mlp": (100, 100), "cnn": (24, 24), "transformer": (4, 128)}
+USUAL = {"mlp": (100, 100), "cnn": (24, 24), "transformer": (4, 256)}
 """Neurons of each hidden layer, channels of each convolution, heads and neurons."""
+
+
+def require_widths(architecture: str, widths: Sequence[int]) -> None:
+    """Raise ValueError for widths of which no network can be made."""
+    require_positive(**{f"hidden[{i}]": width for i, width in enumerate(widths)})
+    if architecture == "transformer":
+        if len(widths) != 2:
+            raise ValueError(f"hidden of a transformer is heads and neurons, got {len(widths)} numbers; give two")
+        require_multiple(RESIDUAL, widths[0])
 
 
 def network(architecture: str, widths: Sequence[int], *, seed: int, scale: float = 1.0) -> tuple[nn.Module, Layout]:
