@@ -60,7 +60,8 @@ def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
 
     # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
     chunks = [torch.cat([places[:1] - 1, some]) for some in places.split(AT_ONCE)]
-    losses = [for_each(partial(without, networks=len(chunk)), chunk) for chunk in chunks]
+    # randomness: where batches are drawn, all networks get the same
+    losses = [for_each(partial(without, networks=len(chunk)), chunk, randomness="same") for chunk in chunks]
     return torch.cat([found[1:] - found[0] for found in losses]).view(weight.shape)
 
 

@@ -27,7 +27,8 @@ def ablations(effect: pd.DataFrame, model: str) -> Figure:
     long = some.melt(["title", "ablation", "seed", "target"], list(LEFT), "left", "accuracy")
     long["left"] = long["left"].map(LEFT)
     size = {"across": 3, "width": 2.4}
-    return bars(long, x="ablation", y="accuracy", hue="left", colors=COLORS, size=size, ylim=(0, 1.02))
+    axis = {"ylabel": "accuracy that is left", "ylim": (0, 1.02)}
+    return bars(long, x="ablation", y="accuracy", hue="left", colors=COLORS, size=size, **axis)
 
 
 def parts(table: pd.DataFrame, model: str) -> Figure:

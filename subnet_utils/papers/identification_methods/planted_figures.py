@@ -41,7 +41,7 @@ def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True)
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         for method in methods:
-            some = table[table["method"] == method]
+            some = table[table["method"].eq(method) & table["planted"]]
             ax.plot(some[name], some["precision"], "o", ms=4, color=color_of(method), mec="white", mew=0.4)
         ax.set(xlabel=f"accuracy on the {label}", ylabel="precision", ylim=(0, 1.03), xlim=(-0.03, 1.03))
     axes[1].set_ylabel("")
@@ -53,7 +53,7 @@ def overlaps(table: pd.DataFrame, methods: list[str]) -> Figure:
     """How much two found subnetworks overlap, against how much the planted ones do."""
     figure, ax = plt.subplots(figsize=(4.6, 2.6))
     for method in methods:
-        some = table[table["method"] == method].groupby("true_overlap")["found_overlap"].mean()
+        some = table[table["method"].eq(method) & table["planted"]].groupby("true_overlap")["found_overlap"].mean()
         ax.plot(some.index, some, "o-", ms=4, color=color_of(method), label=named(method))
     end = np.nanmax(table["true_overlap"]) + 0.05
     ax.plot([0, end], [0, end], **LEVEL | {"label": "as planted"})

@@ -15,6 +15,7 @@ from subnet_utils.core.step import Fault, Step
 from subnet_utils.core.store import Artefact
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.identify import class_loss
+from subnet_utils.masks.masking import Masking
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import Planted, holds, load, save
 from subnet_utils.papers.identification_methods.planted import Design, plant
@@ -22,6 +23,9 @@ from subnet_utils.papers.identification_methods.scoring import score_method
 from subnet_utils.papers.identification_methods.section import Benchmark, PlantedNetworks
 from subnet_utils.problems.modules import drawn
 from subnet_utils.problems.trainings import MaskTraining
+
+WEIGHTS = 14_000
+"""Of the network that the penalty in a section is for. It is a sum over weights, so it is set by their number."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,18 @@ class PlantedNetwork(Step):
     design_name: str = field(default="", compare=False)
 
     @property
+    def is_planted(self) -> bool:
+        """Whether it is trained, not set by hand."""
+        return isinstance(self.design, Design)
+
+    @property
     def work(self) -> float:
         """Steps, about."""
-        return 2000 if isinstance(self.design, Design) else 1
+        return 2000 if self.is_planted else 1
 
     def build(self, lab: Lab, folder: Path) -> dict[str, dict[str, float]]:
         """Plant it."""
-        made = plant(self.design, self.seed) if isinstance(self.design, Design) else compiled(self.design, self.seed)
+        made = (plant if self.is_planted else compiled)(self.design, self.seed)
         if not holds(made.proof):
             wrong = {task: {name: round(one, 2) for name, one in row.items()} for task, row in made.proof.items()}
             raise Fault(f"the truth of {self.design_name}, seed {self.seed}, is not proven: {wrong}")
@@ -87,11 +96,16 @@ class Scored(Step):
         def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
             return ((rows, targets[rows]) for rows in drawn(len(inputs), self.training, generator))
 
-        return self.training.masking.find(
+        return _scaled(self.training.masking, next(iter(planted.truth.values())).total).find(
             planted.model, inputs, interval, class_loss,
             recipe=self.training.recipe(self.planted.seed), before=planted.before, autocast=lab.autocast,
             label=f"{self.planted.design_name}, seed {self.planted.seed}, {name}",
         )  # fmt: skip
+
+
+def _scaled(masking: Masking, weights: int) -> Masking:
+    """The method with its penalty for a network of so many weights; the section's is for `WEIGHTS`."""
+    return masking.model_copy(update={"l0": masking.l0 * WEIGHTS / weights}) if masking.trains else masking
 
 
 def _iou(one: Any, other: Any) -> float:

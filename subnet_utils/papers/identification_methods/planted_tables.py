@@ -27,7 +27,7 @@ def made(lab: Lab, found: Sequence[Benchmarked]) -> list[str]:
 
 
 def _about(one: Benchmarked) -> dict[str, Any]:
-    return {"design": one.network.design_name, "seed": one.network.seed}
+    return {"design": one.network.design_name, "seed": one.network.seed, "planted": one.network.is_planted}
 
 
 def proofs(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
@@ -48,8 +48,9 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
 def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
     """What each method has found in each network whose truth is proven: means over subtasks, a row for each.
 
-    Columns design, seed, method and those of `scoring.score_method`; found_overlap and true_overlap, the IoU of both
-    subtasks' subnetworks. Of a ranking, what depends on its size is at the density of its section.
+    Columns design, planted (or compiled), seed, method and those of `scoring.score_method`; found_overlap and
+    true_overlap, the IoU of both subtasks' subnetworks. Of a ranking, what depends on its size is at the density of its
+    section.
     """
     rows = [
         _about(one) | {"method": method} | row
@@ -59,17 +60,18 @@ def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
         for row in step.result(lab)
     ]
     table = pd.DataFrame(rows).drop(columns="subtask")
-    table = table.astype({name: float for name in table if name not in ("design", "method", "seed")})
-    return table.groupby(["design", "seed", "method"], sort=False).mean().reset_index()
+    about = ["design", "planted", "seed", "method"]
+    table = table.astype({name: float for name in table if name not in about})
+    return table.groupby(about, sort=False).mean().reset_index()
 
 
 def leaderboard(table: pd.DataFrame) -> pd.DataFrame:
-    """Methods by average precision, best first: means over networks, that of average precision with its interval.
+    """Methods by average precision, best first: means over planted networks, with an interval of average precision.
 
     table: from `scores`. ahead: by how much average precision is above the next method's in the same networks, with
     its 95% interval.
     """
-    rows = []
+    table, rows = table[table["planted"]], []
     for about, some in groups(table, "method"):
         found = interval(some["average_precision"], _networks(some), name="average_precision")
         rows.append(about | found | {name: some[name].mean() for name in SCORES[1:]})
@@ -102,7 +104,7 @@ def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     table: from `scores`; methods: those that train masks. Columns measure, correlation (NaN where the measure does not
     vary), n (masks), low, high (of the measure).
     """
-    some = table[table["method"].isin(methods)].dropna(subset=["precision"])
+    some = table[table["method"].isin(methods) & table["planted"]].dropna(subset=["precision"])
     rows = []
     for name in BEHAVIOR:
         varies = some[name].nunique() > 1
@@ -114,6 +116,7 @@ def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
 
 def findings(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     """Is a method better than a random ranking? Average precision above it in the same networks, with a verdict."""
+    table = table[table["planted"]]
     wide = table.assign(network=_networks(table)).pivot(index="network", columns="method", values="average_precision")
     return pd.DataFrame(
         {"method": name, "claim": "average precision is .1 above a random ranking's"}

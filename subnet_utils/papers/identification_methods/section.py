@@ -92,6 +92,7 @@ class Benchmark(Section):
     compiled: Annotated[tuple[Literal["plain", "noise", "shared", "redundant"], ...], Strict(False)] = ()
     """Networks whose weights were set by hand; see `compiled.Compiled`."""
     methods: Several[MaskTraining]
+    """`l0` is for 14,000 weights, and is scaled for networks that have more or less."""
 
 
 class IdentificationMethods(Section):
