@@ -69,6 +69,9 @@ def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
         for support, color in SUPPORTS.items():
             ax.plot(means.loc[support].index, means.loc[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
         ax.set(xscale="log", xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
+        shares = means.loc["random"].index
+        ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
+        ax.minorticks_off()
         ax.set_title(title, loc="left")
     label_first_column(axes)
     legend(figure)

@@ -49,6 +49,9 @@ def side_by_side(curve: pd.DataFrame, table: pd.DataFrame, model: str) -> Figure
     for method, rows in own.groupby("method", sort=False):
         _along(left, method, rows)
     left.set(xscale="log", xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
+    shares = sorted(own["asked"].dropna().unique())
+    left.set_xticks(shares, [f"{share:.0%}" for share in shares])
+    left.minorticks_off()
     left.set_title("by size", loc="left")
     _dots(right, table[table["model"] == model])
     entries = [key(named(method), color_of(method)) for method in own["method"].unique()]
