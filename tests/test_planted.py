@@ -16,7 +16,7 @@ from subnet_utils.papers.identification_methods import compiled as by_hand
 from subnet_utils.papers.identification_methods import known_truth, modular_tasks, planted_networks, scoring
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import holds, load, proof, save
-from subnet_utils.papers.identification_methods.planted import Design, plant
+from subnet_utils.papers.identification_methods.planted import Design, one_thread, plant
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,11 @@ def weights_of(planted, kept: Subnetwork | None = None) -> list[np.ndarray]:
     names = maskable(planted.model)
     masks = kept.masks if kept else {name: torch.tensor(True) for name in names}
     return [(planted.model.get_parameter(name) * masks[name]).numpy() for name in names]
+
+
+def like(accuracy: float):
+    """Up to three of 169 items: where all answers are equally likely, rounding decides."""
+    return pytest.approx(accuracy, abs=0.018)
 
 
 # -- the subtasks ------------------------------------------------------------------------------------------------------
@@ -75,9 +80,9 @@ def test_what_is_planted_does_its_subtask_alone_and_nothing_else_does(groups):
     for name, own, other in (("add", add, mul), ("mul", mul, add)):
         task, row = groups.tasks[name], groups.proof[name]
         assert row["alone"] == pytest.approx(right(weights_of(groups, own), task)) and row["alone"] >= 0.98
-        assert row["without"] == pytest.approx(right(weights_of(groups, ~own), task)) and row["without"] <= 0.25
-        assert row["others"] == pytest.approx(right(weights_of(groups, other), task)) and row["others"] <= 0.25
-        assert row["without others"] == pytest.approx(right(weights_of(groups, ~other), task)) >= 0.98
+        assert row["without"] == like(right(weights_of(groups, ~own), task)) and row["without"] <= 0.25
+        assert row["others"] == like(right(weights_of(groups, other), task)) and row["others"] <= 0.25
+        assert row["without others"] == pytest.approx(right(weights_of(groups, ~other), task)) and holds({name: row})
         assert row["whole"] == pytest.approx(right(weights_of(groups), task)) and row["with noise"] >= 0.98
 
 
@@ -85,9 +90,9 @@ def test_other_weights_stay_as_they_were_and_planted_ones_do_not(groups):
     start = groups.before().state_dict()
     assert start.keys() == groups.model.state_dict().keys() and len(groups.noise.masks) == 3
     for name, weight in groups.model.state_dict().items():
-        noise = groups.noise.masks.get(name, torch.tensor(True))
-        assert torch.equal(weight[noise.expand_as(weight)], start[name][noise.expand_as(weight)])
-        assert (weight != start[name])[~noise.expand_as(weight)].double().mean() >= (0.9 if "weight" in name else 0)
+        noise = groups.noise.masks.get(name, torch.ones_like(weight, dtype=torch.bool))
+        assert torch.equal(weight[noise], start[name][noise])
+        assert noise.all() or (weight != start[name])[~noise].double().mean() > 0.9
     assert groups.noise.active == groups.noise.total - sum(truth.active for truth in groups.truth.values())
 
 
@@ -101,6 +106,8 @@ def test_planting_depends_on_design_and_seed_alone(sharing):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
+    with one_thread():
+        assert torch.get_num_threads() == 1
     assert fingerprint(again.model) == fingerprint(sharing.model) and again.truth == sharing.truth
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -115,7 +122,7 @@ def test_shared_weights_are_as_many_as_wanted_and_both_subtasks_need_them(sharin
     assert abs(size / add.total - 0.22) < 0.01
     assert holds(sharing.proof)
     for name, row in sharing.proof.items():
-        assert row["without shared"] == pytest.approx(right(weights_of(sharing, ~(add & mul)), sharing.tasks[name]))
+        assert row["without shared"] == like(right(weights_of(sharing, ~(add & mul)), sharing.tasks[name]))
         assert row["without shared"] <= 0.25
 
 
@@ -138,9 +145,9 @@ def test_further_parts_are_of_their_own():
         assert not (mask & two[name]).any() and not (two[name] & mul[name]).any() and not (mask & mul[name]).any()
 
 
-@pytest.mark.parametrize("architecture", planted_networks.USUAL)
+@pytest.mark.parametrize("architecture", ["mlp", "cnn"])
 def test_groups_do_not_reach_into_each_other(architecture):
-    """A part's outputs do not change with weights that end or begin at units of another part."""
+    """What two parts do together is the sum of what each does alone. Parts of a transformer read what others write."""
     design = Design(architecture=architecture, density=0.2)
     model, (own,), (other,) = design.network(0), *design.masks(seed=0).values()
     inputs = design.tasks()["add"].inputs[::20]
@@ -153,7 +160,7 @@ def test_groups_do_not_reach_into_each_other(architecture):
     both = outputs({name: own[name] | other[name] for name in own}) - outputs(silent)
     apart = outputs(own) + outputs(other) - 2 * outputs(silent)
     assert both.shape == (9, 13) and outputs(own).std() > 0
-    torch.testing.assert_close(both, apart) if architecture != "transformer" else None
+    torch.testing.assert_close(both, apart)
 
 
 def test_cnn_sees_the_pair_as_lines_in_the_channel_of_the_operation():
@@ -220,6 +227,8 @@ def test_exchanged_parts_prove_nothing(groups):
     swapped = dict(zip(groups.parts, reversed(groups.parts.values()), strict=True))
     exchanged = known_truth.Planted(groups.model, swapped, groups.design, 0).proof
     assert not holds(exchanged) and exchanged["add"]["alone"] == groups.proof["add"]["others"]
+    for name, row in exchanged.items():
+        assert row["without others"] == groups.proof[name]["without"] and row["without"] >= 0.98
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -284,10 +293,20 @@ def lame(network, part: Subnetwork, name: str):
             yield modular_tasks.accuracy(kept, network.tasks[name]) < 1
 
 
+def test_every_weight_of_a_compiled_part_has_a_gradient_and_no_other():
+    network = compiled(Compiled(), seed=0)
+    for name, task in network.tasks.items():
+        weights = {at: network.model.get_parameter(at).clone().requires_grad_() for at in maskable(network.model)}
+        outputs = torch.func.functional_call(network.model, weights, task.inputs)
+        torch.nn.functional.cross_entropy(outputs.flatten(0, 1), task.targets.flatten()).backward()
+        for at, mask in network.truth[name].masks.items():
+            assert torch.equal((weights[at] * weights[at].grad).abs() > 1e-6, mask)
+
+
 def test_compiled_kinds_differ_in_what_they_say():
     plain, noise, shared, redundant = (compiled(Compiled(kind), seed=1) for kind in by_hand.KINDS)
     used = [sum(int((n.model.get_parameter(w) != 0).sum()) for w in maskable(n.model)) for n in (plain, noise)]
-    assert used[0] == 36 == (plain.truth["first"] | plain.truth["second"]).active and used[1] > 200
+    assert used[0] == 36 == (plain.truth["first"] | plain.truth["second"]).active and used[1] > 120
     assert (shared.truth["first"] & shared.truth["second"]).active == 4
     assert not (plain.truth["first"] & plain.truth["second"]).active
     one, two = redundant.parts["first"]
@@ -302,8 +321,8 @@ def test_compiled_kinds_differ_in_what_they_say():
 def test_unknown_compiled_kinds_are_refused():
     with pytest.raises(ValueError, match="unknown kind 'plane'; did you mean 'plain'?"):
         Compiled("plane")
-    with pytest.raises(ValueError, match="width 20 is too small for all units; give 24 or more"):
-        Compiled(width=20)
+    with pytest.raises(ValueError, match="width 10 is too small for all units; give 18 or more"):
+        Compiled(width=10)
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -368,8 +387,8 @@ def test_rows_of_a_method(groups):
     first, second = scoring.score_method(groups, {"add": exact, "mul": both})
     assert first["subtask"] == "add" and first["density"] == first["base_rate"] == add.density
     assert first["own"] == right(weights_of(groups, add), groups.tasks["add"]) >= 0.98
-    assert first["other"] == pytest.approx(right(weights_of(groups, add), groups.tasks["mul"])) and first["other"] < 0.3
-    assert first["own_without"] == pytest.approx(right(weights_of(groups, ~add), groups.tasks["add"]))
+    assert first["other"] == like(right(weights_of(groups, add), groups.tasks["mul"])) and first["other"] < 0.3
+    assert first["own_without"] == like(right(weights_of(groups, ~add), groups.tasks["add"]))
     assert first["other_without"] == right(weights_of(groups, ~add), groups.tasks["mul"]) >= 0.98
     assert [first[name] for name in ("precision", "recall", "iou", "auroc", "average_precision")] == [1] * 5
     assert second["precision"] == pytest.approx(0.5) and second["recall"] == 1.0 and "auroc" not in second

@@ -95,6 +95,8 @@ class Transformer(EncoderDecoder):
                  dropout: float):  # fmt: skip
         super().__init__(source)
         self.words, self.answers = (nn.Embedding(count, width) for count in (words, answers))
+        for embedding in (self.words, self.answers):  # times the root of the width this is as large as the places
+            nn.init.normal_(embedding.weight, std=width**-0.5)
         sizes = {"dim_feedforward": mlp_width, "dropout": dropout, "batch_first": True}
         self.layers = nn.Transformer(width, heads, layers, layers, **sizes)
         self.layers.encoder.use_nested_tensor = False  # it warns that it is a prototype

@@ -1,8 +1,9 @@
 """Compiled subnetworks: networks whose truth is exact, because every weight was set by hand.
 
 There are two subtasks, each the parity of some input bits. A pair of ReLU units computes the parity of two bits:
-a xor b = relu(a + b) - 2 relu(a + b - 1). Two layers of such pairs take the parity of four bits, or of parities. All
-numbers are small multiples of 1/8, so no sum is rounded. In the spirit of Tracr (Lindner et al. 2023), for weights.
+a xor b = 3 relu(a + b) - 4 relu(a + b - 1/2). Two layers of such pairs take the parity of four bits. All numbers are
+small multiples of 1/8, so no sum is rounded. Every weight of a part has a gradient. In the spirit of Tracr (Lindner et
+al. 2023), for weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,9 @@ BITS = 8
 """Inputs, each 0 or 1. Networks see all 256 items."""
 SUBTASKS = ("first", "second")
 KINDS = ("plain", "noise", "shared", "redundant")
-PAIRS = 6
+BIASES, VALUES = (0.0, -0.5), (3.0, -4.0)
+"""Of the two units of a parity: their biases, and what their outputs are multiplied with."""
+PAIRS = 3
 """Of units that cancel each other, in each hidden layer."""
 FIRST, SECOND, READOUT = "0.weight", "2.weight", "4.weight"
 """The weights."""
@@ -67,7 +70,7 @@ class Compiled:
         model = nn.Sequential(*layers, nn.Linear(self.width, 2 * len(SUBTASKS)), nn.Unflatten(1, (len(SUBTASKS), 2)))
         for parameter in model.requires_grad_(False).parameters():
             parameter.zero_()
-        model[4].bias[::2] = 0.5  # class 0 wins unless a parity says 1
+        model[4].bias[::2] = 0.25  # class 0 wins unless a parity says 1; with 1/2, gradients would cancel over items
         return model.eval()
 
     def tasks(self) -> Mapping[str, Subtask]:
@@ -103,8 +106,8 @@ class _Writer:
     def xor(self, layer: int, inputs: Sequence[tuple[int, float]], part: dict[str, Tensor]) -> tuple[int, int]:
         """Two units of a hidden layer, for the parity of two bits, each a sum of units of the layer before."""
         name, units = (FIRST, SECOND)[layer], (self.order[layer].pop(), self.order[layer].pop())
-        self.model[2 * layer].bias[units[1]] = -1.0
-        for unit in units:
+        for unit, bias in zip(units, BIASES, strict=True):
+            self.model[2 * layer].bias[unit] = bias
             for column, value in inputs:
                 self.weight(name, unit, column, value, part)
         return units
@@ -117,8 +120,8 @@ class _Writer:
                 self.made[pair] = self.xor(0, [(bit, 1.0) for bit in pair], part)
             for unit in self.made[pair]:
                 part[FIRST][unit, list(pair)] = True
-            between += zip(self.made[pair], (1.0, -2.0), strict=True)
-        for unit, value in zip(self.xor(1, between, part), (1.0, -2.0), strict=True):
+            between += zip(self.made[pair], VALUES, strict=True)
+        for unit, value in zip(self.xor(1, between, part), VALUES, strict=True):
             self.weight(READOUT, 2 * subtask + 1, unit, value, part)
 
     def noise(self, used: Sequence[Sequence[int]], generator: torch.Generator) -> None:
@@ -152,7 +155,8 @@ def compiled(design: Compiled, seed: int) -> Planted:
         for part, pairs in zip(every[name], copies, strict=True):
             writer.copy(i, pairs, part, share=design.kind == "shared")
     if design.kind == "noise":
-        writer.noise([set(units) - set(left) for units, left in zip(order, writer.order, strict=True)], generator)
+        used = [sorted(set(units) - set(left)) for units, left in zip(order, writer.order, strict=True)]
+        writer.noise(used, generator)
     own = fingerprint(model)
     parts = {name: tuple(Subnetwork(part, own) for part in parts) for name, parts in every.items()}
     return Planted(model, parts, design, seed)

@@ -80,7 +80,7 @@ class Planted:
         return proof(self)
 
     def before(self) -> nn.Module:
-        """The network before anything was planted."""
+        """The network before anything was planted. It tells which weights were, so no method may see it."""
         return self.design.network(self.seed)
 
 

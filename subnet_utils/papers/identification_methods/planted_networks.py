@@ -115,7 +115,7 @@ def _chain(names: Sequence[str], widths: Sequence[int]) -> Layout:
 ARCHITECTURES: dict[str, Callable[[Sequence[int]], tuple[nn.Module, Layout]]] = {
     "mlp": _mlp, "cnn": _cnn, "transformer": _transformer,
 }  # fmt: skip
-USUAL = {"mlp": (100, 100), "cnn": (24, 24), "transformer": (4, 256)}
+USUAL = {"mlp": (100, 100), "cnn": (24, 24), "transformer": (8, 256)}
 """Neurons of each hidden layer, channels of each convolution, heads and neurons."""
 
 

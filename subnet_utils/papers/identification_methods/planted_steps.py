@@ -98,7 +98,7 @@ class Scored(Step):
 
         return _scaled(self.training.masking, next(iter(planted.truth.values())).total).find(
             planted.model, inputs, interval, class_loss,
-            recipe=self.training.recipe(self.planted.seed), before=planted.before, autocast=lab.autocast,
+            recipe=self.training.recipe(self.planted.seed), autocast=lab.autocast,
             label=f"{self.planted.design_name}, seed {self.planted.seed}, {name}",
         )  # fmt: skip
 

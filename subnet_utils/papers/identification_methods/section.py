@@ -94,6 +94,13 @@ class Benchmark(Section):
     methods: Several[MaskTraining]
     """`l0` is for 14,000 weights, and is scaled for networks that have more or less."""
 
+    @model_validator(mode="after")
+    def _nothing_tells_the_truth(self):
+        if "weight_change" in [one.masking.method for one in self.methods]:
+            what = "'weight_change' needs the network before training, which tells what was planted; leave it out"
+            raise invalid("methods", what)
+        return self
+
 
 class IdentificationMethods(Section):
     """Methods side by side (notebook 10a), composition (10b), and the benchmark with known truth (10c)."""
