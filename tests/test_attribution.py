@@ -9,7 +9,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from subnet_utils.masks.attribution import attributed, integrated, left_out
-from subnet_utils.masks.masking import METHODS, Attribution, AttributionIG, Exact, Magnitude, ScoredMasking
+from subnet_utils.masks.masking import (
+    METHODS,
+    Attribution,
+    AttributionIG,
+    Exact,
+    Magnitude,
+    ScoredMasking,
+    SpectralClusters,
+)
 from subnet_utils.masks.select import select_rows
 from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models import StagedModel
@@ -201,3 +209,29 @@ def test_a_method_without_scores_says_so():
     METHODS.pop("unwritten")
     with pytest.raises(TypeError, match="^Unwritten has no scores\\(\\); write one$"):
         Unwritten().find(network(), None, None, None, recipe=RECIPE)
+
+
+def test_clusters_are_ranked_by_the_loss_without_them():
+    """Two blocks that are hardly joined: the loss without each one's weights, computed in full."""
+    model = network()
+    with torch.no_grad():
+        for weight, rows, columns in ((model[0].weight, 3, 2), (model[2].weight, 1, 3)):
+            weight.mul_(0.01)
+            weight[:rows, :columns] += 2.0
+            weight[rows:, columns:] += 3.0
+    found = SpectralClusters(density=0.5, clusters=2).find(
+        model, INPUTS, in_batches(TARGETS, 4), cross_entropy, recipe=RECIPE
+    )
+    blocks = []
+    for first in (True, False):
+        inside = [torch.zeros(6, 5, dtype=torch.bool), torch.zeros(3, 6, dtype=torch.bool)]
+        for mask, rows, columns in zip(inside, (3, 1), (2, 3), strict=True):
+            (mask[:rows, :columns] if first else mask[rows:, columns:]).fill_(True)
+        left = {name: model.get_parameter(name).masked_fill(m, 0.0) for name, m in zip(NAMES, inside, strict=True)}
+        blocks.append((inside, whole_loss(model, left) - whole_loss(model, {})))
+    for inside, effect in blocks:
+        for name, mask in zip(NAMES, inside, strict=True):
+            np.testing.assert_allclose(found.scores[name][mask], effect, atol=1e-9)
+    between = [~(a | b) for a, b in zip(blocks[0][0], blocks[1][0], strict=True)]
+    lowest = min(effect for _, effect in blocks)
+    assert all((found.scores[name][mask] < lowest).all() for name, mask in zip(NAMES, between, strict=True))

@@ -50,13 +50,34 @@ def left_out(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
         return {name: _without_each(task, weights, name) for name in weights}
 
 
+@torch.no_grad()
+def parts_left_out(task: TaskLoss, weights: Weights, parts: Sequence[Weights]) -> dict[str, Tensor]:
+    """L without a part of the weights, minus L, for each weight of that part; of the weights' shapes.
+
+    parts: booleans by name; a weight is in one of them at most. What is in none has a score below all others.
+    """
+    whole, effects = _mean_loss(task, weights), []
+    for part in parts:
+        left = {name: weight.masked_fill(part[name].to(weight.device), 0.0) for name, weight in weights.items()}
+        effects.append(float(_mean_loss(task, left) - whole))
+    scores = {name: torch.full_like(weight, min(effects) - 1.0) for name, weight in weights.items()}
+    for part, effect in zip(parts, effects, strict=True):
+        for name, score in scores.items():
+            score[part[name].to(score.device)] = effect
+    return scores
+
+
+def _mean_loss(task: TaskLoss, weights: Weights, **options: int) -> Tensor:
+    return torch.stack(list(task.losses(weights, **options))).mean()
+
+
 def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
     weight = weights[name]
     places = torch.arange(weight.numel(), device=weight.device)
 
     def without(place: Tensor, networks: int) -> Tensor:
         left = weight.masked_fill((places == place).view(weight.shape), 0.0)
-        return torch.stack(list(task.losses({**weights, name: left}, networks=networks))).mean()
+        return _mean_loss(task, {**weights, name: left}, networks=networks)
 
     # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
     chunks = [torch.cat([places[:1] - 1, some]) for some in places.split(AT_ONCE)]

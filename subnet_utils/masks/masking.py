@@ -228,6 +228,26 @@ class Exact(ScoredMasking):
         return left_out(task, task.weights(names))
 
 
+class SpectralClusters(ScoredMasking):
+    """The weights inside the clusters of units that the task misses most (Filan et al. 2021, Casper et al. 2022).
+
+    Clusters are found without the task; see `partitions.spectral`. The network is a chain of linear or convolutional
+    layers. Weights between two clusters come last.
+    """
+
+    method: Literal["spectral_clusters"] = "spectral_clusters"
+    clusters: Annotated[int, Field(ge=2)] = 4
+
+    def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
+        """Of a weight how much the loss rises without all weights inside its cluster."""
+        from subnet_utils.masks.attribution import parts_left_out
+        from subnet_utils.masks.partitions import spectral
+
+        found = spectral(model, tuple(names), self.clusters, seed=seed)
+        inside = [found.subnetwork(model, cluster).masks for cluster in range(found.count)]
+        return parts_left_out(task, task.weights(names), inside)
+
+
 def any_masking(usual: Masking = ContinuousSparsification()) -> Any:  # noqa: B008
     """The type of a masking field in a section: all methods that are known now, told apart by `method`.
 

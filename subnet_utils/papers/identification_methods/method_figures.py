@@ -14,7 +14,7 @@ from subnet_utils.plots.style import BLACK
 COLORS = {
     "gumbel_sigmoid": "#0069a8", "continuous_sparsification": "#0a7f5a", "hard_concrete": "#7a4a9c",
     "attribution": "#d98c00", "attribution_ig": "#c8321e", "exact": "#8c564b",
-    "magnitude": "#5a9bd4", "weight_change": "#e377c2", "random": "0.55",
+    "spectral_clusters": "#17a2b8", "magnitude": "#5a9bd4", "weight_change": "#e377c2", "random": "0.55",
 }  # fmt: skip
 """Of methods; others get black."""
 COLUMNS = {

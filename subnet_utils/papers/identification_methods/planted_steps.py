@@ -122,9 +122,11 @@ class Benchmarked:
 
     @property
     def scored(self) -> dict[str, Scored]:
-        """By method."""
-        made = partial(Scored, self.network)
-        return {one.masking.method: made(without(one, "seed")) for one in self.settings.methods}
+        """By method. Units are clustered in networks that are a chain of layers."""
+        made, design = partial(Scored, self.network), self.network.design
+        chain = self.network.is_planted and design.architecture == "mlp"
+        methods = {one.masking.method: made(without(one, "seed")) for one in self.settings.methods}
+        return {name: step for name, step in methods.items() if chain or name != "spectral_clusters"}
 
     @property
     def steps(self) -> list[Step]:
