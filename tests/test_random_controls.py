@@ -20,6 +20,7 @@ from subnet_utils.masks.controls import (
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.papers.break_it_down import measurements, paper_tables, random_controls, tables
+from subnet_utils.papers.break_it_down.evaluation import score_embeddings
 from tests import micro
 
 BERT = {"family": "bert", "layers": 2, "width": 16, "heads": 2, "mlp_width": 32}
@@ -294,6 +295,38 @@ def test_ablation_by_zeros_is_the_ablated_model(lab):
     for column in ("difference", "own_task_accuracy", "target_margin", "compositional_accuracy"):
         assert zeros[column].to_numpy() == pytest.approx(ablated[column].to_numpy(), abs=1e-6)
     assert table.groupby("ablation").size().to_dict() == {name: len(zeros) for name in ("zeros", "replaced", "mean")}
+
+
+def test_without_a_difference_the_other_masks_weights_stay(lab):
+    """By hand: what A has and B has not is set to zero, and the network is scored anew."""
+    masks = tables.used_masks(lab)
+    steps = random_controls.difference_ablations(masks)
+    assert len(steps) == len(masks) and all(
+        step.mask.base == step.other.base and step.mask.subroutine != step.other.subroutine for step in steps
+    )
+    step = steps[0]
+    a, b, rows = step.mask.load(lab), step.other.load(lab), step.result(lab)
+    only = {name: mask & ~b.masks[name] if name in b.masks else mask for name, mask in a.masks.items()}
+    changed = Subnetwork(only, a.network).ablate(step.mask.base.load(lab))
+    target = step.test.sets["target"].load(lab)
+    with torch.no_grad():
+        expected = score_embeddings(changed(target.items), target)
+    assert [row["ablation"] for row in rows] == ["difference", "random part", "random part"]
+    assert rows[0]["target_accuracy"] == expected.accuracy
+    removed = sum(int(mask.sum()) for mask in only.values()) / a.total
+    assert all(row["removed"] == pytest.approx(removed) for row in rows)
+
+
+def test_an_ablation_is_sharper_by_the_mean_over_the_bases_that_learned():
+    rows = []
+    for base, (whole, rest, random) in enumerate([(-0.1, -0.5, -0.2), (-0.2, -0.5, -0.1), (-0.1, -0.6, -0.1)]):
+        about = {"model": "m", "task": "t", "base_model": str(base), "subroutine": "s", "base_accuracy": 0.95}
+        effects = {"A": whole, "A - B": rest, "random part of A": random}
+        rows += [about | {"ablation": name, "difference": effect} for name, effect in effects.items()]
+        rows += [row | {"base_model": f"bad{base}", "base_accuracy": 0.5, "difference": 9.0} for row in rows[-3:]]
+    found = random_controls.sharper(pd.DataFrame(rows)).set_index("claim")
+    assert list(found["ours"].round(3)) == [-0.4, -0.4] and found["n_runs"].eq(3).all()
+    assert found["verdict"].eq("holds").all()
 
 
 def test_means_of_ablations_are_over_the_bases_that_learned():

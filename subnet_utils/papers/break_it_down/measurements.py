@@ -13,6 +13,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks import controls
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.break_it_down.evaluation import score_from
 from subnet_utils.papers.break_it_down.masks import AnyMask, Roles
@@ -94,6 +95,32 @@ class OtherAblations(Measurement):
         items = self.mask.base.validation.load(lab).items
         means = controls.mean_outputs(model, units, _unpadded(items.to(lab.device)))
         yield "mean", controls.mean_ablated(model, units, means)
+
+
+@dataclass(frozen=True)
+class DifferenceAblation(Measurement):
+    """Test scores of the network without what a mask has and the mask of the `other` subroutine has not, a row; and
+    without random parts of the mask of that size, a row each (notebook 10b has the idea).
+
+    A weight that only one of the two masks covers is not shared.
+    """
+
+    other: AnyMask
+    draws: int = 2
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Take them out and measure."""
+        model, start = self.mask.base.load(lab), self.mask.start(lab)
+        sets, own, other = outputs_of(lab, self.mask, self.test, ("target", "other")), self.mask.load(lab), self.other
+        shared = other.load(lab).masks
+        only = {name: mask & ~shared[name] if name in shared else mask for name, mask in own.masks.items()}
+        difference = Subnetwork(only, own.network)
+        parts = [("difference", difference)]
+        parts += [("random part", controls.random_within(difference, own.masks, "part", i)) for i in range(self.draws)]
+        return [
+            {"ablation": name, "removed": part.density, **columns(score_from(part.ablate(model), start, sets))}
+            for name, part in parts
+        ]
 
 
 def _unpadded(items: Tensor) -> Iterator[Tensor]:

@@ -5,6 +5,7 @@ has learned or to mask training itself. Beside that stand controls that the pape
 size, which give every ablation effect a permutation p-value, and ablations by other things than zeros.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,8 +14,9 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.papers.break_it_down import tables
 from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask
-from subnet_utils.papers.break_it_down.measurements import NullEffects, OtherAblations
+from subnet_utils.papers.break_it_down.measurements import DifferenceAblation, NullEffects, OtherAblations
 from subnet_utils.papers.break_it_down.networks import with_settings
+from subnet_utils.report.findings import judged
 from subnet_utils.statistics import LEARNED
 
 RUN = ["model", "paper_model", "task", "number", "base_model", "subroutine", "mask_seed"]
@@ -69,6 +71,17 @@ def other_ablations(masks: Sequence[AnyMask]) -> list[OtherAblations]:
     return [OtherAblations.of(mask, donor=mask.base.untrained()) for mask in masks]
 
 
+def difference_ablations(masks: Sequence[AnyMask]) -> list[DifferenceAblation]:
+    """Of each mask that has one, beside the mask of the other subroutine with the same base and seed."""
+    pairs = [
+        (one, other)
+        for one in masks
+        for other in masks
+        if one.base == other.base and one.seed == other.seed and one.subroutine != other.subroutine
+    ]
+    return [DifferenceAblation.of(one, other=other) for one, other in pairs]
+
+
 def null_draws(lab: Lab) -> pd.DataFrame:
     """Ablation effects of random subnetworks, a row for each discovered mask, kind and draw.
 
@@ -82,6 +95,40 @@ def ablations(lab: Lab) -> pd.DataFrame:
     """Effects of every mask under each of the `OtherAblations`, a row each."""
     masks = with_controls(lab, tables.used_masks(lab))
     return tables.measured(lab, other_ablations(masks), "other ablations")
+
+
+def without_difference(lab: Lab, effects: pd.DataFrame) -> pd.DataFrame:
+    """Effects of taking out A, A - B and a random part of A of that size: a row for each base model and ablation.
+
+    effects: from `tables.effects`, which has those of A. A is the mask of a subroutine, B that of the other one. Means
+    over masks and draws. Columns model, task, number, base_model, subroutine, base_accuracy, ablation, removed (share
+    of the masked weights), target_accuracy, other_accuracy, difference (the effect: below 0 as claimed).
+    """
+    found = tables.measured(lab, difference_ablations(tables.used_masks(lab)), "differences of masks")
+    whole = effects[effects["network"] == "ablated"].assign(ablation="A")
+    whole["removed"] = 1 - whole["density"]  # the density is that of what is left
+    names = {"difference": "A - B", "random part": "random part of A"}
+    table = pd.concat([whole, found.replace({"ablation": names})])
+    of = ["model", "task", "number", "base_model", "subroutine", "ablation"]
+    values = ["base_accuracy", "removed", "target_accuracy", "other_accuracy", "difference"]
+    return table.groupby(of, sort=False, dropna=False)[values].mean().reset_index()
+
+
+def sharper(table: pd.DataFrame) -> pd.DataFrame:
+    """Does taking out A - B tell subroutines apart better? A row a model and comparison, over base models that learned.
+
+    table: from `without_difference`. ours: mean change of the effect, with its 95% interval; the claim is that it is
+    below -.05.
+    """
+    rows, learned = [], table[table["base_accuracy"] >= LEARNED]
+    for model, some in learned.groupby("model", sort=False):
+        network = some["task"] + " " + some["base_model"]
+        effect = some.assign(network=network).groupby(["network", "ablation"])["difference"].mean().unstack()
+        for than in ("A", "random part of A"):
+            change = effect["A - B"] - effect[than]
+            about = {"model": model, "claim": f"the effect without A - B is stronger than without {than}"}
+            rows.append(about | judged(change, effect.index, (-math.inf, -0.05)))
+    return pd.DataFrame(rows)
 
 
 def mean_ablations(table: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,7 @@ def every_step(lab: Lab) -> Iterator[Step]:
     yield from (Effect.of(mask) for mask in random_controls.random_masks(lab))
     yield from random_controls.null_effects(lab, masks)
     yield from random_controls.other_ablations(masks)
+    yield from random_controls.difference_ablations(tables.final_masks(lab))
     yield from (Effect.of(with_factor(mask, factor)) for factor in factors(lab)[1:] for mask in masks)
     yield from pairs_of(tables.final_masks(lab))
     for masks in both_temperatures(tables.final_masks(lab)):
