@@ -14,6 +14,7 @@ from functools import cache
 
 import pandas as pd
 import pytest
+import torch
 
 from subnet_utils.core.study import ROOT
 
@@ -113,3 +114,11 @@ def test_notebooks_link_sections_that_are_there():
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         linked = re.findall(r"\(\.\./figures/README\.md#([\w-]+)\)", path.read_text(encoding="utf-8"))
         assert set(linked) <= anchors
+
+
+def test_the_first_lines_of_code_run(capsys):
+    """They are for any network, so they need no study."""
+    code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    torch.manual_seed(0)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out.count("tensor(") == 3

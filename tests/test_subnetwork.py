@@ -269,3 +269,8 @@ def test_a_subnetwork_can_be_sent_to_another_process_and_saved_by_name(tmp_path)
             other.masks["a"] = torch.tensor([True])
     one.save(str(tmp_path / "mask.safetensors"))
     assert Subnetwork.load(str(tmp_path / "mask.safetensors")) == one
+
+
+def test_it_is_shown_in_one_line():
+    a = Subnetwork({"v": torch.tensor([[True]]), "w": torch.tensor([True, False])}, network="n")
+    assert repr(a) == "Subnetwork(2 of 3 weights in 2 matrices of n)"

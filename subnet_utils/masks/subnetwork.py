@@ -56,6 +56,10 @@ class Subnetwork:
     def __reduce__(self):
         return Subnetwork, (dict(self.masks), self.network)
 
+    def __repr__(self) -> str:
+        """One line: how many weights of how many matrices."""
+        return f"Subnetwork({self.active:,} of {self.total:,} weights in {len(self.masks)} matrices of {self.network})"
+
     def __invert__(self) -> "Subnetwork":
         """The complement among the masked weights; applied to the base it is the ablated model."""
         return Subnetwork({name: ~mask for name, mask in self.masks.items()}, self.network)
