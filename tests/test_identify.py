@@ -98,15 +98,17 @@ def test_settings_start_and_only_are_passed_on():
     assert (rows.all(dim=1) | ~rows.any(dim=1)).all()
 
 
-def test_lambda_is_measured_by_the_number_of_logits(monkeypatch):
+def test_lambda_shrinks_with_the_number_of_weights(monkeypatch):
     taken = []
     monkeypatch.setattr(TrainedMasking, "find", lambda self, *_, recipe, **__: taken.append((self, recipe)))
-    for width, units in ((1000, "weights"), (1000, "neurons"), (10, "weights")):
+    cases = ((10, "weights"), (750, "weights"), (7500, "weights"), (7500, "neurons"))
+    for width, units in cases:
         for method in module.STRENGTHS:
             identify(nn.Linear(width, 20), SUM, method, units=units)
-    logits = [20000] * 3 + [20] * 3 + [14000] * 3  # the last of a network of 200, too few to be a scale
-    strengths = [masking.l0 * count for (masking, _), count in zip(taken, logits, strict=True)]
-    np.testing.assert_allclose(strengths, [*module.STRENGTHS.values()] * 3)
+    few = [1e-4, 4e-5, 1e-3]
+    many = [1e-5, 4e-5, 1e-4]
+    rows = [0.075, 0.3, 0.75]  # each of 7,500 weights
+    np.testing.assert_allclose([masking.l0 for masking, _ in taken], few + few + many + rows)
     assert [recipe.learning_rate for _, recipe in taken[:3]] == [0.01, 0.05, 0.1]
     assert all(recipe.clip == 1.0 and recipe.epochs == 30 for _, recipe in taken)
     taken.clear()

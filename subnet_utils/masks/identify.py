@@ -47,10 +47,10 @@ from subnet_utils.training import Recipe
 
 LEARNING_RATES = {"continuous_sparsification": 0.01, "gumbel_sigmoid": 0.05, "hard_concrete": 0.1}
 """Of Adam, by method; .01 for others."""
-STRENGTHS = {"continuous_sparsification": 1.5, "gumbel_sigmoid": 6.0, "hard_concrete": 15.0}
-"""lambda times the number of weights. lambda alone is no scale: the penalty is a sum over all logits."""
-FEWEST = 14_000
-"""Weights of a network; smaller ones are trained at the lambda of this size, lest the penalty outweighs the task."""
+STRENGTHS = {"continuous_sparsification": 1e-4, "gumbel_sigmoid": 4e-5, "hard_concrete": 1e-3}
+"""lambda for networks of up to 15,000 weights. Of larger ones lambda times the number of weights is the same: the
+penalty is a sum over all logits. But alpha of the Gumbel-sigmoid is what each logit pays, and the same at any size."""
+LARGE = 15_000
 SETTINGS = {"gumbel_sigmoid": {"samples": 4}, "hard_concrete": {"start_value": 2.0}}
 """What else is not as in a profile, where the defaults are the papers'."""
 NEAR = 1.1
@@ -211,14 +211,18 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
         raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
     kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
     if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
-        total, rows = sum(map(math.prod, sizes)), sum(shape[0] for shape in sizes)
-        # a row's logit pays for all of its weights
-        paid = total / rows if own.get("units") == "neurons" else 1.0
-        own["l0"] = paid * STRENGTHS[method] / max(FEWEST, total)
+        own["l0"] = _strength(method, sizes, rows=own.get("units") == "neurons")
     try:
         return kind(**own)
     except ValidationError as error:
         raise ValueError(f"{method}: {'; '.join(explain(kind, error))}") from None
+
+
+def _strength(method: str, sizes: Sequence[torch.Size], *, rows: bool) -> float:
+    """lambda for a network; the logit of a row pays for all of its weights."""
+    total = sum(map(math.prod, sizes))
+    shared = 1.0 if method == "gumbel_sigmoid" else min(1.0, LARGE / total)
+    return STRENGTHS[method] * shared * (total / sum(shape[0] for shape in sizes) if rows else 1.0)
 
 
 def _require_density(density: float, total: int) -> None:
