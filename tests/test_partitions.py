@@ -22,7 +22,7 @@ from subnet_utils.masks.partitions import Partition, clustered, graph, ncut, shu
 from subnet_utils.masks.specialization import fisher, local_specialization, silenced
 from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.models import fingerprint
-from subnet_utils.papers.functional_modularity.arithmetic_networks import FeedForward
+from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.plots.dendrogram import MIXED, dendrogram
 from tests.test_figures import assert_readable
 
