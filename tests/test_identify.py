@@ -107,7 +107,7 @@ def test_lambda_shrinks_with_the_number_of_weights(monkeypatch):
             identify(nn.Linear(width, 20), SUM, method, units=units)
     few = [1e-4, 4e-5, 1e-3]
     many = [1e-5, 4e-5, 1e-4]
-    rows = [0.075, 0.3, 0.75]  # each of 7,500 weights
+    rows = [0.075, 4e-5, 0.75]  # each of 7,500 weights
     np.testing.assert_allclose([masking.l0 for masking, _ in taken], few + few + many + rows)
     assert [recipe.learning_rate for _, recipe in taken[:3]] == [0.01, 0.05, 0.1]
     assert all(recipe.clip == 1.0 and recipe.epochs == 30 for _, recipe in taken)

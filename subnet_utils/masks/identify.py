@@ -219,10 +219,12 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
 
 
 def _strength(method: str, sizes: Sequence[torch.Size], *, rows: bool) -> float:
-    """lambda for a network; the logit of a row pays for all of its weights."""
+    """lambda for a network. The logit of a row pays for all of its weights, except the Gumbel-sigmoid's."""
+    if method == "gumbel_sigmoid":
+        return STRENGTHS[method]
     total = sum(map(math.prod, sizes))
-    shared = 1.0 if method == "gumbel_sigmoid" else min(1.0, LARGE / total)
-    return STRENGTHS[method] * shared * (total / sum(shape[0] for shape in sizes) if rows else 1.0)
+    paid = total / sum(shape[0] for shape in sizes) if rows else 1.0
+    return STRENGTHS[method] * paid * min(1.0, LARGE / total)
 
 
 def _require_density(density: float, total: int) -> None:
