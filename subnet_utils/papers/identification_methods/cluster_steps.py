@@ -19,8 +19,8 @@ from subnet_utils.masks.partitions import Partition, shuffled, spectral
 from subnet_utils.masks.specialization import local_specialization
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
-from subnet_utils.papers.identification_methods.operations import Operations
 from subnet_utils.problems.modules import CONTROL, Network, layers
+from subnet_utils.problems.operations import Operations
 
 KINDS = {"spectral": "weights", "feature_vectors": "correlations"}
 """Ways of clustering, and what they look at."""

@@ -18,8 +18,8 @@ from subnet_utils.masks.select import select
 from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, sparse_fine_tuning
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.method_steps import Inspected
-from subnet_utils.papers.identification_methods.operations import OPERATIONS
 from subnet_utils.problems.modules import Network, drawn
+from subnet_utils.problems.operations import OPERATIONS
 from subnet_utils.problems.trainings import WeightTraining
 
 NEW = ("-", "swapped -")

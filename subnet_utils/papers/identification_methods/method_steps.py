@@ -18,9 +18,9 @@ from subnet_utils.masks.controls import random_like, random_within
 from subnet_utils.masks.identify import at_density
 from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.identification_methods.operations import Operations
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
 from subnet_utils.problems.modules import Mask, Network
+from subnet_utils.problems.operations import Operations
 from subnet_utils.problems.trainings import MaskTraining
 
 MATTERS = 0.01
