@@ -348,6 +348,17 @@ def test_parts_that_do_not_fit_into_a_network_are_refused_before_anything_is_tra
         require_designs(Lab.open(whole, tmp_path))
 
 
+def test_no_method_sees_what_was_planted():
+    """The weights that moved are those that were planted."""
+    whole = study()
+    whole["identification_methods"]["benchmark"] = {
+        "designs": [{"name": "groups"}],
+        "methods": [method("weight_change")],
+    }
+    with pytest.raises(StudyError, match="tells what was planted; leave it out"):
+        Study.load(whole)
+
+
 def test_reference_tables_are_whole():
     assert len(reference.load("ledger")) == 8 and set(reference.load("vocabulary")["term"]) >= {"module", "circuit"}
     assert len(reference.load("clusterability")) == 5
