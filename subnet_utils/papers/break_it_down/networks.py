@@ -45,6 +45,10 @@ Architecture = Bert | ResNet | ViT
 SMALLEST_MARGIN = 0.1
 """Margin of a base model, see `evaluation.Score`, below which its masks are trained in float32. A similarity logit lies
 between -4 and 4, where bfloat16 has steps of up to 1/64; the embeddings behind it carry several such errors."""
+UNSURE = (
+    f"it is unsure of its answers: the odd one's score is less than {SMALLEST_MARGIN} above the next. "
+    "Its masks are trained in float32, which takes longer"
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,9 @@ class Network(Step):
         sets = {"validation": self.validation, "test": self.test}
         scores = {split: asdict(score_model(model, chosen.load(lab))) for split, chosen in sets.items()}
         result = {f"{split}_{name}": value for split, score in scores.items() for name, value in score.items()}
+        unsure = result["validation_margin"] < SMALLEST_MARGIN and self.condition != "random"
+        if unsure and precision_name(lab.study.compute, lab.device) != "float32":
+            print(f"{self.label}: {UNSURE}", file=sys.stderr)  # here, so once for each network
         return result | more | {"network": fingerprint(model)}
 
 
@@ -187,9 +194,6 @@ def mask_training(lab: Lab, base: Network) -> Iterator[Callable[[], AbstractCont
         yield lab.autocast
         return
     note(precision="float32", near_collapse=True)
-    if precision_name(lab.study.compute, lab.device) != "float32":
-        why = f"tells the odd one by less than {SMALLEST_MARGIN}, near collapse"
-        print(f"{base.label}: {why}; its masks are trained in float32", file=sys.stderr)
     with full_precision(lab.device):
         yield partial(full_precision, lab.device)
 
