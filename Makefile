@@ -23,7 +23,7 @@ help:
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
 	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
 	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
-	@echo 'make lab                   open JupyterLab'
+	@echo 'make lab                   open JupyterLab; ARGS=... for its options, such as --no-browser'
 	@echo 'make lint                  check style and formatting of code and notebooks'
 
 # Before the installation: a misspelt profile should not cost minutes.
@@ -59,7 +59,8 @@ test: .venv/.installed
 	$(VENV_PYTHON) -m pytest notebooks --numprocesses auto --dist loadfile
 
 lab: .venv/.installed
-	$(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks
+	$(VENV_PYTHON) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
+		--LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 lint: .venv/.installed
 	$(VENV_PYTHON) -m ruff check .
