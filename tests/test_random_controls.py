@@ -384,28 +384,28 @@ def test_table_12_sets_the_papers_statistics_beside_ours():
 
 
 def test_verdicts_without_masks_that_fail_their_own_task():
-    """Three bases of two masks each; one mask fails and carries the effect, and so does a base that did not learn."""
+    """Three bases of two masks each; two masks fail and carry the effect, and so does a base that did not learn."""
     about = {"model": "tiny", "paper_model": "bert_small", "task": "sv-agreement", "number": "singular",
              "subroutine": "subject"}  # fmt: skip
     rows = [
         about | {"base_model": str(base), "key": f"{base}-{seed}", "network": network, "base_accuracy": learned,
                  "own_task_accuracy": own if network == "subnetwork" else 0.0, "difference": value}
         for base, seed, learned, own, value in (
-            (0, 0, 1.0, 0.95, 0.0), (0, 1, 1.0, 0.5, 0.8), (1, 0, 1.0, 0.9, 0.01), (1, 1, 1.0, 1.0, 0.01),
+            (0, 0, 1.0, 0.95, 0.0), (0, 1, 1.0, 0.5, 0.8), (1, 0, 1.0, 0.9, 0.002), (1, 1, 1.0, 0.5, 0.8),
             (2, 0, 0.5, 0.2, 0.7), (2, 1, 0.5, 0.95, 0.7),
         )
         for network in ("subnetwork", "ablated")
     ]  # fmt: skip
     table = paper_tables.effects(pd.DataFrame(rows), "tiny").set_index("network")
     row = table.loc["subnetwork"]
-    assert (row["n_runs"], row["failed"]) == (4, 1) and row["ours"] == pytest.approx((0.4 + 0.01) / 2)
-    assert row["ours_without_failed"] == pytest.approx((0.0 + 0.01) / 2)
+    assert (row["n_runs"], row["failed"]) == (4, 2) and row["ours"] == pytest.approx((0.4 + 0.401) / 2)
+    assert row["ours_without_failed"] == pytest.approx((0.0 + 0.002) / 2)
     assert (row["verdict"], row["verdict_without_failed"]) == ("agrees", "differs")
-    assert table.loc["ablated", "failed"] == 1
+    assert table.loc["ablated", "failed"] == 2
     failed = pd.DataFrame(rows).assign(own_task_accuracy=0.5)
     table = paper_tables.effects(failed, "tiny")
     assert set(table["failed"]) == {4} and table["ours_without_failed"].isna().all()
     assert set(table["verdict_without_failed"]) == {"not comparable at this profile"}
     some = failed.assign(own_task_accuracy=[0.5] * 4 + [0.95] * 8)  # one base is left, and one that did not learn
     table = paper_tables.effects(some, "tiny")
-    assert list(table["ours_without_failed"]) == [pytest.approx(0.01)] * 2
+    assert list(table["ours_without_failed"]) == [pytest.approx(0.401)] * 2

@@ -14,35 +14,40 @@ import pandas as pd
 from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
-VERDICTS = (AGREES, DIFFERS, NOT_COMPARABLE)
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+VERDICTS = (AGREES, DIFFERS, HOLDS, FAILS, OPEN, NOT_COMPARABLE)
 
 CLAIM = 0.05
 """A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
+SIZE = 0.25
+"""A share of weights is near another one that it differs from by a quarter at most."""
 POSITIVE = (0.0, math.inf)
 """The claim that something is above 0."""
 
 
-MEETS = (AGREES, DIFFERS, AGREES, NOT_COMPARABLE)
-INSIDE = (AGREES, DIFFERS, DIFFERS, NOT_COMPARABLE)
+VALUE = (AGREES, DIFFERS, OPEN, NOT_COMPARABLE)
 FINDING = (HOLDS, FAILS, OPEN, OPEN)
-"""What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown: for values
-of the paper's, which ours may be equal to; for an effect that ours has to show; for a claim that ours may leave open.
-"""
+"""What a verdict is called where our interval is inside what is claimed, outside, partly inside, or unknown: for the
+paper's values, and for its claims."""
 
 
-def verdict(low: float, high: float, claim: tuple[float, float], words=MEETS, *, comparable: bool = True) -> str:
+def verdict(
+    low: float, high: float, claim: tuple[float, float], words=VALUE, *, margin: float = 0.0, comparable: bool = True
+) -> str:
     """The verdict of an interval of ours, `low` to `high` (one number twice), on a range of values that is claimed.
 
+    It is outside if it has nothing in common with the claim. It is inside if it meets the claim and ends less than
+    `margin` beyond it. Else it is partly inside: a wide interval agrees with nothing.
     claim: its ends, infinite where it has none; words: see `FINDING`. What touches an end of the claim is partly
-    inside. A NaN makes the verdict unknown.
+    inside, and a claim of one value is met by that value. A NaN makes the verdict unknown.
     """
     inside, outside, partly, unknown = words
     if not comparable or any(map(math.isnan, (low, high, *claim))):
         return unknown
     if high < claim[0] or low > claim[1]:
         return outside
-    return inside if claim[0] < low and high < claim[1] else partly
+    within = claim[0] - margin < low and high < claim[1] + margin
+    return inside if within or (low, high) == claim else partly
 
 
 def direction(effect: float, p: float, level: float = 0.05) -> float:
@@ -51,15 +56,14 @@ def direction(effect: float, p: float, level: float = 0.05) -> float:
 
 
 OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
-COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "decisive", "reason"]
+COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "reason"]
 Criterion = Literal["value", "sign"]
 
 
 class Judgement(NamedTuple):
-    """A verdict, whether the interval is narrow enough to settle it, and why nothing could be said (or '')."""
+    """A verdict, and why nothing could be said (or '')."""
 
     verdict: str
-    decisive: bool
     reason: str
 
 
@@ -76,14 +80,13 @@ def compare(
     `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
     n_bases - 1 degrees of freedom, since runs that share a base model are not independent.
 
-    - value: agrees if the paper's mean +- sd meets our interval. Settled (`decisive`) if it does not, or if our
-      interval is no wider than the paper's band: a wide interval agrees with anything.
+    - value: the claim is the paper's mean +- sd, with a margin of .05 (of a density a quarter of the paper's).
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
       base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
-      interval lies on that side of 0 or our mean beyond .05 on it; decisive if the interval does, or if we differ and
-      the interval has nothing beyond .05 there. One base model has no interval: its mean has to be beyond .05.
-      Within +-.05 it claims no effect: we differ if our whole interval is beyond +-.05, and agreement is decisive if it
-      is wholly within.
+      interval lies on that side of 0, and differ if it has nothing beyond .05 there.
+      Within +-.05 it claims no effect: we agree if our interval is within +-.05, and differ if it is beyond.
+
+    All else cannot be told, nor can anything with one base model, which has no interval.
 
     Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
@@ -137,32 +140,27 @@ def _summarize_paper(paper: pd.DataFrame, by: list[str], value: str) -> pd.DataF
 
 def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) -> Judgement:
     if math.isnan(row.paper):
-        return Judgement(NOT_COMPARABLE, False, "the paper reports no such value")
+        return Judgement(NOT_COMPARABLE, "the paper reports no such value")
     if not row.learned:
-        return Judgement(NOT_COMPARABLE, False, "no base model reaches 90%")
+        return Judgement(NOT_COMPARABLE, "no base model reaches 90%")
     if not comparable:
-        return Judgement(NOT_COMPARABLE, False, f"{value} depends on the size of network and data")
-    return _judge_value(row) if criterion == "value" else _judge_sign(row)
+        return Judgement(NOT_COMPARABLE, f"{value} depends on the size of network and data")
+    if math.isnan(row.ours_low):
+        return Judgement(OPEN, "one base model gives no interval")
+    return _judge_value(row, value) if criterion == "value" else _judge_sign(row)
 
 
-def _judge_value(row: NamedTuple) -> Judgement:
+def _judge_value(row: NamedTuple, value: str) -> Judgement:
     sd = 0.0 if math.isnan(row.paper_sd) else row.paper_sd
-    found = verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd))
-    if found == NOT_COMPARABLE:
-        return Judgement(found, False, "one base model gives no interval")
-    return Judgement(found, found == DIFFERS or row.ours_high - row.ours_low <= 2 * sd, "")
+    margin = SIZE * row.paper if value == "density" else CLAIM
+    return Judgement(verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd), margin=margin), "")
 
 
 def _judge_sign(row: NamedTuple) -> Judgement:
-    several = not math.isnan(row.ours_low)
-    low, high = (row.ours_low, row.ours_high) if several else (row.ours, row.ours)
     if abs(row.paper) <= CLAIM:
-        found, within = verdict(low, high, (-CLAIM, CLAIM)), low >= -CLAIM and high <= CLAIM
-        return Judgement(found, several and (found == DIFFERS or within), "")
+        return Judgement(verdict(row.ours_low, row.ours_high, (-CLAIM, CLAIM)), "")
     if abs(row.paper) <= row.paper_sd / math.sqrt(row.paper_bases):
-        return Judgement(NOT_COMPARABLE, False, "the paper's own runs show no direction")
+        return Judgement(NOT_COMPARABLE, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
-    low, high, mean = *sorted((side * low, side * high)), side * row.ours
-    surely = several and verdict(low, high, POSITIVE, INSIDE) == AGREES
-    found = AGREES if surely else verdict(mean, mean, (CLAIM, math.inf), INSIDE)
-    return Judgement(found, surely or several and found == DIFFERS and high <= CLAIM, "")
+    low, high = sorted((side * row.ours_low, side * row.ours_high))
+    return Judgement(AGREES if low > 0 else verdict(low, high, (CLAIM, math.inf)), "")

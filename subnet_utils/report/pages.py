@@ -23,7 +23,7 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.formatters import HtmlFormatter
 
-from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE
+from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN
 
 LONG = 24
 """Cells of tables with more characters than this may take several lines."""
@@ -32,8 +32,9 @@ NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 CODE_STYLE = HtmlFormatter(style="default").get_style_defs(".highlight")
 FORMULA = {"mathtext.fontset": "stix", "svg.hashsalt": "formula", "savefig.transparent": True}
 CELL_STYLES = {
-    AGREES: "background: #d9efe4; color: #0b5a3c",
-    DIFFERS: "background: #fbe0d8; color: #8c2a10",
+    **dict.fromkeys((AGREES, HOLDS), "background: #d9efe4; color: #0b5a3c"),
+    **dict.fromkeys((DIFFERS, FAILS), "background: #fbe0d8; color: #8c2a10"),
+    OPEN: "background: #eceff2; color: #4b5560",
     NOT_COMPARABLE: "background: #eceff2; color: #4b5560; white-space: normal; min-width: 8.5rem",
 }
 

@@ -14,7 +14,7 @@ from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
-from subnet_utils.report.comparison import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS
+from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
 
@@ -156,5 +156,6 @@ def significant(value: float | None) -> str:
 
 
 TEMPLATES = Environment(loader=PackageLoader("subnet_utils.report"), autoescape=True, undefined=StrictUndefined)
-TEMPLATES.globals["styles"] = {AGREES: "agrees", DIFFERS: "differs", NOT_COMPARABLE: "not-comparable"}
+TEMPLATES.globals["styles"] = dict.fromkeys((AGREES, HOLDS), "agrees") | dict.fromkeys((DIFFERS, FAILS), "differs")
+TEMPLATES.globals["styles"] |= dict.fromkeys((OPEN, NOT_COMPARABLE), "not-comparable")
 TEMPLATES.filters |= {"brief": brief, "significant": significant}

@@ -17,7 +17,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.image_steps import Family
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
-from subnet_utils.report.comparison import CLAIM, MEETS, POSITIVE
+from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE
 from subnet_utils.report.findings import groups, interval, judged
 
 ENOUGH = 0.95
@@ -188,7 +188,7 @@ def beside_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.Data
         if len(own):
             about = {"quantity": one.quantity, "network": one.network, "paper_low": one.low, "paper_high": one.high}
             values, comparable = own[OURS[one.quantity]], lab.study.name == "paper"
-            rows.append(about | judged(values, own["seed"], (one.low, one.high), MEETS, comparable=comparable))
+            rows.append(about | judged(values, own["seed"], (one.low, one.high), VALUE, comparable=comparable))
     return pd.DataFrame(rows)
 
 

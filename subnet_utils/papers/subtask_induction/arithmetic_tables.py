@@ -20,6 +20,7 @@ from subnet_utils.papers.subtask_induction.arithmetic_task import rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
 from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
+from subnet_utils.report.comparison import SIZE
 
 MASK = ["source", "subtask", "layers"]
 """Columns that say what a mask computes, in which network."""
@@ -65,7 +66,8 @@ def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
         found_in = group["test_accuracy"] >= FOUND  # else it is not the size of what computes the subtask
         quantity = f"density of {about['subtask']} in {about['source']}"
         paper = printed("subtask_induction", quantity=quantity, layers=str(about["layers"]))
-        size = compared(group["density"], paper, comparable=profile == "paper" and bool(found_in.all()))
+        judge = profile == "paper" and bool(found_in.all())
+        size = compared(group["density"], paper, margin=SIZE * paper, comparable=judge)
         judged = {"verdict": size.pop("verdict")}
         accuracy = {"subtask_accuracy": group["test_accuracy"].mean(), "found": f"{found_in.sum()} of {len(group)}"}
         rows.append(about | size | accuracy | judged)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from subnet_utils.papers.subtask_induction import reference
-from subnet_utils.report.comparison import verdict
+from subnet_utils.report.comparison import CLAIM, verdict
 from subnet_utils.statistics import Interval, t_interval
 
 
@@ -40,15 +40,15 @@ def printed(table: str, **about: Any) -> float:
     return float(found.iloc[0]) if len(found) else math.nan
 
 
-def compared(values: pd.Series, paper: float, *, comparable: bool) -> dict[str, Any]:
+def compared(values: pd.Series, paper: float, *, comparable: bool, margin: float = CLAIM) -> dict[str, Any]:
     """The paper's number, ours with its interval over the seeds that have one, and the verdict.
 
-    It agrees if it lies in the interval. comparable: whether data and networks are the paper's, else there is no
-    verdict.
+    It agrees if it lies in the interval, and the interval within `margin` of it. comparable: whether data and networks
+    are the paper's, else there is no verdict.
     """
     values = values.dropna()
     mean, low, high = interval(values)
-    judged = verdict(low, high, (paper, paper), comparable=comparable)
+    judged = verdict(low, high, (paper, paper), margin=margin, comparable=comparable)
     return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": judged}
 
 

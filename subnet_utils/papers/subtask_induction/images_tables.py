@@ -21,6 +21,7 @@ from subnet_utils.papers.subtask_induction.comparison import ahead, compared, gr
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
 from subnet_utils.papers.subtask_induction.images_section import Folders
+from subnet_utils.report.comparison import CLAIM, SIZE
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
@@ -93,7 +94,8 @@ def _beside(about: dict[str, str], measure: str, values: pd.Series, comparable: 
     """A network's measure next to the paper's. about: model, paper_model and network."""
     own = {"network": about["network"], "measure": measure}
     paper = printed("shape_bias", model=about["paper_model"], **own)
-    return {"model": about["model"]} | own | compared(values, paper, comparable=comparable)
+    margin = SIZE * paper if measure == "density" else CLAIM
+    return {"model": about["model"]} | own | compared(values, paper, margin=margin, comparable=comparable)
 
 
 def advantages(table: pd.DataFrame) -> pd.DataFrame:
