@@ -54,7 +54,9 @@ def test_losses_are_means_over_heads_and_over_sets_out_of_domain():
 def test_findings_have_no_number_that_the_paper_lacks():
     bert = published_cores.findings("bert_mnli")
     assert bert["spread out of domain 0"] > 10 and bert["size from onset"] == pytest.approx(-0.2)
-    assert set(published_cores.findings("gpt2_mnli")) == {"lost out of domain", "core"}
+    assert set(published_cores.findings("gpt2_mnli")) == {"lost out of domain", "core", "heuristic"}
+    assert bert["heuristic"] == pytest.approx((0.0 + 0.000417 + 0.04325 + 0.0) / 4, abs=1e-6)
+    assert math.isnan(published_cores.findings("roberta_mnli")["heuristic"])
     assert math.isnan(published_cores.findings("roberta_mnli")["core"])  # of one sparsity, so not the same thing
     assert published_cores.findings("bert_qqp")["core"] == 6
 

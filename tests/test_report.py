@@ -180,7 +180,7 @@ def test_what_depends_on_size_is_compared_at_the_papers_profile_only():
     assert (row["criterion"], row["verdict"]) == ("none", NOT_COMPARABLE)
     assert row["reason"] == "density depends on the size of network and data"
     assert row_of(ours, paper, value="density", profile="paper")["verdict"] == AGREES
-    wide = runs_of([0.01, 0.02, 0.045], value="density")  # its interval ends less than .05, and more than a quarter, away
+    wide = runs_of([0.01, 0.02, 0.045], value="density")  # it ends less than .05 away, and more than a quarter
     assert row_of(wide, paper, value="density", profile="paper")["verdict"] == OPEN
     assert row_of(runs_of([0.3, 0.31]), paper_of(0.6), profile="paper", criterion="sign")["verdict"] == AGREES
     assert row_of(runs_of([0.3, 0.31]), paper_of(0.3), profile="tiny", criterion="value")["verdict"] == NOT_COMPARABLE

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from subnet_utils.core.study import Study
 from subnet_utils.papers.heuristic_core import findings as unit_findings
 from subnet_utils.papers.heuristic_core import published_cores as paper_cores
 from subnet_utils.papers.heuristic_core import shared_core
@@ -198,6 +199,14 @@ def sizes(changes: dict[str, tuple[float, ...]], seeds: int, noise: float = 0.0)
     )  # fmt: skip
 
 
+def sparser(accuracy: float, spread: float = 0.005) -> pd.DataFrame:
+    """Twelve networks of a higher sparsity around an accuracy out of domain; in domain they are more alike."""
+    return pd.DataFrame({"target_sparsity": 0.7, "seed": seed, "domain": domain,
+                         "accuracy": center + wide * (-1) ** seed}
+                        for domain, center, wide in (("out of domain", accuracy, spread), ("in domain", 0.9, 0.001))
+                        for seed in range(12))  # fmt: skip
+
+
 def verdicts(finding: str = "", **change) -> dict[str, str]:
     rng = np.random.default_rng(0)
     parts = {
@@ -211,6 +220,7 @@ def verdicts(finding: str = "", **change) -> dict[str, str]:
         "lost": unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 40), (X, Y)),
         "early": early([0.9, 1.0, 0.8], [0.3, 0.4, 0.3]),
     }  # fmt: skip
+    parts["domains"] = pd.concat([parts["domains"], sparser(0.05)])
     table = unit_findings.findings(**parts | change, paper={"core": 9.0, "lost out of domain": 0.06})
     beside = table.dropna(subset="paper_value")
     assert set(beside["paper_value"]) == {9.0, 0.06}
@@ -221,7 +231,7 @@ def verdicts(finding: str = "", **change) -> dict[str, str]:
 
 def test_every_finding_holds_where_it_was_planted():
     found = verdicts()
-    assert len(found) == 16 and set(found.values()) == {"holds"}, found
+    assert len(found) == 18 and set(found.values()) == {"holds"}, found
 
 
 def test_a_core_that_comes_late_is_seen_at_the_first_checkpoint():
@@ -233,7 +243,7 @@ def test_a_core_that_comes_late_is_seen_at_the_first_checkpoint():
     assert verdict([0.1, 0.2, 0.1], [0.6, 0.7, 0.7]) == "does not hold"
     assert verdict([0.5, 0.9, 0.1], [0.4, 0.3, 0.5]) == "cannot be told"
     without = verdicts(early=early([math.nan] * 3, [0.4] * 3))  # no head is in all networks
-    assert not any("kept at step" in name for name in without) and len(without) == 15
+    assert not any("kept at step" in name for name in without) and len(without) == 17
 
 
 def test_findings_do_not_hold_where_the_opposite_was_planted():
@@ -276,6 +286,62 @@ def test_seeds_that_agree_in_domain_to_the_last_pair_do_not_hide_a_spread_outsid
                         for i in range(12)
                         for domain, value in (("in domain", 1.0), ("out of domain", rng.random())))  # fmt: skip
     assert set(verdicts("1", domains=flat).values()) == {"holds"}
+
+
+def test_one_network_far_off_makes_no_spread():
+    """Eleven networks alike in both domains and one that lost all: swaps call that a spread, ranks do not."""
+    inside = 0.9 + 0.01 * np.array([0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 0.5])
+    outside = np.roll(inside, 3)
+    outside[4] = 0.0
+    rows = pd.DataFrame({"target_sparsity": 0.5, "seed": i, "domain": domain, "accuracy": values[i]}
+                        for domain, values in (("in domain", inside), ("out of domain", outside))
+                        for i in range(12))  # fmt: skip
+    (row,) = unit_findings._differently(rows)
+    centered = [values - np.mean(values) for values in (outside, inside)]
+    ratios = [abs(np.log(np.var(np.where(swap, *centered)) / np.var(np.where(swap, *centered[::-1]))))
+              for swap in itertools.product((True, False), repeat=12)]  # fmt: skip
+    assert row["p"] == pytest.approx(np.mean(np.array(ratios) >= ratios[0] - 1e-9))
+    further = abs(outside - np.median(outside)) - abs(inside - np.median(inside))
+    ranks = stats.rankdata(abs(further)) * np.sign(further)
+    sums = np.array([np.dot(abs(ranks), signs) for signs in itertools.product((1, -1), repeat=12)])
+    assert row["rank_p"] == pytest.approx(np.mean(abs(sums) >= abs(ranks.sum()) - 1e-9), abs=0.02)
+    assert row["least_p"] == 2 / 2**12 and row["rank_p"] > 0.2 and row["verdict"] == "cannot be told"
+
+
+def test_the_rank_test_keeps_its_level_with_heavy_tails():
+    rng = np.random.default_rng(0)
+    found = [unit_findings._paired_ranks(*rng.standard_t(2, size=(2, 12)))[0] for _ in range(400)]
+    assert np.mean(np.array(found) < 0.05) < 0.07
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "spread", "says"),
+    [(0.05, 0.005, "holds"), (0.0, 0.0, "holds"), (0.6, 0.005, "does not hold"), (0.1, 0.1, "cannot be told")],
+)
+def test_sparser_networks_are_pure_heuristic_below_a_tenth(accuracy, spread, says):
+    domains = pd.concat([sparser(0.9).assign(target_sparsity=0.5), sparser(accuracy, spread)])
+    (row,) = unit_findings._heuristic(domains)
+    assert (row["verdict"], row["n"]) == (says, 12) and row["our_value"] == pytest.approx(accuracy)
+    values = domains[(domains["target_sparsity"] == 0.7) & (domains["domain"] == "out of domain")]["accuracy"]
+    reach = stats.t.ppf(0.975, 11) * stats.sem(values)
+    assert (row["low"], row["high"]) == pytest.approx((accuracy - reach, accuracy + reach))
+
+
+def test_the_papers_own_numbers_are_tested_alike():
+    table = unit_findings.of_published().set_index(["task", "statistic"])
+    grown = table[table["finding"].str.startswith("3") & table["p"].notna()]
+    assert len(grown) == 4 and set(grown["least_p"]) == {0.25} and set(grown["verdict"]) == {"cannot be told"}
+    lower = table.loc[("MNLI", "50% sparsity: spread over seeds, out of domain / in domain")]
+    assert lower["verdict"] == "holds" and lower["rank_p"] < 0.01
+    sparse = table[table["finding"].str.startswith("5")]
+    assert set(sparse["verdict"]) == {"holds"} and sparse["our_value"].max() < 0.02 and set(sparse["n"]) == {12}
+
+
+def test_paper_profiles_can_show_that_a_size_grows():
+    for name in ("paper", "paper_qqp", "paper_roberta", "paper_gpt2"):
+        pruning = Study.load(name).heuristic_core.pruning
+        assert unit_findings._least(len(pruning.grid_seeds)) < unit_findings.LEVEL
+        assert len(pruning.grid_sparsities) > 12 and max(pruning.grid_sparsities) >= 0.65
 
 
 def test_the_cores_interval_covers_the_core_of_another_sample():
@@ -333,7 +399,9 @@ def test_two_cores_count_the_heads_that_both_ways_find():
     row = unit_findings.two_cores(lost, frequencies).iloc[0]
     assert (row["core"], row["shared"]) == (3, 2) and row["expected"] == pytest.approx(1.5)
     # of 20 ways to choose three of six heads, 1 shares all three and 9 share two
-    assert row["p"] == pytest.approx(10 / 20)
+    assert row["p"] == pytest.approx(2 * 10 / 20)
+    all_three = lost.assign(out_of_domain=lost["out_of_domain"] + lost["in_core"])
+    assert unit_findings.two_cores(all_three, frequencies).iloc[0]["p"] == pytest.approx(2 / 20)
     assert row["rho"] == pytest.approx(0.4839, abs=1e-4)
     alike = unit_findings.two_cores(lost, frequencies.assign(lower=6)).iloc[0]
     assert math.isnan(alike["rho"]) and math.isnan(alike["rho_p"]), "without ranks nothing is correlated"

@@ -1,8 +1,9 @@
-"""The four findings of *The Heuristic Core*, each as a statistic of tables that `unit_pruning` makes.
+"""The findings of *The Heuristic Core*, each as a statistic of tables that `tables` makes, or of the published numbers.
 
 Subnetworks that do alike in domain generalize differently; they share a core of heads; a network's effective size grows
-as it generalizes; without heads of the core it generalizes worse than without others. The paper states them without
-tests. Ours take pruning seeds, or heads, as the units of observation; all concern the one network that was pruned.
+as it generalizes; without heads of the core it generalizes worse than without others; sparser subnetworks are the pure
+heuristic. The paper states them without tests. Ours take pruning seeds, or heads, as the units of observation; all
+concern the one network that was pruned.
 """
 
 import math
@@ -16,6 +17,7 @@ import pandas as pd
 from scipy import stats
 from scipy.spatial.distance import cdist
 
+from subnet_utils.papers.heuristic_core import published
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import HEADS, domain_means, onset
 from subnet_utils.papers.heuristic_core.published_cores import OTHERS
@@ -26,7 +28,10 @@ from subnet_utils.statistics import t_interval
 LEVEL = 0.05
 FLAT = 0.1
 """An effective size that grows by less than a tenth of all units counts as flat."""
-NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more"}
+HEURISTIC = 0.1
+"""A network that is right on less than a tenth of the pairs that defy the heuristic has nothing else (section 3)."""
+NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more",
+         5: "sparser networks are pure heuristic"}  # fmt: skip
 BALANCED = "balanced"
 """With as much weight on entailed pairs. All pairs out of domain are not entailed, and a network that always
 says so is right on every one of them; what it lost shows only on entailed ones."""
@@ -109,8 +114,9 @@ def side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
 def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
     """Whether the heads that pruning finds are those whose ablation costs most out of domain.
 
-    shared: of as many heads with the largest costs as the core has, how many are in the core; p: of at least as many by
-    chance (hypergeometric); rho: Spearman's, of cost and frequency over all heads, NaN where all of them are alike.
+    shared: of as many heads with the largest costs as the core has, how many are in the core; p: of a number as far
+    from chance (hypergeometric, two-sided); rho: Spearman's, of cost and frequency over all heads, NaN where all of
+    them are alike.
     """
     single = lost.dropna(subset=["layer"]).merge(frequencies, on=["layer", "head"], suffixes=("", "_again"))
     size, heads = int(single["in_core"].sum()), len(single)
@@ -118,7 +124,8 @@ def two_cores(lost: pd.DataFrame, frequencies: pd.DataFrame) -> pd.DataFrame:
     ranked = single["out_of_domain"], single["lower"] + single["higher"]
     ranks = all(values.nunique() > 1 for values in ranked)  # of equal values there are no ranks
     rho, rho_p = stats.spearmanr(*ranked) if ranks else (math.nan, math.nan)
-    p = float(stats.hypergeom.sf(shared - 1, heads, size, size))
+    chance = stats.hypergeom(heads, size, size)
+    p = min(2 * float(min(chance.sf(shared - 1), chance.cdf(shared))), 1.0)
     return pd.DataFrame({"core": [size], "shared": shared, "expected": size * size / heads, "p": p, "rho": rho,
                          "rho_p": rho_p})  # fmt: skip
 
@@ -128,15 +135,42 @@ def findings(
     paper: Mapping[str, float],
 ) -> pd.DataFrame:  # fmt: skip
     """The paper's findings, one row each or several: statistic, the paper's value, ours, its interval or p, whether the
-    finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`).
+    finding holds here, and how far a ratio of the first depends on one seed (`least`, `most`). rank_p: of a test of
+    ranks; least_p: the smallest p that so many seeds or draws allow.
 
     domains: of `tables.by_domain`, the pruned networks; kept: of `tables.kept_heads`; sizes: of `tables.sizes`; lost:
     of `drops`; early: of `tables.checkpoint_heads`; paper: of `published_cores.findings`.
     """
-    parts = _differently(domains), _shared(kept), _there_early(early), _grows(sizes), _harms(lost)
-    rows = pd.DataFrame(chain(*parts))
+    own = _differently(domains), _shared(kept), _there_early(early), _grows(sizes), _harms(lost), _heuristic(domains)
+    rows = pd.DataFrame(chain(*own))
     rows.insert(2, "paper_value", rows.pop("key").map(paper))
+    return _ordered(rows)
+
+
+def of_published() -> pd.DataFrame:
+    """The findings that accuracies tell, tested on the authors' own published ones of BERT: as `findings`, with `task`,
+    without the paper's values."""
+    tables = []
+    for task in ("mnli", "qqp"):
+        domains = published.subnetworks_by_domain(task)
+        own = _differently(domains), _grows(published.checkpoint_sizes(task)), _heuristic(domains)
+        tables.append(_ordered(pd.DataFrame(chain(*own)).drop(columns="key").assign(task=task.upper())))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    """With the ratios that leave out one seed as last columns."""
     return rows.reindex(columns=[*rows.columns.drop(["least", "most"], errors="ignore"), "least", "most"])
+
+
+def _heuristic(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """5. Accuracy out of domain of the sparser networks, mean over seeds."""
+    sparsity = domains["target_sparsity"].max()
+    own = domains[(domains["domain"] == OUT_OF_DOMAIN) & (domains["target_sparsity"] == sparsity)]
+    found = t_interval(own["accuracy"], own["seed"])
+    about = f"{sparsity:.0%} sparsity: accuracy {OUT_OF_DOMAIN} (paper: below {HEURISTIC:.0%})"
+    state = verdict(found.low, found.high, (-math.inf, HEURISTIC), FINDING)
+    yield _row(5, about, found.mean, key="heuristic", interval=found[1:], n=len(own), state=state)
 
 
 def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -147,8 +181,12 @@ def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
         if where in wide:
             outside, inside = (wide[name].to_numpy() for name in (where, "in domain"))
             ratio, p = _paired_spread(outside, inside)
+            rank_p, further = _paired_ranks(outside, inside)
             about = f"{sparsity:.0%} sparsity: spread over seeds, {where} / in domain"
-            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, state=_tested(ratio - 1, p), n=len(inside))
+            states = {_tested(ratio - 1, p), _tested(further, rank_p)}
+            row = _row(1, about, ratio, key=f"spread {where} {rank}", p=p, rank_p=rank_p, n=len(inside),
+                       least_p=_least(len(inside)),
+                       state=states.pop() if len(states) == 1 else OPEN)  # fmt: skip
             yield row | _without_one(outside, inside)
 
 
@@ -166,12 +204,33 @@ def _paired_spread(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     if len(one) < 3 or max(np.ptp(one), np.ptp(other)) == 0:
         return math.nan, math.nan
     both = np.stack([one - one.mean(), other - other.mean()])
-    swapped = rng_of("paired spread", 0).random((DRAWS, 1, len(one))) < 0.5
-    drawn = np.where(swapped, both[::-1], both)
+    drawn = np.where(_swaps(len(one))[:, None], both[::-1], both)
     with np.errstate(divide="ignore"):
         unequal, found = (np.abs(np.diff(np.log(own.var(axis=-1))))[..., 0] for own in (drawn, both))
         ratio = np.divide(one.std(), other.std())
-    return float(ratio), (1 + int((unequal >= found - 1e-9).sum())) / (1 + DRAWS)
+    return float(ratio), float(np.mean(unequal >= found - 1e-9))
+
+
+def _swaps(n: int) -> np.ndarray:
+    """Which of n seeds are swapped: all ways [ways, n], or DRAWS random ones and none."""
+    if 2**n <= DRAWS:
+        return np.array(list(product((False, True), repeat=n)))
+    return np.vstack([np.zeros((1, n), dtype=bool), rng_of("paired spread", 0).random((DRAWS, n)) < 0.5])
+
+
+def _paired_ranks(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """p of an exact Wilcoxon signed-rank test of the distances from the medians, which one seed far off hardly moves,
+    and by how much those of the first are larger (median)."""
+    if len(one) < 3:
+        return math.nan, math.nan
+    further = abs(one - np.median(one)) - abs(other - np.median(other))
+    p = stats.wilcoxon(further, method="exact").pvalue if further.any() else math.nan
+    return float(p), float(np.median(further))
+
+
+def _least(n: int) -> float:
+    """The smallest two-sided p of n seeds' signs; of more than DRAWS ways to draw these, one in DRAWS."""
+    return max(2.0 ** (1 - n), 1 / (1 + DRAWS))
 
 
 def _shared(kept: Kept) -> Iterator[dict[str, Any]]:
@@ -189,7 +248,7 @@ def _shared(kept: Kept) -> Iterator[dict[str, Any]]:
 def _against_chance(about: str, found: Mapping[str, float], *, key: str) -> dict[str, Any]:
     """A row for what `shared_core` finds."""
     return _row(2, about, found[key], key=key, interval=(found["low"], found["high"]), n=found["seeds"],
-                **_two_sided(found["p"], found["p_less"]))  # fmt: skip
+                **_two_sided(found["p"], found["p_less"], 1 / (1 + DRAWS)))  # fmt: skip
 
 
 def _there_early(early: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -230,7 +289,8 @@ def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
         at_ceiling = (own == 1).all(axis=None)  # no subnetwork of the grid is faithful
         found = {"state": OPEN if at_ceiling else verdict(*interval, (-FLAT, FLAT), FINDING)}
     else:
-        found = _two_sided(*(_flipped_signs(change.to_numpy(), side) for side in ("greater", "less")))
+        sides = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
+        found = _two_sided(*sides, _least(len(change)) / 2)
     says = "paper: flat" if flat else "paper: increases"
     about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
     return _row(3, about, change.mean(), key=key, interval=interval, n=len(change), **found)
@@ -258,11 +318,12 @@ def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
         difference = core[column].to_numpy().mean() - others[column].to_numpy().mean()
         for within, how in ((False, ""), (True, ", by chance within layers")):
             drawn = _differences(single, column, within_layers=within)
-            yield row(f"{about}{how}", difference, **_two_sided(**tails(drawn, difference)))
+            found = _two_sided(**tails(drawn, difference), least=1 / (1 + DRAWS))
+            yield row(f"{about}{how}", difference, **found)
         whole, groups = (lost.loc[lost["ablated"] == kind, column].to_numpy() for kind in ("core", "others"))
         if len(whole) and len(groups):
             about = f"accuracy lost {where} without all of the core, less without {len(core)} others"
-            found = _two_sided(**tails(groups, whole[0]))
+            found = _two_sided(**tails(groups, whole[0]), least=1 / (1 + len(groups)))
             yield row(about, whole[0] - groups.mean(), key=f"core lost {where}", n=len(groups), **found)
 
 
@@ -279,11 +340,13 @@ def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> n
 
 def _row(
     finding: int, about: str, value: float, *, key: str, n: int, state: str,
-    interval: tuple[float, float] = (math.nan, math.nan), p: float = math.nan,
+    interval: tuple[float, float] = (math.nan, math.nan), p: float = math.nan, rank_p: float = math.nan,
+    least_p: float = math.nan,
 ) -> dict[str, Any]:  # fmt: skip
     """key: of the paper's value."""
     return {"finding": f"{finding} {NAMES[finding]}", "statistic": about, "key": key, "our_value": float(value),
-            "low": interval[0], "high": interval[1], "p": p, "n": n, "verdict": state}  # fmt: skip
+            "low": interval[0], "high": interval[1], "p": p, "rank_p": rank_p, "least_p": least_p, "n": n,
+            "verdict": state}  # fmt: skip
 
 
 def _tested(effect: float, p: float) -> str:
@@ -292,10 +355,11 @@ def _tested(effect: float, p: float) -> str:
     return verdict(found, found, POSITIVE, FINDING)
 
 
-def _two_sided(p: float, p_less: float) -> dict[str, Any]:
-    """p of either direction, twice the smaller one, and what it says of the direction that the paper claims."""
+def _two_sided(p: float, p_less: float, least: float) -> dict[str, Any]:
+    """p of either direction, twice the smaller one, and what it says of the direction that the paper claims. least:
+    what the smaller one can be."""
     both = min(2 * min(p, p_less), 1.0)  # NaN where there is neither
-    return {"p": both, "state": _tested(p_less - p, both)}
+    return {"p": both, "least_p": min(2 * least, 1.0), "state": _tested(p_less - p, both)}
 
 
 def _interval(values: pd.Series) -> tuple[float, float]:

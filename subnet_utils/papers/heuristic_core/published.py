@@ -39,6 +39,12 @@ def subnetworks(task: str, *, every_subcase: bool = False) -> pd.DataFrame:
     return pruned.assign(full=sets.map(full), name=names).dropna(subset=["name"])
 
 
+def subnetworks_by_domain(task: str) -> pd.DataFrame:
+    """Accuracy of each of `subnetworks` by domain: target_sparsity, seed, domain, accuracy."""
+    rows = subnetworks(task).rename(columns={"name": "set"})
+    return by_domain(rows, ["target_sparsity", "seed"], DOMAINS)
+
+
 def spread(task: str) -> pd.DataFrame:
     """Full accuracy, and smallest, largest, mean and standard deviation over the 12 seeds, by sparsity and set."""
     rows = subnetworks(task).groupby(["target_sparsity", "name"], sort=False)
@@ -68,8 +74,12 @@ def effective_sizes(task: str) -> pd.DataFrame:
     Some cells of the published grid are missing: where the largest faithful sparsity is among them, the size is too
     large.
     """
-    full, pruned = (_grid_by_domain(task, name) for name in ("full", "pruned checkpoint"))
-    return mean_sizes(faithful_sizes(full, pruned))
+    return mean_sizes(checkpoint_sizes(task))
+
+
+def checkpoint_sizes(task: str) -> pd.DataFrame:
+    """The effective sizes of every seed of which `effective_sizes` are the means."""
+    return faithful_sizes(*(_grid_by_domain(task, name) for name in ("full", "pruned checkpoint")))
 
 
 def faithful_sizes(full: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
