@@ -69,7 +69,17 @@ def test_the_papers_slips_are_found_and_its_findings_hold():
                for name in ("Embed-If", "Embed-Verb"))}  # fmt: skip
     assert set(claims[~claims].index) == wrong
     assert claims.index.is_unique and len(claims) == 36
-    assert published.claims()["basis"].value_counts().to_dict() == {"accuracies": 30, "masks": 6}
+    assert published.claims()["basis"].value_counts().to_dict() == {"accuracies": 30, "heat maps": 6}
+
+
+def test_shared_heads_are_those_of_the_heat_maps():
+    """9 and 6, not 8; the p of rho that the paper prints comes out; 144 x .5^12 x .3^12 by chance."""
+    table = published.shared_heads().set_index("task")
+    assert table["in_all"].to_dict() == {"MNLI": 9, "QQP": 6} and table["in_all_printed"].to_dict()["QQP"] == 8
+    assert table["rho"].to_dict() == {"MNLI": 0.8218, "QQP": 0.7361}
+    assert table["rho_p"].tolist() == pytest.approx([1.6e-36, 7.7e-26], rel=0.05)
+    assert table["by_chance"]["MNLI"] == pytest.approx(144 * 0.15**12)
+    assert table["mlps_pruned"].to_dict() == {"MNLI": "", "QQP": "12 and 12"}
 
 
 def test_losses_of_three_heads_at_once_are_held_against_their_sum():

@@ -2,10 +2,13 @@
 
 import csv
 import math
+import re
 from importlib import resources
 
 import pytest
 
+from subnet_utils.core.papers import papers
+from subnet_utils.core.study import Study
 from subnet_utils.papers.heuristic_core import published_cores, reference
 
 TABLES = "tables.csv"
@@ -76,5 +79,11 @@ def test_places_of_other_networks_and_an_unknown_one():
     for (label, network), there in places.items():  # captions of those without a place speak of MNLI and HANS
         found = published_cores.place(f"Heuristic Core, {label}", network)
         assert found == (f"Heuristic Core, {there}" if there else None)
+    for label, why in papers()["heuristic_core"].elsewhere.items():
+        if found := re.fullmatch(r"the profile (\w+) makes it", why):
+            network = Study.load(found[1]).heuristic_core.paper_network
+            makes = {published_cores.place(f"Heuristic Core, {kind} {number}", network)
+                     for kind in ("Figure", "Table") for number in range(1, 17)}  # fmt: skip
+            assert label in makes
     with pytest.raises(ValueError, match="no network 'bert'; valid: bert_mnli"):
         published_cores.findings("bert")

@@ -94,6 +94,10 @@ class Site:
         return {"name": name, "page": page, "facts": provenance_rows(record), "cards": cards}
 
 
+ELSEWHERE = "no finished notebook of this profile makes it"
+"""Why a figure or table of a paper is missing, where `Paper.elsewhere` says no more."""
+
+
 def expected() -> dict[str, str]:
     """What the report has to show or to name as missing: label -> a few words of its caption, paper by paper."""
     return {label: title for paper in papers().values() for label, title in paper.reproduces.items()}
@@ -126,8 +130,9 @@ def _damage(folder: Path, file: dict[str, str]) -> str | None:
     return f"{path.name} was changed after the notebook made it." if changed else None
 
 
-def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[tuple[dict, dict]]]]:
-    """(label, title, (card, notebook) of each item made for it) for each of `expected`, then for each other label."""
+def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, list[tuple[dict, dict]]]]:
+    """(label, title, why it may be missing, (card, notebook) of each item made for it) for each of `expected`, then for
+    each other label."""
     made = defaultdict(list)
     for notebook in notebooks:
         for card in notebook["cards"]:
@@ -136,7 +141,8 @@ def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, lis
     known = expected()
     titles = known | {label: title for paper in papers().values() for label, title in paper.also_shows.items()}
     labels = [label for label in titles | made if label in known or label in made]
-    return [(label, titles.get(label, ""), made[label]) for label in labels]
+    elsewhere = {label: why for paper in papers().values() for label, why in paper.elsewhere.items()}
+    return [(label, titles.get(label, ""), elsewhere.get(label, ELSEWHERE), made[label]) for label in labels]
 
 
 def brief(labels: Iterable[str]) -> str:

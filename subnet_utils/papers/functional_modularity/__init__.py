@@ -39,6 +39,8 @@ PAPER = Paper(
         "Functional Modularity, Table 2": "Accuracies, addition and multiplication",
         "Functional Modularity, Table 3": "Accuracies with first and last layer from the control mask",
         "Functional Modularity, Table 4": "Settings for mathematics",
+        "Functional Modularity, Table 5": "Layers of the simple CNN",
     },
+    elsewhere={"Functional Modularity, Table 5": "the layers are in `image_networks.py`"},
     also_shows={"Functional Modularity, Appendix B.1": "Overlap of two masks of one function"},
 )

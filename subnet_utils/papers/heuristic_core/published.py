@@ -1,12 +1,15 @@
 """*The Heuristic Core* (Bhaskar, Friedman and Chen 2024): its published numbers, held against its claims.
 
-The authors publish the accuracies of all their pruned networks; nothing is trained here. Out-of-domain accuracies are
+The authors publish the accuracies of all their pruned networks, and figures that count heads; they publish no masks and
+no checkpoints. Nothing is trained here. Out-of-domain accuracies are
 those of the four HANS subcases that the paper follows, or of the PAWS questions that are not equivalent.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
+from scipy import stats
 
 from subnet_utils.papers.heuristic_core import reference
 from subnet_utils.papers.heuristic_core.tasks.pair_files import MAIN_SUBCASES
@@ -135,15 +138,38 @@ def by_domain(table: pd.DataFrame, about: Sequence[str], domains: Mapping[str, I
 def claims() -> pd.DataFrame:
     """What the paper prints, beside the same recomputed from its published numbers, and whether the two agree.
 
-    basis: accuracies, from which all is recomputed here; or masks, which the authors publish as well but this package
-    does not hold: those were counted once, and the count is a reference like the others.
+    basis: accuracies, from which all is recomputed here; or heat maps, those of the authors' figures: they were counted
+    once, and the count is a reference like the others.
     """
     table = reference.load("claims")
     counted = pd.to_numeric(table["counted"])
     table["recomputed"] = [*_of_networks(), *_of_sizes(), *_of_joint_ablations(), *counted.dropna()]
     table["holds"] = table["recomputed"].between(table["low"], table["high"])
-    table["basis"] = counted.notna().map({True: "masks", False: "accuracies"})
+    table["basis"] = counted.notna().map({True: "heat maps", False: "accuracies"})
     return table[["claim", "place", "printed", "recomputed", "holds", "basis"]]
+
+
+def shared_heads() -> pd.DataFrame:
+    """What the heat maps of Figures 5 (MNLI) and 11 (QQP) say in numbers; the counts of their cells are not text.
+
+    Columns with `_printed` are the paper's own. in_all: heads in all 24 networks, and by_chance: of 144, if each of 24
+    independent networks kept as large a share of heads as of units; rho: of heads' frequencies at the two sparsities,
+    and rho_p: its two-sided p against 0 over 144 heads, as the paper tests; mlps_pruned: in the twelve networks of the
+    lower and of the higher sparsity, '' where they were not counted.
+    """
+    counted, rows = reference.load("claims").set_index("claim"), []
+    for task, place in (("MNLI", "Figure 5"), ("QQP", "Figure 11")):
+        lower, higher = sorted(subnetworks(task.lower())["target_sparsity"].unique())
+        row = {"task": task, "place": place, "lower": lower, "higher": higher}
+        for name, claim in (("in_all", "heads in all 24 networks"), ("rho", "Spearman's rho of heads' frequencies")):
+            row |= {f"{name}_printed": float(counted["printed"][f"{task}: {claim}"]),
+                    name: float(counted["counted"][f"{task}: {claim}"])}  # fmt: skip
+        t = row["rho"] * math.sqrt((HEADS - 2) / (1 - row["rho"] ** 2))
+        pruned = reference.load("claims").query("claim.str.startswith(@task + ' at') and claim.str.contains('MLPs')")
+        rows.append(row | {"by_chance": HEADS * ((1 - lower) * (1 - higher)) ** 12,
+                           "rho_p": 2 * float(stats.t.sf(t, HEADS - 2)),
+                           "mlps_pruned": " and ".join(str(int(one)) for one in pruned["counted"])})  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def _of_networks() -> Iterator[float]:

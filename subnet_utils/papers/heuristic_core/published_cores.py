@@ -1,6 +1,6 @@
 """What *The Heuristic Core* says of its own four networks, to stand beside a network of ours.
 
-From what the authors publish of BERT on MNLI and on QQP (accuracies, and what was counted in their masks), else as
+From what the authors publish of BERT on MNLI and on QQP (accuracies, and what was counted in their heat maps), else as
 printed (ablations, and RoBERTa and GPT-2 on MNLI: Tables 3 to 8). A number that the paper does not give is missing.
 Networks, pairs and sparsities differ from ours: what can be compared is the direction and the size of an effect, not an
 accuracy.

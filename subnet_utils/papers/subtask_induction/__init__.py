@@ -14,6 +14,8 @@ PAPER = Paper(
     ),
     steps="steps:every_step",
     reproduces={
+        "Subtask Induction, Figure 1": "The idea, drawn",
+        "Subtask Induction, Figure 2": "The two tasks, drawn",
         "Subtask Induction, Figure 3": "Test accuracy by disambiguating samples",
         "Subtask Induction, Figure 4": "Mean-pooled images",
         "Subtask Induction, Figure 5": "Training dynamics with images",
@@ -27,5 +29,6 @@ PAPER = Paper(
         "Subtask Induction, Table 2": "Shape subnetworks on pooled images",
         "Subtask Induction, Table 3": "Sizes of subnetworks by depth",
     },
+    elsewhere={f"Subtask Induction, Figure {number}": "a drawing without numbers" for number in (1, 2)},
     also_shows={"Subtask Induction, Appendix C.3": "Accuracies by class"},
 )

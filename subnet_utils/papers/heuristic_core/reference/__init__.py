@@ -7,7 +7,7 @@
     tables          Tables 3 to 8 as printed: ablated heads, and the spreads of RoBERTa and GPT-2
     places          where something is shown of a network that is shown of BERT on MNLI elsewhere; else it is not shown
     claims          what the text says, between which values a number must lie to agree,
-                    and what was counted in the authors' masks
+                    and what was counted in the authors' heat maps
 """
 
 from functools import partial
