@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from subnet_utils.core.sections import ROOT
-from subnet_utils.papers.heuristic_core import published
+from subnet_utils.papers.heuristic_core import published, tables
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -87,6 +87,28 @@ def test_losses_of_three_heads_at_once_are_held_against_their_sum():
     found = published.claims().set_index("claim")["recomputed"]
     end = ": loss without L2.H5+L3.H7+L4.H0 at once, less the sum of their losses"
     assert found[f"SO-Swap{end}"] == pytest.approx(0.073) and found[f"Embed-Verb{end}"] == pytest.approx(-0.122)
+
+
+def test_the_ledger_says_what_text_code_and_ours_do():
+    rows = rows_of("ledger")
+    assert list(rows[0]) == ["where", "printed", "released", "ours"]
+    assert len({row["where"] for row in rows}) == len(rows) == 19
+    assert all(value.strip() for row in rows for value in row.values())
+    (mixed,) = (row["released"] for row in rows if "(mixed)" in row["where"])
+    smallest, names = [], {*published.SUBCASES, "validation_matched", "validation_mismatched"}
+    full, pruned = defaultdict(list), defaultdict(list)
+    for row in rows_of("sparsity_grid"):
+        if row["task"] == "mnli" and row["finetuning_step"] in ("12500", "12500.0") and row["evaluation_set"] in names:
+            where = full["full"] if row["network"] == "full" else pruned[row["seed"], int(row["sparsity_percent"])]
+            where.append(float(row["accuracy"]))
+    whole = np.mean(full["full"])
+    for seed in {seed for seed, _ in pruned}:
+        sparsities = [at for (own, at), sets in pruned.items() if own == seed and np.mean(sets) > whole - 0.03]
+        smallest.append(1 - max(sparsities, default=0) / 100)
+    sizes = published.effective_sizes("mnli").set_index(["step", "domain"])["effective_size"]
+    assert f"is {np.mean(smallest):.2f}, not {sizes[12500, 'mixed']:.2f}".replace(" 0", " ") in mixed
+    (found,) = (row["ours"] for row in rows if "(QQP, MLPs)" in row["where"])
+    assert found.strip("counted (`)") in dir(tables)
 
 
 def test_spread_is_over_twelve_seeds():

@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks import units
 from subnet_utils.papers.heuristic_core import findings, pair_networks, pair_sets, steps, tables
 from subnet_utils.papers.heuristic_core.fine_tuning import Checkpoint
 from subnet_utils.papers.heuristic_core.pair_networks import SPECIAL, PretrainedError, published_tokenizer
+from subnet_utils.papers.heuristic_core.section import OwnTransformer
 from subnet_utils.papers.heuristic_core.step_training import shuffled_batches
 from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
 from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
@@ -64,6 +66,28 @@ def test_no_pair_that_networks_are_judged_on_is_read_in_training_or_pretraining(
         assert not judged & sentence_pairs.texts_of(pairs)
     unasked = inference.mixture({"train": 3000}, counter=0.25, seed=0, about="pretraining")["train"]
     assert judged & sentence_pairs.texts_of(unasked)  # of so many, some would be among them
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_means_of_gated_mlps_are_not_dropped(family):
+    """Two equal calls of a network in training: an MLP that is off says its mean, whatever is dropped."""
+    own = OwnTransformer(family=family, layers=1, width=8, heads=2, mlp_width=8, dropout=0.5)
+    network = pair_networks.own_network(own, "ForSequenceClassification", classes=2, seed=0).train()
+    said = []
+    gates = {"heads": torch.ones(1, 2), "mlps": torch.zeros(1)}
+    with units.gated(network, gates, {"heads": torch.zeros(1, 8), "mlps": torch.ones(1, 8)}):
+        block = network.transformer.h[0].mlp if family == "gpt2" else network.base_model.encoder.layer[0].output.dropout
+        handle = block.register_forward_hook(lambda _, x, output: said.append(output))
+        network(input_ids=torch.tensor([[2, 6, 3]]), attention_mask=torch.ones(1, 3))
+        handle.remove()
+    assert len(said) == 1 and bool((said[0] == 1).all())
+
+
+def test_only_prunings_with_dropout_have_new_keys(tmp_path):
+    dropped = lab_of(tmp_path, architecture=SECTION["architecture"] | {"dropout": 0.1})
+    for lab, version in ((lab_of(tmp_path), 1), (dropped, 2)):
+        assert {one.version for one in steps.prunings(lab)} == {version}
+        assert steps.teacher(lab).version == 1
 
 
 def test_every_step_is_named_before_anything_is_made(tmp_path):

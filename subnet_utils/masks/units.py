@@ -46,7 +46,10 @@ MULTIPLIER_SCALE = 10.0
 
 
 class Layer(NamedTuple):
-    """Where a layer's gates act: the input of `attention` is the heads' context, the output of `mlp` the MLP's."""
+    """Where a layer's gates act: the input of `attention` is the heads' context, the output of `mlp` the MLP's.
+
+    The latter is after the MLP's dropout, as in the authors' code: dropout behind a gate would drop means as well.
+    """
 
     attention: nn.Module
     mlp: nn.Module
@@ -58,7 +61,7 @@ def layers_of(model: nn.Module) -> list[Layer]:
         if isinstance(module, nn.ModuleList) and len(module):
             first = module[0]
             if hasattr(first, "attention") and hasattr(getattr(first.attention, "output", None), "dense"):
-                return [Layer(block.attention.output.dense, block.output.dense) for block in module]
+                return [Layer(block.attention.output.dense, block.output.dropout) for block in module]
             if hasattr(first, "attn") and hasattr(first.attn, "c_proj"):
                 return [Layer(block.attn.c_proj, block.mlp) for block in module]
     name = type(model).__name__

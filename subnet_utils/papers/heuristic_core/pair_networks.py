@@ -87,6 +87,11 @@ class Transformer:
         """Whether its weights are."""
         return self.section.family == "published"
 
+    @property
+    def drops_before_gates(self) -> bool:
+        """Whether it may have dropout between an MLP's last weights and its gate, as BERT and RoBERTa do."""
+        return self.is_published or (self.section.family != "gpt2" and self.section.dropout > 0)
+
     def classifier(self, *, classes: int, seed: int) -> nn.Module:
         """The network with a new classifier drawn by the seed. Raises PretrainedError for absent weights."""
         if not self.is_published:

@@ -59,6 +59,11 @@ class PrunedUnits(Step):
         return cls(teacher, sparsity, seed, schedule, **{name: getattr(pruning, name) for name in same})
 
     @property
+    def version(self) -> int:
+        """2 where there may be dropout: it comes before the MLP's gate now, no longer after it."""
+        return 2 if self.checkpoint.network.transformer.drops_before_gates else 1
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """What is pruned."""
         return self.teacher.checkpoint
