@@ -140,7 +140,7 @@ def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
 def test_tables_of_the_grid_fit_together(lab):
     sizes = tables.sizes(lab)
     assert set(sizes["step"]) == {4, 10}
-    assert set(sizes["domain"]) == {"in domain", "out of domain", "mixed", "balanced"}
+    assert set(sizes["domain"]) == {"in domain", "out of domain", "mixed", "entailed", "balanced"}
     assert sizes["effective_size"].isin([1.0, 0.8, 0.5]).all()
     table = tables.by_sparsity(lab)
     assert sorted(table["sparsity"].unique()) == [0.0, 0.2, 0.5]
@@ -248,6 +248,28 @@ def test_published_weights_are_fine_tuned_and_pruned_on_files(files):
     assert len(table) == 4 * 18 and own.study.heuristic_core.data.classes == pair_files.CLASSES
     _, tokens = tables.attention_map(own, 0, 0)
     assert tokens[0] == "[CLS]"
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_published_classifier_gives_way_to_a_new_one(files, classes):
+    """Of as many classes as ours, or of another number. What the network is made of counts, not its classifier."""
+    place = str(files / "bert")
+    before = pair_networks.published_facts(place, 32)
+    network = pair_networks.published_network(place, classes=classes, seed=7)
+    network.save_pretrained(place)
+    pair_networks.published_facts.cache_clear()
+    assert pair_networks.published_facts(place, 32)[1] == before[1]
+    again = pair_networks.published_network(place, classes=3, seed=0)
+    assert again.classifier.weight.shape == (3, 16)
+    assert torch.equal(
+        again.bert.encoder.layer[0].output.dense.weight, network.bert.encoder.layer[0].output.dense.weight
+    )
+    assert classes != 3 or not torch.equal(again.classifier.weight, network.classifier.weight)
+    weights = load_file(files / "bert" / "model.safetensors")
+    weights["bert.encoder.layer.1.output.dense.bias"] = torch.zeros(15)
+    save_file(weights, files / "bert" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(PretrainedError, match=r"lacks 1 weights, such as 'bert.encoder.layer.1.output.dense.bias"):
+        pair_networks.published_network(place, classes=2, seed=0)
 
 
 def test_published_networks_that_lack_weights_or_words_are_refused(files):

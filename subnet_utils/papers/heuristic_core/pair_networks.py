@@ -154,14 +154,21 @@ def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: 
 
 
 def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
-    """Published weights with a new classifier drawn by the seed. Raises PretrainedError if they cannot be had."""
+    """Published weights with a new classifier drawn by the seed, also where they have one for any number of classes.
+    Raises PretrainedError if they cannot be had."""
     transformers.logging.set_verbosity_error()  # it reports that the classifier is new, which reads like a fault
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network, report = _loaded(source, "weights", AutoModelForSequenceClassification, num_labels=classes,
-                                  dtype=torch.float32, use_safetensors=True, output_loading_info=True)  # fmt: skip
-    body = network.base_model_prefix + "."
-    lacking = [name for name in sorted(report["missing_keys"]) if name.startswith(body) and ".pooler." not in name]
+                                  dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
+                                  output_loading_info=True)  # fmt: skip
+        body = network.base_model_prefix + "."
+        absent = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+        old = [name for name in network.state_dict() if not name.startswith(body) and name not in absent]
+        if old:
+            drawn = type(network)(network.config).state_dict()
+            network.load_state_dict({name: drawn[name] for name in old}, strict=False)
+    lacking = [name for name in sorted(absent) if name.startswith(body) and ".pooler." not in name]
     if lacking:  # transformers draws them at random, as it does the new classifier
         needed = "fetch its model.safetensors again"
         raise PretrainedError(f"'{source}' lacks {len(lacking)} weights, such as '{lacking[0]}'; {needed}")

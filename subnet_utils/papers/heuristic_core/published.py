@@ -127,11 +127,11 @@ def domain_means(
 
 def by_domain(table: pd.DataFrame, about: Sequence[str], domains: Mapping[str, Iterable[str]]) -> pd.DataFrame:
     """Accuracy in domain, out of domain (mean of its sets), `mixed` (mean of these two) and, where there is a domain
-    `entailed`, `balanced`: the mean of out of domain and of it. A row for each domain and each of `about`."""
+    `entailed`, its own and `balanced`, the mean of it and out of domain. A row for each domain and each of `about`."""
     wide = domain_means(table, about, domains).sort_index()
     wide["mixed"] = wide[["in domain", "out of domain"]].mean(axis=1, skipna=False)
     if "entailed" in wide:
-        wide["balanced"] = (wide["out of domain"] + wide.pop("entailed")) / 2
+        wide["balanced"] = (wide["out of domain"] + wide["entailed"]) / 2
     return wide.rename_axis(columns="domain").stack().rename("accuracy").reset_index()
 
 
