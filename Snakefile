@@ -9,6 +9,8 @@ are found by what they depend on and not by date.
 missing step of any paper (`subnet_utils.shards`), on a GPU of its own, here or through an executor such as SLURM.
 `made=1` says that nothing is missing: notebooks then mostly draw, and several run at a time.
 
+A notebook whose data or published weights are not there is named with the reason, and the others run.
+
 The executed notebook is the rule's log, kept when a cell fails. A rule is done when the notebook has written its
 manifest, which it does last, and papermill has ended well; the mark of that is in runs/, because figures/ may come from
 a commit, and a committed manifest says nothing about this machine.
@@ -22,6 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from subnet_utils.check import lacking
 from subnet_utils.core.papers import notebooks, papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study, profile_file
@@ -55,6 +58,22 @@ def package_of(paper):
     return sorted(os.path.relpath(path) for path in files if not others & set(path.parents))
 
 
+def absent():
+    """Notebooks that cannot run, with the reason, as the process that plans the run sees it."""
+    seen = Path(RUNS, "absent.json")
+    if workflow.is_main_process:
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        needs = any(notebook.requires for _, notebook in NOTEBOOKS.values())
+        seen.write_text(json.dumps(lacking(STUDY) if needs else {}))  # to look for it takes seconds
+    return json.loads(seen.read_text())
+
+
+def name_the_absent():
+    """A line for each notebook that cannot run."""
+    for name, why in ABSENT.items():
+        print(f"{name} is left out: {why}", file=sys.stderr, flush=True)
+
+
 def shards():
     """What is missing, as the process that plans the run sees it; the processes of its jobs read what it saw."""
     seen = Path(RUNS, "shards.json")
@@ -67,6 +86,12 @@ def shards():
     return json.loads(seen.read_text())
 
 
+ABSENT = absent()
+NOTEBOOKS = {name: both for name, both in NOTEBOOKS.items() if name not in ABSENT}
+if workflow.is_main_process:
+    name_the_absent()
+    if not NOTEBOOKS:
+        raise SystemExit(f"profile '{STUDY.name}': no notebook can run")
 SHARDS = shards() if IN_SHARDS else {}
 GPUS = len(visible_gpus())
 
@@ -82,6 +107,10 @@ onstart:
     except Timeout:
         print(f"profile '{STUDY.name}': another run is at work; waiting for it", file=sys.stderr, flush=True)
         only_run.acquire()
+
+
+onsuccess:
+    name_the_absent()  # again, where a long run ends
 
 
 localrules: all

@@ -3,33 +3,53 @@
 import argparse
 import sys
 
-from subnet_utils.core.papers import notebooks
+from subnet_utils.core.papers import Notebook, Paper, notebooks
 from subnet_utils.core.study import Study
 
 
 def main(arguments: list[str]) -> int:
     """Check profiles, and that the data and published weights that they name are there.
 
-    One line per error on stderr and exit status 2.
+    One line on stderr for each error, and for each notebook that cannot run. Exit status 2 for a profile that is not
+    valid, or of which no notebook can run: what one paper lacks stops no other.
     """
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.check", description=__doc__)
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     try:
         for name in parser.parse_args(arguments).profile:
-            require(Study.load(name))
+            for line in require(Study.load(name)):
+                print(line, file=sys.stderr)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def require(study: Study) -> None:
-    """Raise ValueError for what the notebooks of a study need and what is not there."""
+def require(study: Study) -> list[str]:
+    """A line for each notebook of a study that cannot run. Raises ValueError with these lines if none can."""
+    lines = [f"{name} cannot run: {why}" for name, why in lacking(study).items()]
+    if len(lines) == len(_notebooks_of(study)):
+        raise ValueError("\n".join(lines))
+    return lines
+
+
+def lacking(study: Study) -> dict[str, str]:
+    """Name of a notebook -> what it needs, or one that it waits for, and what is not there, in one line."""
     from subnet_utils.core.lab import Lab  # imports torch
 
-    lab = Lab.open(study)
-    for paper, notebook in notebooks().values():
-        paper.require(notebook, lab)
+    lab, found = Lab.open(study), {}
+    for name, (paper, notebook) in _notebooks_of(study).items():
+        try:
+            paper.require(notebook, lab)
+        except ValueError as error:
+            found[name] = " ".join(str(error).split())
+        for before in found.keys() & notebook.after:
+            found.setdefault(name, found[before])
+    return found
+
+
+def _notebooks_of(study: Study) -> dict[str, tuple[Paper, Notebook]]:
+    return {name: both for name, both in notebooks().items() if both[1].is_about(both[0].section_of(study))}
 
 
 if __name__ == "__main__":

@@ -83,14 +83,15 @@ def missing(study: Study) -> dict[str, Shard]:
 def make(study: Study, names: list[str]) -> None:
     """Make some steps, and whatever they need, into the artefact store: those of these names, or 'all'.
 
-    Raises ValueError for an unknown name, and, of all, for data or published weights that are not there.
+    Of all, what needs data or published weights that are not there is left out, with one line on stderr that says so.
+    Raises ValueError for an unknown name, and if no notebook of the study can run.
     """
     from subnet_utils.core.step import make_all
 
     lab = _open(study)
     if "all" in names:
         require(study)
-        steps = [step for paper in papers().values() for step in paper.steps_of(lab)]
+        steps = [step for paper in papers().values() for step in paper.steps_of(_with_what_is_there(lab, paper))]
     else:
         steps = _named(lab, names)
     make_all(lab, steps, "steps of all notebooks" if "all" in names else "shard")

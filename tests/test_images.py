@@ -1,5 +1,7 @@
 """Images with shape and texture, mean pooling against plain numpy, and image sets from folders."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from scipy import ndimage
 
+from subnet_utils.papers.subtask_induction.images_section import Folders
 from subnet_utils.tasks.images import (
     ImageError,
     ImageSet,
@@ -108,6 +111,24 @@ def test_folders_are_split_without_overlap(folder):
     assert all(path.parent.name == CLASSES[label] for path, label, _ in split["train"] + split["validation"])
 
 
+def test_classes_of_16_class_imagenet_give_as_many_images_as_in_the_paper(tmp_path):
+    """At most 1,000 of a class, a tenth of them for evaluation: 13,929 and 1,549 in all (section 5.2)."""
+    there = {"knife": 586, "oven": 892} | {f"class{i}": 1100 for i in range(14)}
+    save(one := tmp_path / "one.png")
+    for name, count in there.items():
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for i in range(count):
+            (tmp_path / "train" / name / f"{i}.png").hardlink_to(one)
+    about = Folders(train="", test="", conflicts="", classes=list(there))
+    sizes = {"mask": about.mask_per_class, "validation": about.validation_per_class}
+    split = split_folder(tmp_path / "train", about.classes, **sizes)
+    pooled, kept = (Counter(path.parent.name for path, *_ in split[title]) for title in ("mask", "validation"))
+    assert (pooled["knife"], kept["knife"], pooled["oven"], kept["oven"]) == (527, 59, 802, 90)
+    assert (pooled.total(), kept.total()) == (13_929, 1_549)
+    assert len(split["train"]) == sum(there.values()) - 1_549
+    assert len({path for path, *_ in split["mask"] + split["validation"]}) == 13_929 + 1_549
+
+
 def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     wide = np.zeros((30, 90, 3), dtype=np.uint8)
     wide[:, :30, 0], wide[:, 30:60, 1], wide[:, 60:, 2] = 255, 255, 255
@@ -125,7 +146,7 @@ def test_images_are_resized_and_cut_to_their_middle(tmp_path):
      ("nowhere", CLASSES, (1, 1), "no folder .*/nowhere; give the folder"),
      ("train/cat", CLASSES, (1, 1), "no folder for class 'bear'; there are no folders in it"),
      ("train", ("cat", "emu"), (1, 1), "emu holds no images"),
-     ("train", CLASSES, (5, 2), "bear holds 6 images, fewer than 5 to pool and 2 to validate")],
+     ("train", CLASSES, (1, 9), "bear holds 6 images, too few to pool some and to validate with others")],
 )  # fmt: skip
 def test_folders_that_lack_something_are_named(folder, where, classes, sizes, message):
     (folder / "train" / "emu").mkdir()

@@ -73,6 +73,20 @@ def test_shards_are_listed_made_by_name_and_left_out_where_data_are_missing(tmp_
     assert run(tmp_path, "subnet_utils.shards", str(profile), "all", rooms=rooms).returncode == 2
 
 
+def test_what_one_paper_lacks_stops_no_notebook_of_another(tmp_path, rooms, profile):
+    write_profile(profile, toy={"numbers": [13]}, subtask_induction={"arithmetic": {}})
+    checked = run(tmp_path, "subnet_utils.check", str(profile), rooms=rooms)
+    assert (checked.returncode, checked.stderr) == (0, "20_toy cannot run: no file '13.csv'; put it there\n")
+    options = ["snakemake", "-s", str(ROOT / "Snakefile"), "-n", "--config", f"profile={profile}"]
+    plan = run(tmp_path, *options, rooms=rooms)
+    assert plan.returncode == 0 and set(re.findall(r"^(\d\w+) +1$", plan.stdout, re.M)) == {"07_subtask_induction"}
+    assert "20_toy is left out: no file '13.csv'; put it there\n" in plan.stderr
+    write_profile(profile, toy={"numbers": [13]})
+    assert run(tmp_path, "subnet_utils.check", str(profile), rooms=rooms).returncode == 2
+    plan = run(tmp_path, *options, rooms=rooms)
+    assert plan.returncode != 0 and "no notebook can run" in plan.stderr and "Traceback" not in plan.stderr
+
+
 METHOD = '''
 """Masks that keep what is nearest to 0."""
 

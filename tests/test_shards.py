@@ -8,7 +8,8 @@ import pytest
 from subnet_utils import shards
 from subnet_utils.core.papers import notebooks
 from subnet_utils.core.sections import ROOT
-from tests.toy_paper import run
+from subnet_utils.core.study import Study
+from tests.toy_paper import run, write_profile
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +34,22 @@ def test_the_papers_own_settings_come_to_hundreds_of_shards_and_no_notebook_wait
     assert list(rules.values()).count("shard") >= 200
     edges = {(rules[a], rules[b]) for a, b in re.findall(r"^\t(\d+) -> (\d+)$", plan.stdout, re.MULTILINE)}
     for name, (paper, notebook) in notebooks().items():
+        if name in left_out:
+            assert f"{name} is left out: " in plan.stderr and name not in rules.values()
+            continue
         before = {first for first, second in edges if second == name}
         assert before == {f"shards_{paper.name}", *notebook.after}
+
+
+def test_all_that_can_be_made_is_made_where_another_notebook_lacks_its_data(tmp_path, monkeypatch, capsys):
+    section, made = Study.load("tiny").subtask_induction.model_dump(mode="json"), []
+    section["images"] |= {"rendered": None, "folders": dict.fromkeys(("train", "test", "conflicts"), "nowhere")}
+    path = write_profile(tmp_path / "half.yaml", subtask_induction=section)
+    monkeypatch.setattr("subnet_utils.core.step.make_all", lambda lab, steps, label: made.extend(steps))
+    assert shards.main([str(path), "all"]) == 0
+    assert made and {type(step).__module__.rpartition(".")[2] for step in made} == {"arithmetic_steps", "chosen_mask"}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("07b_shape_bias: no shards, because no folder nowhere")
 
 
 def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from subnet_utils.check import lacking
 from subnet_utils.check import main as check
 from subnet_utils.core.notebook import begin
+from subnet_utils.core.papers import notebooks
 from subnet_utils.core.sections import ROOT, Section
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import masking
 from subnet_utils.models import build
+from subnet_utils.papers.break_it_down import sets
 from subnet_utils.papers.heuristic_core import pair_sets
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 
@@ -473,6 +477,18 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
         begin(path, "08_heuristic_core")
     assert not (ROOT / "figures" / "mine").exists()
+
+
+def test_notebooks_that_wait_for_one_that_cannot_run_cannot_run_either(monkeypatch):
+    def nothing_there(lab):
+        raise ValueError("no\nsentences")
+
+    monkeypatch.setattr(sets, "require_sentences", nothing_there)
+    found = lacking(Study.load("tiny"))
+    assert list(found) == [name for name in notebooks() if re.match("0[1-6]_", name)]
+    assert set(found.values()) == {"no sentences"}
+    del (values := Study.load("tiny").model_dump(mode="json"))["break_it_down"]["pretrained"]
+    assert "05_pretraining" not in lacking(Study.load(values))
 
 
 def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):

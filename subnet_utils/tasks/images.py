@@ -126,20 +126,28 @@ Files = list[tuple[Path, int, int]]
 def split_folder(folder: Path, classes: Sequence[str], *, mask: int = 0, validation: int = 0) -> dict[str, Files]:
     """The files of a folder that has one folder for each class: train, of these mask (to be mean-pooled), validation.
 
-    mask, validation: how many of each class, spread evenly over its files. Raises ImageError for a class without a
-    folder, or with too few images.
+    mask, validation: how many of each class, spread evenly over its files; of a class with fewer files than both, as
+    large shares of what there is. Raises ImageError for a class without a folder, or with too few images for both.
     """
     split: dict[str, Files] = {"train": [], "mask": [], "validation": []}
     for label, name in enumerate(classes):
         files = files_of(folder, name, classes)
-        if len(files) < mask + validation:
-            what = f"{folder / name} holds {len(files)} images, fewer than {mask} to pool and {validation} to validate"
-            raise ImageError(f"{what}; lower mask_per_class or validation_per_class")
-        held = _spread(files, validation)
+        pooled, kept = _shares(len(files), mask, validation)
+        if min(pooled, kept) < min(1, mask, validation):
+            what = f"{folder / name} holds {len(files)} images, too few to pool some and to validate with others"
+            raise ImageError(f"{what}; add images or leave the class out")
+        held = _spread(files, kept)
         rest = sorted(set(files) - set(held))
-        for title, paths in {"train": rest, "mask": _spread(rest, mask), "validation": held}.items():
+        for title, paths in {"train": rest, "mask": _spread(rest, pooled), "validation": held}.items():
             split[title] += [(path, label, label) for path in paths]
     return split
+
+
+def _shares(there: int, mask: int, validation: int) -> tuple[int, int]:
+    """How many files of a class to pool and to keep. What is not whole goes to the second, as the authors round."""
+    wanted = min(there, mask + validation)
+    pooled = wanted * mask // max(1, mask + validation)
+    return pooled, wanted - pooled
 
 
 def conflict_files(folder: Path, classes: Sequence[str]) -> Files:
