@@ -96,6 +96,23 @@ def test_measures_follow_from_hand_made_votes():
     assert neither["robustness"] == 1 and math.isnan(neither["shape_bias"])
 
 
+def test_accuracies_are_judged_over_classes_and_shown_over_images_too(lab, table):
+    """The paper's dogs are half of all images, and its accuracies are means over classes."""
+    votes = {name: steps_of(lab).base.make(lab).tensors("votes")[name].tolist() for name in ("test", "pooled_test")}
+    own = table[(table["model"] == "cnn") & (table["seed"] == 0) & (table["network"] == "base")].iloc[0]
+    for measure, title in (("original", "test"), ("pooled", "pooled_test")):
+        answers = list(zip(images(lab, title).shapes.tolist(), votes[title], strict=True))
+        sizes = {shape: sum(shape == one for one, _ in answers) for shape in (0, 1, 2)}
+        right = {shape: sum(shape == one == vote for one, vote in answers) for shape in (0, 1, 2)}
+        assert len(set(sizes.values())) > 1, "classes of one size cannot tell"
+        assert own[measure] == pytest.approx(np.mean([right[shape] / sizes[shape] for shape in sizes]))
+        assert own[f"{measure}_over_images"] == pytest.approx(sum(right.values()) / len(answers))
+    made_up = table[table["network"] == "linear"].query("model == 'cnn'").assign(
+        original=[0.953, 0.955], original_over_images=0.5)  # fmt: skip
+    row = shape_bias.table_1(made_up, comparable=True).query("measure == 'original'").iloc[0]
+    assert (row["paper"], row["over_images"], row["verdict"]) == (0.954, 0.5, "agrees")
+
+
 def test_the_images_to_pool_are_the_first_training_images(lab):
     train, mask, flat = (images(lab, title) for title in ("train", "mask", "pooled_mask"))
     assert torch.equal(train.pixels[:12], mask.pixels) and torch.equal(mask.shapes, flat.shapes)

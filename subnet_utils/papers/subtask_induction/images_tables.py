@@ -4,6 +4,7 @@ Shape bias, after Geirhos et al. (2019), is the share of shape among those answe
 by either cue.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import chain, product, zip_longest
 from typing import Any
@@ -25,8 +26,11 @@ from subnet_utils.report.comparison import CLAIM, SIZE
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
-"""Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape (mean over classes), share
-of answers that are not the texture's, and shape bias."""
+"""Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape, share of answers that are
+not the texture's, and shape bias. Accuracies are means over classes, as in the paper, whose classes differ in size: half
+of its images are dogs."""
+OVER_IMAGES = {"original": "original_over_images", "pooled": "pooled_over_images"}
+"""Measure -> column with the same accuracy, each image counting alike."""
 BASE, MASK = "base", "mask"
 """Names of the base network and of its subnetwork, next to those of the conditions."""
 
@@ -68,10 +72,10 @@ def induced(lab: Lab) -> pd.DataFrame:
 def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
     """Mean and 95% interval over seeds of every measure, for every network, next to the paper's number. From `induced`.
 
-    comparable: whether data and networks are the paper's; else there are no verdicts.
+    over_images: our mean where each image counts alike, and not each class; it is shown and not judged. comparable: whether data and networks are the paper's; else there are no verdicts.
     """
     return pd.DataFrame(
-        _beside(about, measure, group[measure], comparable)
+        _beside(about, measure, group, comparable)
         for about, group in groups(table, ["model", "paper_model", "network"])
         for measure in MEASURES
     )
@@ -86,16 +90,18 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
     for about, group in groups(found[found["chosen"] & (found["condition"] == "trained")], ["model", "paper_model"]):
         whole = base_rows[base_rows["model"] == about["model"]]
         for network, measure, own in ((MASK, "density", group), (BASE, "pooled", whole), (MASK, "pooled", group)):
-            rows.append(_beside(about | {"network": network}, measure, own[measure], comparable))
+            rows.append(_beside(about | {"network": network}, measure, own, comparable))
     return pd.DataFrame(rows)
 
 
-def _beside(about: dict[str, str], measure: str, values: pd.Series, comparable: bool) -> dict[str, Any]:
-    """A network's measure next to the paper's. about: model, paper_model and network."""
+def _beside(about: dict[str, str], measure: str, rows: pd.DataFrame, comparable: bool) -> dict[str, Any]:
+    """A network's measure next to the paper's. about: model, paper_model and network; rows: one a seed."""
     own = {"network": about["network"], "measure": measure}
     paper = printed("shape_bias", model=about["paper_model"], **own)
     margin = SIZE * paper if measure == "density" else CLAIM
-    return {"model": about["model"]} | own | compared(values, paper, margin=margin, comparable=comparable)
+    judged = compared(rows[measure], paper, margin=margin, comparable=comparable)
+    over_images = {"over_images": rows[OVER_IMAGES[measure]].mean() if measure in OVER_IMAGES else math.nan}
+    return {"model": about["model"]} | own | over_images | judged
 
 
 def advantages(table: pd.DataFrame) -> pd.DataFrame:
@@ -208,12 +214,17 @@ def conflict_scores(votes: Tensor, images: ImageSet) -> dict[str, float]:
     Shape bias is missing (NaN) where no answer is right by either cue.
     """
     shape, texture = (votes == images.shapes).double(), (votes == images.textures).double()
-    classes = [shape[images.shapes == i].mean() for i in images.shapes.unique()]
     return {
-        "shape_accuracy": float(sum(classes) / len(classes)),
+        "shape_accuracy": class_mean(shape, images.shapes),
         "robustness": 1 - float(texture.mean()),
         "shape_bias": float(shape.sum() / (shape + texture).sum()),
     }
+
+
+def class_mean(right: Tensor, classes: Tensor) -> float:
+    """Mean over the classes that there are of the mean of each. right: [n], classes: int64 [n]."""
+    means = [right[classes == i].double().mean() for i in classes.unique()]
+    return float(sum(means) / len(means))
 
 
 def is_comparable(lab: Lab) -> bool:
@@ -239,10 +250,12 @@ def _row(lab: Lab, one: ModelSteps, network: str, step: Step) -> dict[str, Any]:
     about = one.about | {"network": network, "key": artefact.key}
     if fault := fault_of(artefact):
         return about | {"fault": fault}
-    votes, sets = artefact.tensors("votes"), one.data
-    by = {name: float((votes[name] == sets.load(lab, name).shapes).double().mean()) for name in ("test", "pooled_test")}
-    scores = conflict_scores(votes["conflicts"], sets.load(lab, "conflicts"))
-    return about | {"original": by["test"], "pooled": by["pooled_test"]} | scores
+    votes = artefact.tensors("votes")
+    for measure, title in {"original": "test", "pooled": "pooled_test"}.items():
+        shapes = one.data.load(lab, title).shapes
+        right = votes[title] == shapes
+        about |= {measure: class_mean(right, shapes), OVER_IMAGES[measure]: float(right.double().mean())}
+    return about | conflict_scores(votes["conflicts"], one.data.load(lab, "conflicts"))
 
 
 def _made(lab: Lab, one: ModelSteps, networks: Sequence[str] | None = None) -> dict[str, Artefact]:
