@@ -27,8 +27,8 @@ from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
 """Accuracy on ordinary and on mean-pooled test images; on conflict images accuracy by shape, share of answers that are
-not the texture's, and shape bias. Accuracies are means over classes, as in the paper, whose classes differ in size: half
-of its images are dogs."""
+not the texture's, and shape bias. Accuracies are means over classes, as in the authors' code: half of all images are
+dogs."""
 OVER_IMAGES = {"original": "original_over_images", "pooled": "pooled_over_images"}
 """Measure -> column with the same accuracy, each image counting alike."""
 BASE, MASK = "base", "mask"
@@ -72,7 +72,8 @@ def induced(lab: Lab) -> pd.DataFrame:
 def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
     """Mean and 95% interval over seeds of every measure, for every network, next to the paper's number. From `induced`.
 
-    over_images: our mean where each image counts alike, and not each class; it is shown and not judged. comparable: whether data and networks are the paper's; else there are no verdicts.
+    over_images: our mean where each image counts alike, and not each class; it is shown and not judged.
+    comparable: whether data and networks are the paper's; else there are no verdicts.
     """
     return pd.DataFrame(
         _beside(about, measure, group, comparable)
