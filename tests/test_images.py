@@ -133,7 +133,7 @@ def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     wide = np.zeros((30, 90, 3), dtype=np.uint8)
     wide[:, :30, 0], wide[:, 30:60, 1], wide[:, 60:, 2] = 255, 255, 255
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    made = read([(tmp_path / "wide.png", 1, 2)], 32)
+    made = read([(tmp_path / "wide.png", 1, 2)], resized=37, side=32)
     assert made.pixels.shape == (1, 3, 32, 32)
     assert (made.shapes.tolist(), made.textures.tolist()) == ([1], [2])
     middle = made.pixels[0, :, 16, 3:-3]
@@ -160,7 +160,7 @@ def test_a_corrupt_image_is_named(folder, damage):
     path = folder / "train" / "cat" / "3.png"
     path.write_bytes(path.read_bytes()[:60] if damage is None else damage)
     with pytest.raises(ImageError, match=r"3\.png cannot be read as an image .* remove it or fetch it again"):
-        read([(path, 0, 0)], 32)
+        read([(path, 0, 0)], resized=37, side=32)
 
 
 def test_a_conflict_has_the_shape_of_its_folder_and_a_texture_of_the_classes(folder):
@@ -180,7 +180,7 @@ def test_a_file_whose_name_does_not_tell_its_shape_and_texture_is_named(folder, 
 def test_images_of_sixteen_bits_are_named(tmp_path):
     Image.fromarray(np.full((9, 9), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ImageError, match="deep.png has more than eight bits a channel"):
-        read([(tmp_path / "deep.png", 0, 0)], 32)
+        read([(tmp_path / "deep.png", 0, 0)], resized=37, side=32)
 
 
 def test_what_segment_anything_lacks_is_named(monkeypatch, tmp_path):

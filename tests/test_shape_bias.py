@@ -294,10 +294,10 @@ def save(path, rng):
     Image.fromarray(rng.integers(0, 256, (36, 40, 3), dtype=np.uint8)).save(path)
 
 
-def from_folders(folder, store, **changes) -> Lab:
+def from_folders(folder, store, models=None, **changes) -> Lab:
     parts = {name: str(folder / name) for name in ("train", "test", "conflicts")}
     about = {"classes": ["cat", "dog"], "resolution": 32, "mask_per_class": 3, "validation_per_class": 2} | changes
-    models = [CNN | {"seeds": [0], "masks": CNN["masks"] | {"l0": [0.0]}}]
+    models = models or [CNN | {"seeds": [0], "masks": CNN["masks"] | {"l0": [0.0]}}]
     return Lab.open(study(rendered=None, folders=parts | about, models=models), store)
 
 
@@ -307,6 +307,45 @@ def test_photographs_from_folders_take_the_same_way(folders, tmp_path):
     assert set(shape_bias.induced(lab)["network"]) == {"base", "mask", *IMAGE_CONDITIONS}
     assert len(images(lab, "conflicts").shapes) == 6  # without the two whose cues agree
     assert len(images(lab, "train").shapes) == 12
+
+
+def test_photographs_lose_a_frame_and_conflicts_do_not(folders, tmp_path):
+    """As in the authors' code: Resize(256) and CenterCrop(224), and Resize(224) and CenterCrop(224)."""
+    made = from_folders(folders, tmp_path / "store")
+    steps = {one.title: one for one in image_sets.image_sets(image_sets.settings_of(made)).sets}
+    for title, shorter in (("test", 37), ("conflicts", 32)):
+        path = image_sets._files(made.study.subtask_induction.images.folders)[title][0][0]
+        with Image.open(path) as image:
+            scaled = image.resize((round(40 * shorter / 36), shorter), Image.Resampling.BILINEAR)
+        pixels = np.asarray(scaled).transpose(2, 0, 1)
+        top, left = ((side - 32) // 2 for side in pixels.shape[1:])
+        assert (images(made, title).pixels[0].numpy() == pixels[:, top : top + 32, left : left + 32]).all()
+        assert steps[title].load(made).pixels.shape[1:] == (3, 32, 32)
+
+
+def test_training_images_are_cut_out_at_random_places_where_a_profile_says_so(folders, tmp_path):
+    augmented = TRAINING | {"crops": True}
+    models = [CNN | {"seeds": [0], "transfer": augmented, "conditions": ["subnetwork", "random", "mixture"]}]
+    made = from_folders(folders, tmp_path / "store", models=models)
+    plain = from_folders(folders, tmp_path / "store")
+    train, middle = (images(lab, "train").pixels for lab in (made, plain))
+    assert train.shape[-1] == 37 and torch.equal(train[:, :, 2:34, 2:34], middle)
+    one, other = steps_of(made), steps_of(plain)
+    windows = train.unfold(2, 32, 1).unfold(3, 32, 1)  # [n, 3, 6, 6, 32, 32]
+    labels = torch.arange(len(train))  # which image it is
+    seen, places = one.conditions["subnetwork"], set()
+    for epoch in range(4):
+        for (pixels,), (rows,) in image_steps._batches(seen, train, labels, epoch):
+            for image, row in zip(pixels, rows.tolist(), strict=True):
+                found = (windows[row] == image[:, None, None]).all(dim=(0, 3, 4)).nonzero().tolist()
+                assert len(found) == 1
+                places.add(tuple(found[0]))
+    assert len(places) > 20 and {place for pair in places for place in pair} == set(range(6))
+    # the base network is not trained so, and has the same images as without a frame
+    batches = [list(image_steps._batches(step, pixels, labels, 0))
+               for step, pixels in ((one.base, train), (other.base, middle))]  # fmt: skip
+    assert all(torch.equal(a, b) for pair in zip(*batches, strict=True) for a, b in zip(*pair, strict=True))
+    assert set(shape_bias.induced(made)["network"]) == {"base", "mask", "subnetwork", "random", "mixture"}
 
 
 def test_folders_are_known_by_what_they_hold(folders, tmp_path):
@@ -348,6 +387,7 @@ def test_what_is_missing_comes_up_before_any_training(folders, tmp_path):
      ({"rendered": RENDERED | {"mask": 25}}, "25 of 24 training images cannot be pooled"),
      ({"rendered": RENDERED | {"texture_share": 1.5}}, "1.5 is not valid; give at most 1"),
      ({"rendered": None}, "give either 'rendered' or 'folders'"),
+     ({"models": [CNN | {"transfer": TRAINING | {"crops": True}}]}, "'crops' is for photographs from 'folders'"),
      ({"models": [CNN | {"masks": MASKS | {"start": "stage_9"}}]}, "'stage_9' is not a stage; did you mean"),
      ({"models": [CNN | {"conditions": ["subnetwork", "random", "scrach"]}]}, "'scrach' is unknown; did you"),
      ({"models": [CNN | {"conditions": ["subnetwork", "scratch"]}]}, "'random' is missing"),

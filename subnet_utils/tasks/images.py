@@ -190,12 +190,13 @@ def _spread(files: Sequence[Path], count: int) -> list[Path]:
     return [files[i * len(files) // count] for i in range(count)]
 
 
-def read(files: Files, resolution: int) -> ImageSet:
-    """Images resized to 256/224 of the resolution by their shorter side and cut to the middle.
+def read(files: Files, *, resized: int, side: int) -> ImageSet:
+    """Images whose shorter side is resized, and of which the middle is cut out.
 
-    Raises ImageError for a file that is no image of eight bits a channel.
+    resized: the shorter side then has so many pixels; side: pixels a side of the middle. Raises ImageError for a file
+    that is no image of eight bits a channel.
     """
-    pixels = torch.empty(len(files), 3, resolution, resolution, dtype=torch.uint8)
+    pixels = torch.empty(len(files), 3, side, side, dtype=torch.uint8)
     for i, (path, *_) in enumerate(files):
         try:
             with Image.open(path) as opened:
@@ -204,9 +205,8 @@ def read(files: Files, resolution: int) -> ImageSet:
                 image = opened.convert("RGB")
         except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
             raise ImageError(f"{path} cannot be read as an image ({error}); remove it or fetch it again") from None
-        scale = resolution * 256 / 224 / min(image.size)
-        resized = image.resize([max(resolution, round(side * scale)) for side in image.size], Image.Resampling.BILINEAR)
-        left, top = ((side - resolution) // 2 for side in resized.size)
-        cut = resized.crop((left, top, left + resolution, top + resolution))
+        sizes = [max(side, round(length * resized / min(image.size))) for length in image.size]
+        left, top = ((length - side) // 2 for length in sizes)
+        cut = image.resize(sizes, Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
         pixels[i] = torch.from_numpy(np.array(cut)).permute(2, 0, 1)
     return ImageSet(pixels, *(torch.tensor([labels[i] for labels in files]) for i in (1, 2)))

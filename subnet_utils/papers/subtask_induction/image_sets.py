@@ -6,7 +6,6 @@ What images and published weights from outside depend on is known by what they h
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,7 +31,8 @@ class SetOfImages(Step):
     """One of the sets. `load` gives the images.
 
     data: where they come from, of folders without the paths; files: digest of names and sizes of all files in folders;
-    unpooled: the set that a mean-pooled one is made of; folders: with their paths.
+    unpooled: the set that a mean-pooled one is made of; resized, side: of those from folders, see `tasks.images.read`;
+    folders: with their paths.
     """
 
     keeps: ClassVar[int] = 16
@@ -41,6 +41,8 @@ class SetOfImages(Step):
     data: Rendered | Folders
     files: str = ""
     unpooled: "SetOfImages | None" = None
+    resized: int = 0
+    side: int = 0
     folders: Folders | None = field(default=None, compare=False, repr=False)
 
     def build(self, lab: Lab, folder: Path) -> None:
@@ -52,7 +54,7 @@ class SetOfImages(Step):
         else:
             if listing(self.folders) != self.files:
                 raise ImageError(f"the images of {self.folders.train} and its test sets have changed; start again")
-            made = tasks.read(_files(self.folders)[self.title], self.folders.resolution)
+            made = tasks.read(_files(self.folders)[self.title], resized=self.resized, side=self.side)
         tensors = {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()}
         save_tensors(folder / "images.safetensors", tensors)
 
@@ -97,8 +99,18 @@ def image_sets(images: Images) -> ImageSets:
         about = {"data": without_paths, "files": files, "folders": data}
     made: dict[str, SetOfImages] = {}
     for title in SETS:
-        made[title] = SetOfImages(title, unpooled=made.get(POOLED.get(title)), **about)
+        sizes = _sizes(images, title) if isinstance(data, Folders) and title not in POOLED else {}
+        made[title] = SetOfImages(title, unpooled=made.get(POOLED.get(title)), **sizes, **about)
     return ImageSets(tuple(data.classes), data.resolution, tuple(made.values()))
+
+
+def _sizes(images: Images, title: str) -> dict[str, int]:
+    """How a set is read from folders, as in the authors' code: cue-conflict images are not larger than what networks
+    see, others have a frame around their middle. It stays on training images that are cut out at random places."""
+    side, framed = images.data.resolution, round(images.data.resolution * 256 / 224)
+    if title == "conflicts":
+        return {"resized": side, "side": side}
+    return {"resized": framed, "side": framed if title == "train" and images.crops else side}
 
 
 def _rendered(data: Rendered, title: str) -> ImageSet:
@@ -130,9 +142,7 @@ def _files(data: Folders) -> dict[str, tasks.Files]:
 
 @lru_cache(maxsize=1)
 def listing(data: Folders) -> str:
-    """Digest of names and sizes of all files. Raises ImageError for a folder that lacks classes or images."""
-    _files(data)
-    names = [f"{one}/{path.name} {path.stat().st_size}"
-             for folder, one in product((data.train, data.test, data.conflicts), data.classes)
-             for path in tasks.files_of(Path(folder), one, data.classes)]  # fmt: skip
+    """Digest of names and sizes of each set's files. Raises ImageError for a folder that lacks classes or images."""
+    names = [f"{title} {path.parent.name}/{path.name} {path.stat().st_size}"
+             for title, files in _files(data).items() for path, *_ in files]  # fmt: skip
     return f"{generator_for(*names).initial_seed():016x}"

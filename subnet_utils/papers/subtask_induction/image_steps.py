@@ -291,8 +291,17 @@ def _train(
 def _batches(step: TrainedBase | Induced, images: Sequence[Tensor], labels: Tensor, epoch: int) -> Iterator[Any]:
     generator = generator_for("image batches", step.network.seed, epoch)
     for rows, targets in shuffled(labels, step.training.batch_size, generator):
-        pixels = torch.stack([images[i] for i in rows.tolist()])
+        cut = partial(_cut, side=step.data.resolution, generator=generator if step.training.crops else None)
+        pixels = torch.stack([cut(images[i]) for i in rows.tolist()])
         if step.training.flips:
             mirrored = torch.rand(len(rows), generator=generator) < 0.5
             pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
         yield pixels[None], targets[None]
+
+
+def _cut(image: Tensor, *, side: int, generator: torch.Generator | None) -> Tensor:
+    """A square of an image [3, r, r], so many pixels a side: at a random place, or without a generator its middle."""
+    spare = image.shape[-1] - side
+    places = [spare // 2] * 2 if generator is None else torch.randint(spare + 1, (2,), generator=generator).tolist()
+    top, left = places
+    return image[:, top : top + side, left : left + side]

@@ -148,6 +148,8 @@ class ImageTraining(Training):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0001
     flips: bool = False
     """Mirror images left-right at random."""
+    crops: bool = False
+    """Cut images out at random places, of photographs with a frame of 1/14 of their side; else out of their middle."""
 
 
 class ImageMasks(MaskSearch):
@@ -196,10 +198,17 @@ class Images(Section):
         """Where the images come from."""
         return self.rendered or self.folders
 
+    @property
+    def crops(self) -> bool:
+        """Whether any training cuts images out at random places."""
+        return any(part.crops for one in self.models for part in (one.base, one.transfer, one.linear))
+
     @model_validator(mode="after")
     def _fits_together(self):
         if (self.rendered is None) == (self.folders is None):
             raise invalid("", "give either 'rendered' or 'folders'")
+        if self.crops and self.folders is None:
+            raise invalid("", "'crops' is for photographs from 'folders'; images that are drawn have no frame")
         for one in self.models:
             if one.architecture.family == "vit_classifier" and self.data.resolution % one.architecture.patch:
                 what = f"{self.data.resolution} is not a multiple of patch {one.architecture.patch} of '{one.model}'"
