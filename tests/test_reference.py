@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from subnet_utils.core.study import Study
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.papers.subtask_induction import reference as induction
 
@@ -178,3 +179,22 @@ def test_difference_is_target_minus_other_where_nothing_was_clamped(effects):
     assert certain.sum() >= 5
     plain = effects["target_accuracy_mean"] - effects["other_accuracy_mean"]
     np.testing.assert_allclose(effects["difference_mean"][certain], plain[certain], atol=1.51e-4)
+
+
+def test_the_ledger_of_subtask_induction_says_what_its_profile_does():
+    ledger = induction.load("ledger").set_index("where")
+    assert list(ledger) == ["printed", "released", "ours"] and (ledger != "").all(axis=None)
+    assert ledger.index.is_unique and ledger.index.str.startswith(("Arithmetic, ", "Images, ")).all()
+    ours, released = (dict(zip(ledger.index.str.extract(r"\((.*)\)")[0], ledger[name], strict=True))
+                      for name in ("ours", "released"))  # fmt: skip
+    section = Study.load("paper").subtask_induction
+    vit = section.images.models[1]
+    assert vit.architecture.pretrained in ours["weights of ViT"] and "patch16-224," in released["weights of ViT"]
+    base = f"{vit.base.optimizer.upper()}, {vit.base.learning_rate:.0e}".replace("e-0", "e-")
+    assert ours["classifier of ViT's base"].startswith(f"{base}, {vit.base.epochs} epochs")
+    assert released["classifier of ViT's base"] == "AdamW, 2e-3, 5 epochs, on the 13.9k images"
+    assert vit.transfer.crops and vit.transfer.flips and "`crops` and `flips`" in ours["augmentation"]
+    tried = ledger["printed"]["Arithmetic, appendix B.1 (lambda)"]
+    assert section.arithmetic.masks.l0 == tuple(float(word.strip(",")) for word in tried.split() if "e-" in word)
+    assert "1e-7 at all six depths" in released["lambda"] and "AdamW, 1e-3" in released["data mixture"]
+    assert "original image" in released["where pixels are pooled"]

@@ -7,6 +7,7 @@ The tables:
                         written to tell the text's conditions from those of the released code
     shape_bias          Tables 1 and 2
     panels              which inductions Figures 8 to 10 show
+    ledger              where print, released code and ours differ
 """
 
 from functools import partial
