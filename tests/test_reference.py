@@ -62,6 +62,8 @@ def test_tables_of_subtask_induction():
     printed = induction.load("subtask_induction")
     table_3 = printed[printed["place"] == "Table 3"].set_index("layers")["paper"]
     assert table_3.to_dict() == {"2": 0.0768, "4": 0.07, "6": 0.047, "8": 0.0355, "10": 0.0356, "12": 0.032}
+    text = printed[printed["place"] == "section 4.3"].set_index("condition")
+    assert text["paper"].to_dict() == {"scratch": 0.506, "random": 6} and text.loc["scratch", "samples"] == "1000"
     measured = induction.load("induction_measured")
     assert "paper" not in measured and measured["measured"].between(0, 1).all()
 

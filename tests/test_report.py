@@ -68,6 +68,7 @@ def row_of(ours: pd.DataFrame, paper: pd.DataFrame, *, profile: str = "tiny", va
         ((0.1, 0.3), (0.0, 1.0), AGREES, HOLDS),
         ((-0.1, 0.3), (0.0, 1.0), OPEN, OPEN),
         ((0.0, 0.3), POSITIVE, OPEN, OPEN),  # its end is not above 0
+        ((0.1, np.inf), POSITIVE, AGREES, HOLDS),  # a claim without an end
         ((-0.3, -0.1), POSITIVE, DIFFERS, FAILS),
         ((0.2, 0.4), (0.4, 0.4), OPEN, OPEN),
         ((0.2, 0.2), (0.4, 0.4), DIFFERS, FAILS),

@@ -6,14 +6,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import discover
+from subnet_utils.papers.subtask_induction import arithmetic_claims, arithmetic_steps
 from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
-from subnet_utils.papers.subtask_induction import arithmetic_steps
 from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
 from subnet_utils.training import TrainingDiverged
@@ -142,6 +143,74 @@ def test_one_seed_is_enough_for_every_table_and_figure():
     curves = subtask_induction.curves(one)
     assert curves["low"].isna().all() and len(subtask_induction.gaps(one)) == 1
     assert len(induction_figures.panels([("one", curves)]).axes) == len(induction_figures.variants(curves).axes) == 1
+
+
+def needing(rows: dict[str, list[tuple[int, ...]]], tried=(0, 100, 200, 400, 800, 1600)) -> pd.DataFrame:
+    """Accuracies of conditions that reach 99% with so many rows: of each condition a tuple of depths for every seed."""
+    return pd.DataFrame(
+        {"condition": condition, "seed": seed, "layers": layers, "samples": n, "test_accuracy": float(n >= first)}
+        for condition, seeds in rows.items()
+        for seed, depths in enumerate(seeds)
+        for layers, first in enumerate(depths)
+        for n in tried
+    )  # fmt: skip
+
+
+def verdicts(table, **options) -> list[str]:
+    found = arithmetic_claims.claims(table, profile="paper", **options)
+    assert set(found["verdict"]) <= {"holds", "does not hold", "cannot be told"}
+    return found["verdict"].tolist()
+
+
+def test_how_many_times_the_rows_a_random_subnetwork_needs():
+    own = [(100, 100), (200, 100), (100, 200)]
+    found = arithmetic_claims.ratio(needing({"subnetwork": own, "random": [(800, 400), (800, 800), (400, 1600)]}))
+    logs = [(math.log(8) + math.log(4)) / 2, (math.log(4) + math.log(8)) / 2, (math.log(4) + math.log(8)) / 2]
+    assert found["n_runs"] == 3 and found["ours"] == pytest.approx(math.exp(sum(logs) / 3))
+    # the interval against scipy's, on other numbers
+    found = arithmetic_claims.ratio(needing({"subnetwork": [(100,)] * 3, "random": [(200,), (400,), (1600,)]}))
+    expected = stats.t.interval(0.95, 2, *(f(np.log([2, 4, 16])) for f in (np.mean, stats.sem)))
+    assert (found["low"], found["high"]) == pytest.approx(tuple(np.exp(expected)))
+
+
+@pytest.mark.parametrize(
+    ("random", "own", "expected"),
+    [([(800, 400)] * 3, [(100, 100)] * 3, ["holds", "holds"]),  # 5.7 times
+     ([(200, 100)] * 3, [(100, 100)] * 3, ["holds", "does not hold"]),  # 1.4
+     ([(100, 100)] * 3, [(100, 200)] * 3, ["does not hold", "does not hold"]),
+     ([(9999, 400)] * 3, [(400, 400)] * 3, ["holds", "cannot be told"]),  # at least twice
+     ([(9999, 1600)] * 3, [(100, 100)] * 3, ["holds", "does not hold"]),  # at least 16 times
+     ([(400, 400)] * 3, [(9999, 400)] * 3, ["does not hold", "does not hold"]),  # half at most
+     ([(9999, 9999)] * 3, [(9999, 9999)] * 3, ["cannot be told"] * 2),
+     ([(800, 400)], [(100, 100)], ["cannot be told"] * 2)],
+)  # fmt: skip
+def test_the_claim_of_six_times_the_data_is_judged(random, own, expected):
+    assert verdicts(needing({"subnetwork": own, "random": random}))[1:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("shift", "expected"),
+    [((0.01, -0.01, 0.02), "holds"), ((0.2, 0.21, 0.22), "does not hold"), ((0.0, 0.1, 0.2), "cannot be told")],
+)
+def test_both_random_controls_alike_is_judged(shift, expected):
+    table = needing({"random": [(400,)] * 3, "random_complement": [(400,)] * 3})
+    other = table["condition"] == "random_complement"
+    table.loc[other, "test_accuracy"] += table.loc[other, "seed"].map(dict(enumerate(shift)))
+    row = arithmetic_claims.claims(table, profile="tiny").iloc[3]
+    assert row["verdict"] == expected and row["ours"] == pytest.approx(np.mean(shift)) and row["n_runs"] == 3
+    assert verdicts(table[~other])[3] == "cannot be told"
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "profile", "expected"),
+    [((0.50, 0.51, 0.50), "paper", "holds"), ((0.50, 0.51, 0.50), "laptop", "cannot be told"),
+     ((0.7, 0.71, 0.7), "paper", "does not hold"), ((0.4, 0.5, 0.6), "paper", "cannot be told")],
+)  # fmt: skip
+def test_the_accuracy_from_scratch_is_judged_at_the_papers_size(accuracies, profile, expected):
+    table = needing({"scratch": [(9999, 9999)] * 3}, tried=(400, 1000))
+    table["test_accuracy"] = table["seed"].map(dict(enumerate(accuracies))).where(table["samples"] == 1000, 0.1)
+    row = arithmetic_claims.claims(table, profile=profile).iloc[0]
+    assert (row["paper"], row["verdict"]) == (0.506, expected) and row["ours"] == pytest.approx(np.mean(accuracies))
 
 
 def test_samples_needed_with_censored_seeds():

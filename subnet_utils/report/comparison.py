@@ -46,8 +46,9 @@ def verdict(
         return unknown
     if high < claim[0] or low > claim[1]:
         return outside
-    within = claim[0] - margin < low and high < claim[1] + margin
-    return inside if within or (low, high) == claim else partly
+    above = claim[0] - margin < low or claim[0] == -math.inf
+    below = high < claim[1] + margin or claim[1] == math.inf
+    return inside if (above and below) or (low, high) == claim else partly
 
 
 def direction(effect: float, p: float, level: float = 0.05) -> float:

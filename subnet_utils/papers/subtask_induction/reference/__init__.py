@@ -2,7 +2,7 @@
 
 The tables:
 
-    subtask_induction   Table 3 and the numbers in the text: sizes of subnetworks, one mean accuracy
+    subtask_induction   Table 3 and the numbers in the text: sizes of subnetworks, one mean accuracy, one ratio
     induction_measured  not the paper's: accuracies on a^2+ab by condition, from an independent implementation that was
                         written to tell the text's conditions from those of the released code
     shape_bias          Tables 1 and 2
