@@ -54,6 +54,19 @@ def test_losses_are_means_over_heads_and_over_sets_out_of_domain():
     assert math.isnan(questions.loc[published_cores.OTHERS, "paper_in_domain"])
 
 
+def test_the_three_strongest_heads_stand_beside_ours():
+    """Table 3 by hand, and no such row where the paper ablates none at once."""
+    table = published_cores.ablations("bert_mnli").set_index("ablated")["paper_out_of_domain"]
+    none, at_once = (printed("Table 3", row) for row in ("none", "L2.H5+L3.H7+L4.H0"))
+    each = [printed("Table 3", row) for row in ("L2.H5", "L3.H7", "L4.H0")]
+    outside = [name for name in none if name != "MNLI"]
+    lost = [none[name] - at_once[name] for name in outside]
+    beyond = [one - sum(none[name] - row[name] for row in each) for one, name in zip(lost, outside, strict=True)]
+    assert table[published_cores.STRONGEST] == pytest.approx(sum(lost) / 4)
+    assert table[published_cores.BEYOND] == pytest.approx(sum(beyond) / 4)
+    assert published_cores.STRONGEST not in set(published_cores.ablations("gpt2_mnli")["ablated"])
+
+
 def test_findings_have_no_number_that_the_paper_lacks():
     bert = published_cores.findings("bert_mnli")
     assert bert["spread out of domain 0"] > 10 and bert["size from onset"] == pytest.approx(-0.2)

@@ -175,7 +175,11 @@ def test_drops_are_means_over_the_sets_out_of_domain():
     assert lost["in_domain"].abs().max() < 1e-12
     row = lost.set_index("ablated").loc["L0.H0"]
     assert row["entailed"] == pytest.approx(0.4) and row["balanced"] == pytest.approx(0.3)
-    table = unit_findings.ablation_table(lost).set_index("ablated")
+    both = unit_findings.drops(ablated([], [0.3], 0.0, []).query("ablated == 'L0.H0'"), (X, Y))
+    table = unit_findings.ablation_table(lost, both.assign(ablated="L0.H0+L0.H2")).set_index("ablated")
+    at_once, beyond = table.loc[paper_cores.STRONGEST], table.loc[paper_cores.BEYOND]
+    assert at_once["out_of_domain"] == pytest.approx(2 * 0.3)
+    assert beyond["out_of_domain"] == pytest.approx(2 * (0.3 - (0.1 + 0.02))) and beyond["entailed"] > 0
     assert table.loc["one other head, mean", "out_of_domain"] == pytest.approx(0.02)
     assert table.loc["as many others at once, mean", "networks"] == 1
 

@@ -137,6 +137,19 @@ def test_ablations_take_out_one_head_the_core_and_as_many_others(lab):
     pd.testing.assert_series_equal(single, joint)  # a core of one head
 
 
+def test_the_strongest_heads_are_taken_out_at_once(lab):
+    lost = findings.drops(tables.ablations(lab, ()), inference.ADVERSE)
+    most = lost.nlargest(3, "out_of_domain")["ablated"].tolist()
+    found = tables.strongest(lab, lost)
+    assert found["ablated"].unique().tolist() == ["+".join(most)]
+    (left,) = (head for head in steps.every_head(lab) if tables.name_of(*head) not in most)
+    alone = steps.WithoutHeads(steps.teacher(lab), "mean", tuple(one for one in steps.every_head(lab) if one != left))
+    assert found.set_index("set")["accuracy"].to_dict() == alone.result(lab)["accuracies"]
+    table = findings.ablation_table(lost, findings.drops(found, inference.ADVERSE)).set_index("ablated")
+    each = lost.nlargest(3, "out_of_domain")["out_of_domain"].sum()
+    assert table["out_of_domain"].iloc[-1] == pytest.approx(table["out_of_domain"].iloc[-2] - each)
+
+
 def test_tables_of_the_grid_fit_together(lab):
     sizes = tables.sizes(lab)
     assert set(sizes["step"]) == {4, 10}

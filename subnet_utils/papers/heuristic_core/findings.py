@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from subnet_utils.papers.heuristic_core import published
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import HEADS, domain_means, onset
-from subnet_utils.papers.heuristic_core.published_cores import OTHERS
+from subnet_utils.papers.heuristic_core.published_cores import BEYOND, OTHERS, STRONGEST
 from subnet_utils.papers.heuristic_core.shared_core import DRAWS, Kept, core_size, correlation, rng_of, tails
 from subnet_utils.report.comparison import FINDING, OPEN, POSITIVE, direction, verdict
 from subnet_utils.statistics import t_interval
@@ -32,6 +32,7 @@ HEURISTIC = 0.1
 """A network that is right on less than a tenth of the pairs that defy the heuristic has nothing else (section 3)."""
 NAMES = {1: "generalize differently", 2: "share a core", 3: "effective size grows", 4: "core heads matter more",
          5: "sparser networks are pure heuristic"}  # fmt: skip
+LOSSES = ["in_domain", "out_of_domain", "entailed"]
 BALANCED = "balanced"
 """With as much weight on entailed pairs. All pairs out of domain are not entailed, and a network that always
 says so is right on every one of them; what it lost shows only on entailed ones."""
@@ -84,17 +85,19 @@ def drops(ablations: pd.DataFrame, out_of_domain: tuple[str, ...]) -> pd.DataFra
     return table.assign(balanced=(table["out_of_domain"] + table["entailed"]) / 2)
 
 
-def ablation_table(lost: pd.DataFrame) -> pd.DataFrame:
+def ablation_table(lost: pd.DataFrame, strongest: pd.DataFrame) -> pd.DataFrame:
     """Table 3: accuracy lost without each head of the core (and mean), without another head (mean), without the core,
-    without as many others (mean)."""
-    _, core, others = _single(lost)
+    without as many others (mean), without the strongest heads at once, and this less what each of them costs by itself:
+    above 0 they are super-additive. strongest: `drops` of `tables.strongest`."""
+    every, core, others = _single(lost)
+    each = every[every["ablated"].isin(strongest["ablated"].iloc[0].split("+"))][LOSSES].sum()
     groups = [*((row["ablated"], core.loc[[at]]) for at, row in core.iterrows()), ("one head of the core, mean", core),
               (OTHERS, others), ("all heads of the core", lost[lost["ablated"] == "core"]),
-              ("as many others at once, mean", lost[lost["ablated"] == "others"])]  # fmt: skip
+              ("as many others at once, mean", lost[lost["ablated"] == "others"]),
+              (STRONGEST, strongest), (BEYOND, strongest[LOSSES] - each)]  # fmt: skip
     return pd.DataFrame(
-        {"ablated": name, **group[["in_domain", "out_of_domain", "entailed"]].mean(), "networks": len(group)}
-        for name, group in groups if len(group)
-    )  # fmt: skip
+        {"ablated": name, **group[LOSSES].mean(), "networks": len(group)} for name, group in groups if len(group)
+    )
 
 
 def categories(attention: pd.DataFrame) -> pd.DataFrame:

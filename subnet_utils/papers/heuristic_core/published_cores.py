@@ -16,6 +16,8 @@ from subnet_utils.papers.heuristic_core import reference
 from subnet_utils.papers.heuristic_core.section import Network
 
 OTHERS = "one other head, mean"
+STRONGEST = "the three heads that cost most, at once"
+BEYOND = "the same, less the sum of what each costs"
 FRIENDLY = ("Rel-Clause", "Embed-Since")
 """GPT-2's subcases that are entailed."""
 
@@ -45,15 +47,20 @@ def spread(network: Network) -> pd.DataFrame:
 
 
 def ablations(network: Network) -> pd.DataFrame:
-    """Accuracy lost without one head of the core and without one other, means: ablated, paper_in_domain,
-    paper_out_of_domain (mean over the paper's sets, of GPT-2 without the entailed ones)."""
+    """Accuracy lost without one head of the core and without one other, means, and without the three strongest heads at
+    once, where the paper has that: ablated, paper_in_domain, paper_out_of_domain (mean over the paper's sets, of GPT-2
+    without the entailed ones)."""
     rows = _printed(network).query("target_sparsity == ''")
     accuracy = rows.pivot_table(index="row", columns="name", values="accuracy", sort=False)
     lost = accuracy.loc["none"] - accuracy.drop(index="none")
     inside = [name for name in lost if name in heuristic_core.IN_DOMAIN.values()]
     outside = [name for name in lost if name not in (*inside, *FRIENDLY)]
-    single = lost[~lost.index.str.contains("+", regex=False) & (lost.index != OTHERS)]
-    parts = pd.DataFrame({"one head of the core, mean": single.mean(), OTHERS: lost.reindex([OTHERS]).iloc[0]}).T
+    joint = lost.index.str.contains("+", regex=False)
+    parts = {"one head of the core, mean": lost[~joint & (lost.index != OTHERS)].mean(),
+             OTHERS: lost.reindex([OTHERS]).iloc[0]}  # fmt: skip
+    for heads in lost.index[joint]:
+        parts |= {STRONGEST: lost.loc[heads], BEYOND: lost.loc[heads] - lost.loc[heads.split("+")].sum()}
+    parts = pd.DataFrame(parts).T
     return pd.DataFrame({"ablated": parts.index, "paper_in_domain": parts[inside].mean(axis=1).to_numpy(),
                          "paper_out_of_domain": parts[outside].mean(axis=1).to_numpy()})  # fmt: skip
 

@@ -168,6 +168,18 @@ def ablations(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     return _accuracies(lab, [steps.without_heads(lab, one) for one in gone], "ablated heads", about)
 
 
+def strongest(lab: Lab, lost: pd.DataFrame, *, heads: int = 3) -> pd.DataFrame:
+    """The whole network without the heads whose ablation costs most out of domain, all at once: as `ablations`.
+
+    lost: `findings.drops` of `ablations`. The paper takes three as well (Table 3).
+    """
+    most = lost.dropna(subset=["layer"]).nlargest(heads, "out_of_domain")[["layer", "head"]].astype(int)
+    gone = tuple(most.itertuples(index=False, name=None))
+    about = {"ablated": "+".join(name_of(*head) for head in gone), "draw": 0, "in_core": False}
+    about |= {"layer": math.nan, "head": math.nan}
+    return _accuracies(lab, [steps.without_heads(lab, gone)], "strongest heads", [about])
+
+
 def attention(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     """Where every head of the last network looks, and whether it is in the core (Figure 9)."""
     artefact = steps.Attention(steps.teacher(lab).checkpoint).make(lab)
