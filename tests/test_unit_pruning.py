@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import units
-from subnet_utils.papers.heuristic_core import findings, pair_networks, pair_sets, steps, tables
+from subnet_utils.papers.heuristic_core import findings, pair_networks, pair_sets, published_cores, steps, tables
 from subnet_utils.papers.heuristic_core.fine_tuning import Checkpoint
 from subnet_utils.papers.heuristic_core.pair_networks import SPECIAL, PretrainedError, published_tokenizer
 from subnet_utils.papers.heuristic_core.section import OwnTransformer
@@ -250,6 +250,26 @@ def from_files(folder, **changes) -> dict:
     data = {"train": str(folder / "mnli.tsv"), "hans": str(folder / "hans.tsv.gz"), "held_out": 12, "each": 5}
     own = {"generated": None, "files": data | changes, "pretraining": None}
     return own | {"architecture": {"family": "published", "weights": str(folder / "bert"), "max_length": 32}}
+
+
+def test_mismatched_pairs_are_a_set_of_their_own_in_all_classes(files):
+    """The same 60 pairs that are trained on, so that their accuracy is known; no old name of a step changes."""
+    train = pd.read_csv(files / "mnli.tsv", sep="\t")
+    train.iloc[:30].to_csv(files / "more.tsv", sep="\t", index=False)
+    own = lab_of(files / "store", **from_files(files, mismatched=str(files / "more.tsv")))
+    pairs, network = steps.network(own).pairs(), steps.teacher(own).checkpoint.load(own)
+    with torch.no_grad():
+        says = network(**pairs.sets["mismatched"].inputs).logits.argmax(dim=-1)
+    numbers = train["label"].iloc[:30].map(list(pair_files.CLASSES).index)
+    right = float((says.numpy() == numbers.to_numpy()).mean())
+    table = tables.main_sets(own, tables.pruned(own))
+    assert list(dict.fromkeys(table["set"]))[:2] == ["in domain", "mismatched"]
+    assert table.set_index("set")["full"]["mismatched"].unique() == [right]
+    assert set(tables.by_domain(own, tables.pruned(own), ["seed"])["domain"]) == {
+        "in domain", "out of domain", "mixed", "entailed", "balanced"}  # fmt: skip
+    assert "mismatched" not in set(findings.differing(table)["set"])
+    assert findings.with_paper(findings.spread(table, tables.set_sizes(own)), published_cores.spread("roberta_mnli"))[
+        "paper_mean"].dropna().iloc[1] == 0.848  # fmt: skip
 
 
 def test_published_weights_are_fine_tuned_and_pruned_on_files(files):

@@ -18,6 +18,7 @@ from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, is
 from subnet_utils.plots.layout import legend
 
 LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#111111", "o"),
+         "mismatched": ("#3d3d3d", "v"),
          "SO-Swap": ("#0069a8", "s"), "Prep": ("#7ebcf0", "^"), "PP-Subj": ("#2f8a2a", "D"),
          "Rel-Subj": ("#b0d250", "v"), "Embed-If": ("#d4301a", "P"), "After-If": ("#661732", "X"),
          "Embed-Verb": ("#f59420", "<"), "Adverb": ("#deae9a", ">"),
@@ -54,8 +55,8 @@ def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFra
 
 def _panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel of one network."""
-    inside = table["name"].isin(("MNLI", "QQP", "in domain"))
-    task = "".join(f"{name}: " for name in table["name"][inside].unique() if name != "in domain")
+    inside = table["name"].isin(("MNLI", "QQP", "in domain", "mismatched"))
+    task = "".join(f"{name}: " for name in table["name"][inside].unique() if name not in ("in domain", "mismatched"))
     titles = {name: _panel(name) for name in _in_order(table[~inside])}
     for title in dict.fromkeys(titles.values()):
         yield task + title, table[inside | (table["name"].map(titles) == title)]

@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from subnet_utils.papers.heuristic_core import published
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, MISMATCHED, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import HEADS, domain_means, onset
 from subnet_utils.papers.heuristic_core.published_cores import BEYOND, OTHERS, STRONGEST
 from subnet_utils.papers.heuristic_core.shared_core import DRAWS, Kept, core_size, correlation, rng_of, tails
@@ -60,7 +60,7 @@ def differing(pruned: pd.DataFrame) -> pd.DataFrame:
     """Three networks of the lower sparsity that generalize most differently (Figure 3): the two farthest apart by their
     accuracies out of domain, then the one farthest from both. The paper does not say how it chose its three."""
     lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
-    lower = lower[[name not in (IN_DOMAIN, "entailed") and not is_friendly(name) for name in lower["set"]]]
+    lower = lower[[name not in (IN_DOMAIN, MISMATCHED, "entailed") and not is_friendly(name) for name in lower["set"]]]
     places = lower.pivot_table(index="seed", columns="name", values="accuracy")
     far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))

@@ -20,7 +20,7 @@ from subnet_utils.models import fingerprint
 from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.papers.heuristic_core.pair_networks import Encoded, Transformer
 from subnet_utils.papers.heuristic_core.pair_pretraining import PairLanguageModel
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, PairData, PairSets, pair_sets
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, MISMATCHED, PairData, PairSets, pair_sets
 from subnet_utils.papers.heuristic_core.section import FineTuning
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
@@ -41,12 +41,12 @@ def logits_of(network: nn.Module, data: Encoded) -> Tensor:
 
 
 def accuracies_of(network: nn.Module, pairs: PairSets) -> dict[str, float]:
-    """Accuracy on every set; of all but the first in HANS's two classes: what is not entailment is not entailed. The
+    """Accuracy on every set; of all out of domain in HANS's two classes: what is not entailment is not entailed. The
     largest of MNLI's three logits decides; those of neutral and contradiction are not summed."""
     found = {}
     for name, data in pairs.sets.items():
         predicted = logits_of(network, data).argmax(dim=-1)
-        if name != IN_DOMAIN:
+        if name not in (IN_DOMAIN, MISMATCHED):
             predicted = torch.where(predicted == pairs.entailed_class, ENTAILED, NOT_ENTAILED)
         found[name] = float((predicted == data.labels).double().mean())
     return found

@@ -20,9 +20,11 @@ from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, Pa
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""
+MISMATCHED = "mismatched"
+"""Name of the set like the training pairs, but from other sources."""
 OUT_OF_DOMAIN = "out of domain"
 """The mean of the sets that defy the heuristic."""
-FILES = ("train", "test", "hans", "paws")
+FILES = ("train", "test", "mismatched", "hans", "paws")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def pair_sets(data: PairData, transformer: Transformer) -> PairSets:
 
 def is_friendly(name: str) -> bool:
     """Whether a set is entailed, so that the heuristic is right: a subcase of HANS, or PAWS's equivalent questions."""
-    return name not in (IN_DOMAIN, OUT_OF_DOMAIN) and is_entailed(name) == ENTAILED
+    return name not in (IN_DOMAIN, MISMATCHED, OUT_OF_DOMAIN) and is_entailed(name) == ENTAILED
 
 
 def domains_of(sets: Iterable[str], out_of_domain: Iterable[str]) -> dict[str, list[str]]:
@@ -114,7 +116,10 @@ def _read(data: PairData) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
         outside = outside.groupby("kind").head(files.each)
     if PairData.of(files) != data:
         raise DataError(f"{files.train}, or another file of pairs, has changed while this ran; run again")
-    return train, {IN_DOMAIN: test} | dict(iter(outside.groupby("kind", sort=False)))
+    inside = {IN_DOMAIN: test}
+    if files.mismatched is not None:
+        inside[MISMATCHED] = pair_files.read_pairs(_path(files.mismatched), labels=files.classes)
+    return train, inside | dict(iter(outside.groupby("kind", sort=False)))
 
 
 def _in_domain(files: PairFiles) -> tuple[pd.DataFrame, pd.DataFrame]:

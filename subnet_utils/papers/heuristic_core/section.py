@@ -84,6 +84,8 @@ class PairFiles(Section):
     test: str | None = None
     """In-domain pairs; None: the last `held_out` of a shuffled `train`."""
     held_out: PositiveInt = 1000
+    mismatched: str | None = None
+    """Further pairs like the training ones, from other sources, such as MNLI's mismatched ones: a set of its own."""
     hans: str | None = None
     """HANS, or pairs like it: with subcases, and labels 0 (entailed) and 1."""
     paws: str | None = None

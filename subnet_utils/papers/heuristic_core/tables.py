@@ -17,7 +17,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.heuristic_core import published, steps
-from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, OUT_OF_DOMAIN, domains_of, is_friendly
+from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, MISMATCHED, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
 from subnet_utils.papers.heuristic_core.published_cores import FRIENDLY
 from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
@@ -69,7 +69,7 @@ def main_sets(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     section, friendly = _section(lab), table[table["set"].map(is_friendly)]
     of_paper = FRIENDLY if section.paper_network == "gpt2_mnli" else ()
     shown = [name for name in friendly["set"].unique() if SHORT.get(name) in of_paper]
-    order = (IN_DOMAIN, *section.data.out_of_domain, *shown, ENTAILED_SETS)
+    order = (IN_DOMAIN, MISMATCHED, *section.data.out_of_domain, *shown, ENTAILED_SETS)
     about = [name for name in table if name not in ("set", "name", "accuracy", "full")]
     means = friendly.groupby(about, dropna=False, sort=False)[["accuracy", "full"]].mean().reset_index()
     every = pd.concat([table, means.assign(set=ENTAILED_SETS, name=ENTAILED_SETS)])
@@ -88,7 +88,7 @@ def examples(lab: Lab) -> pd.DataFrame:
     data = steps.network(lab).data
     table = pd.concat([pairs.head(1).assign(set=name) for name, pairs in data.texts()[1].items()], ignore_index=True)
     sets = table["set"]
-    yes = sets.map(lambda name: data.section.entailed_class if name == IN_DOMAIN else ENTAILED)
+    yes = sets.map(lambda name: data.section.entailed_class if name in (IN_DOMAIN, MISMATCHED) else ENTAILED)
     found = {"set": sets.replace(SHORT), "follows": (table["label"] == yes).map({True: "yes", False: "no"}),
              "out_of_domain": sets.isin(data.section.out_of_domain)}  # fmt: skip
     return table.assign(**found)[["set", "premise", "hypothesis", "follows", "out_of_domain"]]
