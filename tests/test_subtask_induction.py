@@ -312,6 +312,7 @@ def test_impossible_settings_are_refused_in_one_line(change, message):
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [({}, "agrees"), ({"density": [0.010, 0.011]}, "differs"),
+     ({"density": [0.070, 0.084]}, "cannot be told"),
      ({"test_accuracy": [1.0, 0.5]}, "not comparable at this profile")],
 )  # fmt: skip
 def test_sizes_are_judged_where_every_mask_is_found(change, verdict):
