@@ -231,6 +231,18 @@ def test_effects_are_differences_of_what_is_left():
     assert effect["b", "A"] == pytest.approx(0.3) and effect["b", "A - B"] == pytest.approx(0.5)
 
 
+def test_findings_on_compositions_are_those_of_each_network(lab, found):
+    """Two models of which one is a copy with other numbers: each has its own findings."""
+    composition_tables.made(lab, found)
+    table = composition_tables.compositions(lab, found)
+    effect = composition_tables.effects(table)
+    other = (table.assign(model="other", a=1 - table["a"]), effect.assign(model="other", effect=effect["effect"] - 1.0))
+    both = [pd.concat(parts) for parts in zip((table, effect), other, strict=True)]
+    apart = pd.concat([composition_tables.findings(table, effect), composition_tables.findings(*other)])
+    together = composition_tables.findings(*both)
+    pd.testing.assert_frame_equal(together.reset_index(drop=True), apart.reset_index(drop=True))
+
+
 def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
     table, keys = composition_tables.fine_tunings(lab, found)
     network = found[0].network.load(lab)

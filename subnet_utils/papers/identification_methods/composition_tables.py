@@ -73,7 +73,8 @@ def findings(table: pd.DataFrame, effect: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for about, some in groups(table, "model", "method"):
-        for claim, values in _claims(some, effect[effect["method"].eq(about["method"])]):
+        own = effect["model"].eq(about["model"]) & effect["method"].eq(about["method"])
+        for claim, values in _claims(some, effect[own]):
             rows.append(about | {"claim": claim} | judged(values, values.index, ABOVE))
     return pd.DataFrame(rows)
 
