@@ -14,7 +14,6 @@ from scipy import ndimage
 from subnet_utils.papers.subtask_induction.images_section import Folders
 from subnet_utils.tasks.images import (
     ImageError,
-    ImageSet,
     classical_segments,
     conflict_files,
     mean_pool,
@@ -90,15 +89,11 @@ def test_classical_segments_are_a_partition_that_finds_the_object(shape):
     assert np.mean(overlaps) > 0.75
 
 
-def test_pooled_images_lose_their_texture_and_keep_their_classes():
+def test_pooled_images_lose_their_texture():
     images, objects = drawn(["square"] * 6, ["grid"] * 6, resolution=48)
-    labels = torch.arange(6)
-    flat = pooled(
-        ImageSet(torch.from_numpy(images), labels, labels + 1), lambda image: classical_segments(image, scale=2000)
-    )
-    assert flat.pixels.shape == (6, 3, 48, 48) and flat.pixels.dtype == torch.uint8
-    assert (flat.shapes == labels).all() and (flat.textures == labels + 1).all()
-    inside = [flat.pixels[i].float().mean(dim=0)[torch.from_numpy(objects[i])].std() for i in range(6)]
+    flat = pooled(torch.from_numpy(images), lambda image: classical_segments(image, scale=2000))
+    assert flat.shape == (6, 3, 48, 48) and flat.dtype == torch.uint8
+    inside = [flat[i].float().mean(dim=0)[torch.from_numpy(objects[i])].std() for i in range(6)]
     before = [images[i].mean(axis=0)[objects[i]].std() for i in range(6)]
     assert np.median(inside) < 0.5 * np.median(before)
 
@@ -133,10 +128,9 @@ def test_images_are_resized_and_cut_to_their_middle(tmp_path):
     wide = np.zeros((30, 90, 3), dtype=np.uint8)
     wide[:, :30, 0], wide[:, 30:60, 1], wide[:, 60:, 2] = 255, 255, 255
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    made = read([(tmp_path / "wide.png", 1, 2)], resized=37, side=32)
-    assert made.pixels.shape == (1, 3, 32, 32)
-    assert (made.shapes.tolist(), made.textures.tolist()) == ([1], [2])
-    middle = made.pixels[0, :, 16, 3:-3]
+    made = read([tmp_path / "wide.png"], resized=37, side=32)
+    assert made.shape == (1, 3, 32, 32)
+    middle = made[0, :, 16, 3:-3]
     assert (middle[1] > 200).all() and (middle[0] < 60).all() and (middle[2] < 60).all()
 
 
@@ -160,7 +154,7 @@ def test_a_corrupt_image_is_named(folder, damage):
     path = folder / "train" / "cat" / "3.png"
     path.write_bytes(path.read_bytes()[:60] if damage is None else damage)
     with pytest.raises(ImageError, match=r"3\.png cannot be read as an image .* remove it or fetch it again"):
-        read([(path, 0, 0)], resized=37, side=32)
+        read([path], resized=37, side=32)
 
 
 def test_a_conflict_has_the_shape_of_its_folder_and_a_texture_of_the_classes(folder):
@@ -180,7 +174,7 @@ def test_a_file_whose_name_does_not_tell_its_shape_and_texture_is_named(folder, 
 def test_images_of_sixteen_bits_are_named(tmp_path):
     Image.fromarray(np.full((9, 9), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ImageError, match="deep.png has more than eight bits a channel"):
-        read([(tmp_path / "deep.png", 0, 0)], resized=37, side=32)
+        read([tmp_path / "deep.png"], resized=37, side=32)
 
 
 def test_what_segment_anything_lacks_is_named(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Subtask induction with images, end to end at the smallest size; its measures against hand-made votes."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import torchvision
 from PIL import Image
 from transformers import ViTConfig, ViTModel
 
+from subnet_utils.core.growing import save_growing
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.study import Study, StudyError
@@ -21,6 +23,7 @@ from subnet_utils.papers.subtask_induction.chosen_mask import most_accurate
 from subnet_utils.papers.subtask_induction.conditions import IMAGE_CONDITIONS
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps
 from subnet_utils.papers.subtask_induction.images_figures import NETWORKS
+from subnet_utils.tasks import images as tasks
 from subnet_utils.tasks.images import ImageError, ImageSet
 
 TRAINING = {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 8, "epochs": 2}
@@ -346,6 +349,26 @@ def test_training_images_are_cut_out_at_random_places_where_a_profile_says_so(fo
                for step, pixels in ((one.base, train), (other.base, middle))]  # fmt: skip
     assert all(torch.equal(a, b) for pair in zip(*batches, strict=True) for a, b in zip(*pair, strict=True))
     assert set(shape_bias.induced(made)["network"]) == {"base", "mask", "subnetwork", "random", "mixture"}
+
+
+def test_a_set_that_was_killed_goes_on_with_the_images_that_it_lacks(folders, tmp_path, monkeypatch):
+    made = from_folders(folders, tmp_path / "store")
+    whole = images(made, "test").pixels, images(made, "pooled_test").pixels
+    other, seen, real = from_folders(folders, tmp_path / "other"), [], tasks.read
+    monkeypatch.setattr(image_sets, "save_growing", partial(save_growing, part=2))
+
+    def killed(paths, **sizes):
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        seen.extend(paths)
+        return real(paths, **sizes)
+
+    monkeypatch.setattr(tasks, "read", killed)
+    with pytest.raises(KeyboardInterrupt):
+        images(other, "test")
+    monkeypatch.setattr(tasks, "read", lambda paths, **sizes: seen.extend(paths) or real(paths, **sizes))
+    assert torch.equal(images(other, "test").pixels, whole[0]) and len(seen) == len(set(seen)) == 6
+    assert torch.equal(images(other, "pooled_test").pixels, whole[1])
 
 
 def test_folders_are_known_by_what_they_hold(folders, tmp_path):

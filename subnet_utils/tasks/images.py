@@ -8,7 +8,7 @@ without those whose two cues agree.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -113,10 +113,10 @@ def _mask_generation(source: str, device: str):
         raise ImageError(f"{message}; give a folder or hub name, or leave 'segment_anything' out") from None
 
 
-def pooled(images: ImageSet, segments: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> ImageSet:
-    """The set with every image mean-pooled."""
-    painted = [mean_pool(image, segments(image)) for image in images.pixels.permute(0, 2, 3, 1).numpy()]
-    return replace(images, pixels=torch.from_numpy(np.stack(painted)).permute(0, 3, 1, 2).contiguous())
+def pooled(pixels: Tensor, segments: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> Tensor:
+    """Every image mean-pooled: uint8 [n, 3, r, r]."""
+    painted = [mean_pool(image, segments(image)) for image in pixels.permute(0, 2, 3, 1).numpy()]
+    return torch.from_numpy(np.stack(painted)).permute(0, 3, 1, 2).contiguous()
 
 
 Files = list[tuple[Path, int, int]]
@@ -190,14 +190,14 @@ def _spread(files: Sequence[Path], count: int) -> list[Path]:
     return [files[i * len(files) // count] for i in range(count)]
 
 
-def read(files: Files, *, resized: int, side: int) -> ImageSet:
-    """Images whose shorter side is resized, and of which the middle is cut out.
+def read(files: Sequence[Path], *, resized: int, side: int) -> Tensor:
+    """Images whose shorter side is resized, and of which the middle is cut out: uint8 [n, 3, side, side].
 
     resized: the shorter side then has so many pixels; side: pixels a side of the middle. Raises ImageError for a file
     that is no image of eight bits a channel.
     """
     pixels = torch.empty(len(files), 3, side, side, dtype=torch.uint8)
-    for i, (path, *_) in enumerate(files):
+    for i, path in enumerate(files):
         try:
             with Image.open(path) as opened:
                 if opened.mode[0] in "IF":  # which `convert` cuts to black and white
@@ -209,4 +209,4 @@ def read(files: Files, *, resized: int, side: int) -> ImageSet:
         left, top = ((length - side) // 2 for length in sizes)
         cut = image.resize(sizes, Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
         pixels[i] = torch.from_numpy(np.array(cut)).permute(2, 0, 1)
-    return ImageSet(pixels, *(torch.tensor([labels[i] for labels in files]) for i in (1, 2)))
+    return pixels

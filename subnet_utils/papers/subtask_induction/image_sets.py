@@ -11,7 +11,9 @@ from typing import ClassVar
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from subnet_utils.core.growing import save_growing
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
@@ -47,16 +49,29 @@ class SetOfImages(Step):
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Draw, read or pool the images. Raises ImageError for a folder that lacks classes or images."""
+        path = folder / "images.safetensors"
         if self.unpooled is not None:
-            made = tasks.pooled(self.unpooled.load(lab), self._segments(lab))
+            whole = self.unpooled.load(lab)
+            labels = {"shapes": whole.shapes, "textures": whole.textures}
+            save_growing(path, labels, "pixels", whole.pixels.shape, self._pooled(lab, whole))
         elif self.folders is None:
             made = _rendered(self.data, self.title)
+            save_tensors(path, {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()})
         else:
-            if listing(self.folders) != self.files:
-                raise ImageError(f"the images of {self.folders.train} and its test sets have changed; start again")
-            made = tasks.read(_files(self.folders)[self.title], resized=self.resized, side=self.side)
-        tensors = {"pixels": made.pixels, "shapes": made.shapes, "textures": made.textures.clone()}
-        save_tensors(folder / "images.safetensors", tensors)
+            self._read(path)
+
+    def _pooled(self, lab: Lab, whole: ImageSet) -> Callable[[int, int], Tensor]:
+        segments = self._segments(lab)
+        return lambda start, stop: tasks.pooled(whole.pixels[start:stop], segments)
+
+    def _read(self, path: Path) -> None:
+        if listing(self.folders) != self.files:
+            raise ImageError(f"the images of {self.folders.train} and its test sets have changed; start again")
+        files = _files(self.folders)[self.title]
+        labels = {name: torch.tensor([one[i] for one in files]) for i, name in ((1, "shapes"), (2, "textures"))}
+        sizes = {"resized": self.resized, "side": self.side}
+        paths, shape = [path for path, *_ in files], (len(files), 3, self.side, self.side)
+        save_growing(path, labels, "pixels", shape, lambda start, stop: tasks.read(paths[start:stop], **sizes))
 
     def read(self, lab: Lab, artefact: Artefact) -> ImageSet:
         """See the class."""
