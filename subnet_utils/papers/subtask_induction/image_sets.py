@@ -32,7 +32,7 @@ SETS = ("train", "validation", "test", "conflicts", "mask", *POOLED)
 class SetOfImages(Step):
     """One of the sets. `load` gives the images.
 
-    data: where they come from, of folders without the paths; files: digest of names and sizes of all files in folders;
+    data: where they come from, of folders without the paths; files: digest of names and sizes of the files of all sets;
     unpooled: the set that a mean-pooled one is made of; resized, side: of those from folders, see `tasks.images.read`;
     folders: with their paths.
     """
