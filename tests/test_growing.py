@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from subnet_utils.core.growing import save_growing
+from subnet_utils.core.growing import mapped, save_growing
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import save_tensors
 
@@ -43,6 +43,13 @@ def test_the_file_is_the_one_that_is_written_at_once(tmp_path, part):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["parts.safetensors", "whole.safetensors"]
 
 
+def test_a_mapped_file_holds_what_was_written(tmp_path):
+    grown(tmp_path / "a.safetensors")
+    found, expected = mapped(tmp_path / "a.safetensors"), LABELS | {"pixels": PIXELS}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize("torn", [0, 7])
 def test_what_was_written_is_not_made_again(tmp_path, torn):
     path, begun = tmp_path / "images.safetensors", tmp_path / "checkpoint-images.safetensors"
@@ -63,8 +70,8 @@ def test_a_file_that_has_begun_otherwise_is_begun_anew(tmp_path):
 LARGE = """
 import os, resource, signal, sys
 from pathlib import Path
-import safetensors.torch, torch
-from subnet_utils.core.growing import save_growing
+import torch
+from subnet_utils.core.growing import mapped, save_growing
 
 def anonymous():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) / 1024
@@ -81,7 +88,9 @@ def make(start, stop):
     return pixels
 
 save_growing(folder / "i.safetensors", {"shapes": torch.arange(8192)}, "pixels", (8192, 3, 128, 128), make)
-pixels = safetensors.torch.load_file(folder / "i.safetensors")["pixels"]
+size = (folder / "i.safetensors").stat().st_size
+resource.setrlimit(resource.RLIMIT_DATA, (size // 2, size // 2))  # private memory, which the system has to promise
+pixels = mapped(folder / "i.safetensors")["pixels"]
 assert [int(pixels[i].max()) for i in (0, 5000, 8191)] == [0, 19, 31]
 print(asked[0], len(asked), max(peak, anonymous() - before))
 """

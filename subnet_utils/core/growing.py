@@ -2,15 +2,17 @@
 
 The file is the one that `store.save_tensors` writes, to the last byte: its header and its small tensors come first, and
 one tensor of bytes follows, which grows. A call that was killed leaves what it wrote, and the next call goes on there.
-`Artefact.tensors` maps such a file and reads what is looked at.
+`mapped` reads only what is looked at. (safetensors maps files too, but so that the system must have memory for it all.)
 """
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +40,26 @@ def save_growing(
             file.flush()
             os.fsync(file.fileno())
     os.replace(growing, path)
+
+
+def mapped(path: Path) -> dict[str, Tensor]:
+    """The tensors of such a file. That of bytes lies on disk: read it, and do not change it."""
+    with path.open("rb") as file:
+        start = 8 + int.from_bytes(file.read(8), "little")
+        about = json.loads(file.read(start - 8))
+    content, found = np.memmap(path, np.uint8, "r", offset=start), {}
+    for name, one in about.items():
+        if name != "__metadata__":
+            part = content[slice(*one["data_offsets"])].reshape(-1)
+            values = _unwritable(part) if one["dtype"] == "U8" else torch.from_numpy(part.view(np.int64).copy())
+            found[name] = values.reshape(one["shape"])
+    return found
+
+
+def _unwritable(values: np.ndarray) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(values)
 
 
 def _begun(file: BinaryIO, head: bytes, size: int) -> int:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subnet_utils.core.growing import save_growing
+from subnet_utils.core.growing import mapped, save_growing
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
@@ -75,7 +75,7 @@ class SetOfImages(Step):
 
     def read(self, lab: Lab, artefact: Artefact) -> ImageSet:
         """See the class."""
-        return ImageSet(**artefact.tensors("images"))
+        return ImageSet(**mapped(artefact.path / "images.safetensors"))
 
     def _segments(self, lab: Lab) -> Callable[[NDArray], NDArray]:
         source = getattr(self.data, "segment_anything", None)
