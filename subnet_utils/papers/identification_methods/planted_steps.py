@@ -12,7 +12,7 @@ from torch import Tensor
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
 from subnet_utils.core.step import Fault, Step
-from subnet_utils.core.store import Artefact
+from subnet_utils.core.store import Artefact, note
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.identify import class_loss
 from subnet_utils.masks.masking import Masking
@@ -83,14 +83,15 @@ class Scored(Step):
     def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
         """Find and score both subtasks' subnetworks."""
         planted = self.planted.load(lab)
-        found = {name: self._find(lab, planted, name) for name in planted.tasks}
+        note(precision="float32")  # small networks, for which it is as fast
+        found = {name: self._find(planted, name) for name in planted.tasks}
         one, other = (each.subnetwork for each in found.values())
         first, second = planted.truth.values()
         both = {"found_overlap": _iou(one, other), "true_overlap": _iou(first, second)}
         rows = [row | both for row in score_method(planted, found)]
         return [{name: None if value != value else value for name, value in row.items()} for row in rows]  # NaN
 
-    def _find(self, lab: Lab, planted: Planted, name: str) -> Discovery:
+    def _find(self, planted: Planted, name: str) -> Discovery:
         inputs, targets = planted.tasks[name]
 
         def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -98,7 +99,7 @@ class Scored(Step):
 
         return _scaled(self.training.masking, next(iter(planted.truth.values())).total).find(
             planted.model, inputs, interval, class_loss,
-            recipe=self.training.recipe(self.planted.seed), autocast=lab.autocast,
+            recipe=self.training.recipe(self.planted.seed),
             label=f"{self.planted.design_name}, seed {self.planted.seed}, {name}",
         )  # fmt: skip
 
