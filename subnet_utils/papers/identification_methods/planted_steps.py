@@ -70,6 +70,7 @@ class PlantedNetwork(Step):
 class Scored(Step):
     """How near a method comes to the truth of a network (`scoring.score_method`): a row for each subtask."""
 
+    version: ClassVar[int] = 2
     records_faults: ClassVar[bool] = True
 
     planted: PlantedNetwork
