@@ -110,7 +110,7 @@ class Compared(Step):
         order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
         whole, matter = problem.scores(network)[of], 0
         for name, i in (places[j] for j in order.tolist()):
-            flat = weights[name].data.flatten()  # a view: what is written here is taken back below
+            flat = weights[name].data.view(-1)  # what is written here is taken back below
             value = flat[i].item()
             flat[i] = 0.0
             matter += whole - problem.scores(network)[of] > MATTERS
