@@ -16,6 +16,7 @@ from subnet_utils.core.store import Artefact, note
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.identify import class_loss
 from subnet_utils.masks.masking import Masking
+from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import Planted, holds, load, save
 from subnet_utils.papers.identification_methods.planted import Design, plant
@@ -86,9 +87,8 @@ class Scored(Step):
         planted = self.planted.load(lab)
         note(precision="float32")  # small networks, for which it is as fast
         found = {name: self._find(planted, name) for name in planted.tasks}
-        one, other = (each.subnetwork for each in found.values())
-        first, second = planted.truth.values()
-        both = {"found_overlap": _iou(one, other), "true_overlap": _iou(first, second)}
+        masks = [each.subnetwork for each in found.values()]
+        both = {"found_overlap": iou(masks)[OVERALL], "true_overlap": iou(list(planted.truth.values()))[OVERALL]}
         rows = [row | both for row in score_method(planted, found)]
         return [{name: None if value != value else value for name, value in row.items()} for row in rows]  # NaN
 
@@ -108,11 +108,6 @@ class Scored(Step):
 def _scaled(masking: Masking, weights: int) -> Masking:
     """The method with its penalty for a network of so many weights; the section's is for `WEIGHTS`."""
     return masking.model_copy(update={"l0": masking.l0 * WEIGHTS / weights}) if masking.trains else masking
-
-
-def _iou(one: Any, other: Any) -> float:
-    either = (one | other).active
-    return (one & other).active / either if either else 0.0
 
 
 @dataclass(frozen=True)
