@@ -85,7 +85,7 @@ class Planted:
 
 
 def proof(planted: Planted) -> dict[str, dict[str, float]]:
-    """Accuracy on each subtask of what must and what must not be able to do it.
+    """Accuracy on each subtask of the parts that must be able to do it, and of those that must not.
 
     chance: of the commonest answer. Able: `whole`, the network; `alone`, its part (the worst of several); `with noise`,
     its part with random shares of the weights without a function (the worst of several); `without others`, the

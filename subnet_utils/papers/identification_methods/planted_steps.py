@@ -58,7 +58,8 @@ class PlantedNetwork(Step):
         made = (plant if self.is_planted else compiled)(self.design, self.seed)
         if not holds(made.proof):
             wrong = {task: {name: round(one, 2) for name, one in row.items()} for task, row in made.proof.items()}
-            raise Fault(f"the truth of {self.design_name}, seed {self.seed}, is not proven: {wrong}")
+            who = f"{self.design_name}, seed {self.seed}"
+            raise Fault(f"{who}: its truth is not proven, so it is not used; take another density. Measured: {wrong}")
         save(made, folder)
         return made.proof
 
