@@ -74,13 +74,23 @@ def name_the_absent():
         print(f"{name} is left out: {why}", file=sys.stderr, flush=True)
 
 
+def mark_of(shard):
+    """The file that says that a shard is made."""
+    return f"{RUNS}/shards/{shard}.done"
+
+
+def whole_mark(paper):
+    """The file that says that all shards of a paper are made."""
+    return f"{RUNS}/shards/all/{paper}.done"
+
+
 def shards():
     """What is missing, as the process that plans the run sees it; the processes of its jobs read what it saw."""
     seen = Path(RUNS, "shards.json")
     if workflow.is_main_process:
         found = {name: asdict(shard) for name, shard in missing(STUDY).items()}
-        for name in [*found, *(paper for shard in found.values() for paper in shard["papers"])]:
-            Path(RUNS, "shards", f"{name}.done").unlink(missing_ok=True)  # of artefacts that are gone
+        for mark in [*map(mark_of, found), *(whole_mark(paper) for one in found.values() for paper in one["papers"])]:
+            Path(mark).unlink(missing_ok=True)  # of artefacts that are gone
         seen.parent.mkdir(parents=True, exist_ok=True)
         seen.write_text(json.dumps(found))
     return json.loads(seen.read_text())
@@ -125,9 +135,9 @@ rule all:
 
 rule shard:
     message: f"{{wildcards.shard}}, {STUDY.name} profile"
-    input: lambda wildcards: [f"{RUNS}/shards/{name}.done" for name in SHARDS[wildcards.shard]["after"]]
-    output: touch(f"{RUNS}/shards/{{shard}}.done")
-    wildcard_constraints: shard="|".join(SHARDS) or "none"
+    input: lambda wildcards: map(mark_of, SHARDS[wildcards.shard]["after"])
+    output: touch(mark_of("{shard}"))
+    wildcard_constraints: shard="[^/]+"  # a list of all names would be searched for each of thousands of jobs
     params: steps=lambda wildcards: SHARDS[wildcards.shard]["steps"], study=os.path.relpath(FILE)
     log: f"{RUNS}/shards/{{shard}}.log"
     threads: shard_threads
@@ -144,8 +154,8 @@ for PAPER in {paper.name: paper for paper, _ in NOTEBOOKS.values()} if IN_SHARDS
         name: f"shards_{PAPER}"
         message: f"{PAPER}: all steps are made, {STUDY.name} profile"
         localrule: True
-        input: [f"{RUNS}/shards/{name}.done" for name, shard in SHARDS.items() if PAPER in shard["papers"]]
-        output: touch(f"{RUNS}/shards/{PAPER}.done")
+        input: [mark_of(name) for name, shard in SHARDS.items() if PAPER in shard["papers"]]
+        output: touch(whole_mark(PAPER))
 
 
 for NAME, (PAPER, NOTEBOOK) in NOTEBOOKS.items():
@@ -155,7 +165,7 @@ for NAME, (PAPER, NOTEBOOK) in NOTEBOOKS.items():
         input:
             [f"{RUNS}/{before}.done" for before in NOTEBOOK.after if before in NOTEBOOKS],
             # ancient: a shard that is made anew is no reason to run a notebook again
-            [ancient(f"{RUNS}/shards/{PAPER.name}.done")] if IN_SHARDS else [],
+            [ancient(whole_mark(PAPER.name))] if IN_SHARDS else [],
             notebook=os.path.relpath(NOTEBOOK.path),
             study=os.path.relpath(FILE),
             package=package_of(PAPER),

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from subnet_utils.core import devices
+from subnet_utils.core.sections import Compute
 from subnet_utils.models import build, layers
 from subnet_utils.models.layers import Convolution, attend, obeying_autocast, packed
 
@@ -26,6 +28,15 @@ def gradients(loss: torch.Tensor, model: torch.nn.Module) -> dict[str, torch.Ten
 
 
 # Attention.
+
+
+def test_in_bfloat16_on_a_cpu_torchs_own_attention_is_written_out(monkeypatch):
+    monkeypatch.setattr(devices, "has_bfloat16", lambda device: True)
+    for precision, fused in (("float32", True), ("bfloat16", False)):
+        with devices.autocast(Compute(precision=precision), torch.device("cpu")):
+            assert torch.backends.cuda.flash_sdp_enabled() == fused, "the switch is one for all devices"
+            assert torch.is_autocast_enabled("cpu") != fused
+    assert torch.backends.cuda.flash_sdp_enabled()
 
 
 @pytest.mark.parametrize("readers", [1, 9])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.core.workers import importing, warm_up
+from subnet_utils.core.workers import importing
 
 if TYPE_CHECKING:
     from subnet_utils.core.lab import Lab
@@ -20,7 +20,6 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     valid, or has no section for what the notebook is about; ValueError for data or published weights that the study
     names and that are not there.
     """
-    warm_up()  # first of all: while this process imports the package, the workers' server does the same
     with importing():
         import pandas as pd
 

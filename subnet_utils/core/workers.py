@@ -1,4 +1,4 @@
-"""How worker processes begin. Little is imported here, because the first thing that a notebook does is to warm up."""
+"""How worker processes begin."""
 
 import gc
 import math
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
@@ -62,12 +61,6 @@ def _limits() -> Iterator[int]:
         if group.is_relative_to(GROUPS):
             with suppress(OSError, ValueError):  # no limit there, or "max"
                 yield int((group / "memory.max").read_text())
-
-
-def warm_up() -> None:
-    """Let the server import the package while the caller goes on, where there is a core for it."""
-    if core_count() > 1 and context().get_start_method() == "forkserver":
-        forkserver.ensure_running()
 
 
 @contextmanager

@@ -150,10 +150,15 @@ def _require_sentences(experiments: Iterable[Experiment]) -> None:
                 chosen = example_set(experiment.data, task, set_name, split)
                 try:
                     if chosen.n:
-                        chosen.readable()
+                        _draw(chosen)
                 except ValueError as error:
                     where = f"{experiment.model}, data.{set_name.split('-')[0]}.{split}"
                     raise ValueError(f"{where}: {error}") from None
+
+
+@lru_cache(maxsize=256)  # the check of a study and the plan of its steps both ask
+def _draw(chosen: Sentences) -> None:
+    chosen.readable()
 
 
 @lru_cache(maxsize=64)
