@@ -46,7 +46,8 @@ class Recipe:
     it falls to 0 in a line instead, after `warmup` epochs in which it rises.
     optimizer: 'adam', whose weight decay is decoupled (AdamW), or 'sgd' with momentum .9. judged_by: column of the
     history that is small where the weights are good, and never below 0, where a run with a patience ends. clip: largest
-    norm of the gradients of a run, to which longer ones are scaled. Raises ValueError for what is none of this.
+    norm of the gradients of a run, to which longer ones are scaled. frozen_norm: of gradients that the clip counts
+    besides. Raises ValueError for what is none of this.
     """
 
     learning_rate: float
@@ -60,6 +61,7 @@ class Recipe:
     linear: bool = False
     warmup: int = 0
     clip: float | None = None
+    frozen_norm: float = 0.0
 
     def __post_init__(self):
         epochs, patience = self.epochs, self.patience
@@ -91,6 +93,9 @@ class Optimization(Section):
     """With Adam it is decoupled, as in AdamW."""
     clip: PositiveFloat | None = None
     """Largest norm of the gradients, to which longer ones are scaled."""
+    frozen_norm: Annotated[float, Field(ge=0)] = 0.0
+    """Norm that the clip counts besides. Frozen weights may still hold the gradients of their own last step: at most 1
+    in the released code of *Are Neural Nets Modular?*, which counts them when masks are trained."""
 
 
 class Training(Optimization):
@@ -136,6 +141,7 @@ class StepTraining(Optimization):
         return Recipe(
             self.learning_rate, intervals, self.seed if seed is None else seed, weight_decay=self.weight_decay,
             linear=self.schedule == "linear", warmup=min(warmup, intervals - 1), clip=self.clip,
+            frozen_norm=self.frozen_norm,
         )  # fmt: skip
 
     def steps_in(self, interval: int) -> range:
@@ -209,7 +215,7 @@ def fit(
     with progress_bar(last, label, start=min(state.epoch, last)) as advance:
         while not state.exhausted(recipe) and state.epoch < last:
             optimizer.param_groups[0]["lr"] = recipe.rate(state.epoch)
-            row = {"epoch": state.epoch, "train_loss": _epoch(batches, loss, check, recipe.clip)}
+            row = {"epoch": state.epoch, "train_loss": _epoch(batches, loss, check, recipe)}
             row.update(validate() if validate else {})
             row.update(file(state.epoch) if file else {})
             row.update(observe(state.epoch) if observe else {})
@@ -292,16 +298,16 @@ class _Check:
         return row
 
 
-def _epoch(batches, loss, check: _Check, clip: float | None) -> float | list[float]:
+def _epoch(batches, loss, check: _Check, recipe: Recipe) -> float | list[float]:
     """One pass of optimization; the mean loss over its batches, of each run if they are stacked."""
     losses, epoch, optimizer = [], check.state.epoch, check.optimizer
     for batch in batches(epoch):
         optimizer.zero_grad(set_to_none=True)
         value = loss(batch, epoch)
         value.sum().backward()
-        if clip is not None:
+        if recipe.clip is not None:
             used = [parameter.grad for parameter in check.parameters if parameter.grad is not None]
-            _clip(used, clip, stacked=value.ndim == 1)
+            _clip(used, recipe, stacked=value.ndim == 1)
         optimizer.step()
         losses.append(value.detach())
     if not losses:
@@ -313,10 +319,11 @@ def _epoch(batches, loss, check: _Check, clip: float | None) -> float | list[flo
     return mean.tolist()
 
 
-def _clip(gradients: list[Tensor], longest: float, *, stacked: bool) -> None:
-    """Scale gradients in place to a norm of at most `longest`, those of each stacked run by themselves."""
+def _clip(gradients: list[Tensor], recipe: Recipe, *, stacked: bool) -> None:
+    """Scale gradients in place to a norm of at most `recipe.clip`, those of each stacked run by themselves."""
     norms = torch.stack([gradient.flatten(int(stacked)).norm(dim=-1) for gradient in gradients]).norm(dim=0)
-    factors = (longest / norms.clamp(min=1e-6)).clamp(max=1.0)
+    norms = torch.hypot(norms, norms.new_tensor(recipe.frozen_norm))
+    factors = (recipe.clip / norms.clamp(min=1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factors.reshape(-1, *[1] * (gradient.ndim - 1)) if stacked else factors)
 

@@ -114,12 +114,15 @@ def test_fit_is_adam_without_weight_decay():
     assert history["epoch"].tolist() == list(range(7))
 
 
-def test_gradients_are_clipped_as_torch_does_it_each_stacked_run_by_itself():
+@pytest.mark.parametrize("frozen_norm", [0.0, 3.0])
+def test_gradients_are_clipped_as_torch_does_it_each_stacked_run_by_itself(frozen_norm):
     torch.manual_seed(0)
     names, shapes = ("a", "b"), ((2, 3, 4), (2, 5))
     gradients = [torch.randn(shape) * torch.tensor([3.0, 0.01]).reshape(2, *[1] * (len(shape) - 1)) for shape in shapes]
     start = {name: torch.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
-    recipe = Recipe(1.0, 1, seed=(0, 1), optimizer="sgd", clip=0.5)
+    recipe = Recipe(1.0, 1, seed=(0, 1), optimizer="sgd", clip=0.5, frozen_norm=frozen_norm)
+    frozen = torch.nn.Parameter(torch.zeros(1))
+    frozen.grad = torch.tensor([frozen_norm])
 
     def moved(weights, parts, recipe):
         def loss(batch, epoch):
@@ -137,11 +140,12 @@ def test_gradients_are_clipped_as_torch_does_it_each_stacked_run_by_itself():
         expected = [torch.nn.Parameter(torch.zeros_like(part)) for part in parts]
         for parameter, part in zip(expected, parts, strict=True):
             parameter.grad = part.clone()
-        torch.nn.utils.clip_grad_norm_(expected, 0.5)
+        torch.nn.utils.clip_grad_norm_([*expected, frozen], 0.5)
+        frozen.grad = torch.tensor([frozen_norm])
         for one, both, parameter in zip(alone, together, expected, strict=True):
             torch.testing.assert_close(one, -parameter.grad)
             torch.testing.assert_close(both[run], one)
-    assert together[0][1].norm() < 0.1 < together[0][0].norm()  # one run is cut, the other is too short to be
+    assert together[0][1].norm() < 0.1 < together[0][0].norm() or frozen_norm  # one is cut, the other is too short to be
 
 
 def scripted(losses: list[float], *, patience: int | None, epochs: int = 20) -> tuple[pd.DataFrame, float]:
