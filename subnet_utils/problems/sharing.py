@@ -50,11 +50,11 @@ def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence
     """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
 
     masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
-    one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
-    names: as in `counts`.
+    one mask of each function, as long as both have one; `ceiling_iou` and `ceiling_iomin` over two masks of one
+    function, NaN where there is none. names: as in `overlaps`.
     """
     first, second = masks.values()
-    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=True)]
+    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=False)]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
     mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
     ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")

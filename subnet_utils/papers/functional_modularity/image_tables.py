@@ -165,15 +165,16 @@ def stability(lab: Lab) -> pd.DataFrame:
     as_released: with the output layer of the first mask of all in both, as in the released code.
     """
     rows = []
-    for first, (one, other) in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
-        masks = [one.load(lab), other.load(lab)]
-        last = {LAST: first.load(lab).masks[LAST]}
+    for first, pair in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
+        masks, last = [one.load(lab) for one in pair], {LAST: first.load(lab).masks[LAST]}
         released = [Subnetwork(mask.masks | last, mask.network) for mask in masks]
-        about = {"model": one.network.model, "seed": one.network.seed, "function": one.function}
-        overlap = {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
-        overlap |= {"chance": expected_iou(masks, draws=100)[OVERALL]}
-        density = {"density": (masks[0].density + masks[1].density) / 2}
-        rows.append(about | overlap | density | {"key": one.key(lab)})
+        about = {"model": first.network.model, "seed": first.network.seed, "function": pair[0].function}
+        about |= {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
+        about |= {
+            "chance": expected_iou(masks, draws=100)[OVERALL],
+            "density": (masks[0].density + masks[1].density) / 2,
+        }
+        rows.append(about | {"key": pair[0].key(lab)})
     return pd.DataFrame(rows)
 
 
@@ -198,8 +199,8 @@ def sharing(lab: Lab) -> pd.DataFrame:
     tasks, rows = permuted_steps.tasks(lab), []
     make_all(lab, tasks, "permuted images")
     for task in tasks:
-        result = task.result(lab)
-        about = {"start": task.start, "sequence": task.sequence, "seed": task.seed, "task": task.number}
+        result, sequence = task.result(lab), DIFFERENT if task.permutation else REPEATED
+        about = {"start": task.start, "sequence": sequence, "seed": task.seed, "task": task.number}
         about |= {"accuracy": result["accuracy"], "key": task.key(lab)}
         rows += [about | layer for layer in result["layers"] if task.number > 1 and layer["layer"] > 1]
     table = pd.DataFrame(rows).astype({"shared": float})

@@ -101,7 +101,7 @@ class Transformer(EncoderDecoder):
         self.layers = nn.Transformer(width, heads, layers, layers, **sizes)
         self.layers.encoder.use_nested_tensor = False  # it warns that it is a prototype
         self.output = nn.Linear(width, answers)
-        self.dropout, self.width = nn.Dropout(dropout), width
+        self.dropout = nn.Dropout(dropout)
 
     def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
         """See the class. Padding at the end of an answer changes nothing before it, and is no part of the loss."""
@@ -115,8 +115,12 @@ class Transformer(EncoderDecoder):
         return self.output(states)
 
     def _placed(self, embedded: Tensor) -> Tensor:
-        scaled = embedded * math.sqrt(self.width)
-        return self.dropout(scaled + places(embedded.shape[1], self.width).to(embedded))
+        """Embeddings [m, n, width] with sines and cosines of their places (section 3.5)."""
+        count, width = embedded.shape[1:]
+        rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+        angles = torch.arange(count)[:, None] * rates
+        places = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
+        return self.dropout(embedded * math.sqrt(width) + places.to(embedded))
 
 
 def trimmed(tokens: Tensor) -> Tensor:
@@ -132,13 +136,6 @@ def lengths(tokens: Tensor) -> Tensor:
 def shifted(answers: Tensor) -> Tensor:
     """What a decoder reads where it should say `answers` [m, t]: the start, then all but the last."""
     return pad(answers[:, :-1], (1, 0), value=START)
-
-
-def places(count: int, width: int) -> Tensor:
-    """Sines and cosines of places, [count, width] (Vaswani et al. 2017, section 3.5)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-    angles = torch.arange(count)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
 
 
 def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
