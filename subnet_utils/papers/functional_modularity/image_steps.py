@@ -131,20 +131,13 @@ class Null(Step):
 
 @dataclass(frozen=True)
 class Family(Masked):
-    """What is made of one network at one strength of the penalty: two masks on all classes, `control` and `sham`, and
-    masks without each of some classes."""
+    """What is made of one network at one strength of the penalty: masks without each of some classes, and two masks on
+    all classes. `control` is what these need, `sham` the same again with the first one's output layer."""
 
     network: Classifier
 
-    @property
-    def control(self) -> Mask:
-        """What all classes need."""
-        return self.mask(CONTROL)
-
-    @property
-    def sham(self) -> Mask:
-        """The same again, with the first one's output layer."""
-        return self.mask(CONTROL, 1, self.control)
+    control = property(lambda self: self.mask(CONTROL))
+    sham = property(lambda self: self.mask(CONTROL, 1, self.control))
 
     @property
     def masks(self) -> dict[str, Mask]:

@@ -170,10 +170,7 @@ def stability(lab: Lab) -> pd.DataFrame:
         released = [Subnetwork(mask.masks | last, mask.network) for mask in masks]
         about = {"model": first.network.model, "seed": first.network.seed, "function": pair[0].function}
         about |= {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
-        about |= {
-            "chance": expected_iou(masks, draws=100)[OVERALL],
-            "density": (masks[0].density + masks[1].density) / 2,
-        }
+        about |= {"chance": expected_iou(masks, draws=100)[OVERALL], "density": sum(one.density for one in masks) / 2}
         rows.append(about | {"key": pair[0].key(lab)})
     return pd.DataFrame(rows)
 

@@ -54,19 +54,15 @@ WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK, DIRECT = (
 class Sequences(Problem):
     """What both tasks share. Subclasses have fields `architecture` and `taught`: which rows a network learns.
 
-    known: name of the score on what a network learns.
+    sizes: tokens of a question, and sizes of the vocabularies of questions and answers; known: name of the score on
+    what a network learns; tested: of two scores, on the tests of a split and on what its mask is trained for.
     """
 
+    sizes: ClassVar[tuple[int, int, int]]
     known: ClassVar[str]
+    tested: ClassVar[tuple[str, str]]
 
-    @property
-    @abstractmethod
-    def sizes(self) -> tuple[int, int, int]:
-        """Tokens of a question, and sizes of the vocabularies of questions and answers."""
-
-    @abstractmethod
-    def columns(self, split: str) -> tuple[str, str]:
-        """Names of two scores: on the tests of a split, and on what its mask is trained for."""
+    loss = staticmethod(token_loss)
 
     @abstractmethod
     def rows(self, name: str) -> Tensor:
@@ -91,9 +87,9 @@ class Sequences(Problem):
         rows = self.rows(self.taught if function == CONTROL else function)
         return rows, rows[:, self.sizes[0] :]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `Problem`."""
-        return token_loss(outputs, targets)
+    def columns(self, split: str) -> tuple[str, ...]:
+        """The names in `tested`, for a split."""
+        return tuple(name.format(split) for name in self.tested)
 
 
 @dataclass(frozen=True)
@@ -103,12 +99,9 @@ class Scan(Sequences):
     architecture: section.LstmPair | section.TransformerPair
     taught: str = "simple"
 
+    sizes = (SOURCE, len(WORDS), len(ACTIONS))
     known = "accuracy on simple"
-    sizes = property(lambda self: (SOURCE, len(WORDS), len(ACTIONS)))
-
-    def columns(self, split: str) -> tuple[str, str]:
-        """See `Sequences`: test and training set of the split."""
-        return f"accuracy on {split}", f"accuracy on {split}, training set"
+    tested = ("accuracy on {}", "accuracy on {}, training set")
 
     def rows(self, name: str) -> Tensor:
         """See `Sequences`: the training set of a split."""
@@ -138,17 +131,14 @@ class Mathematics(Sequences):
     questions: section.Questions = section.Questions()
     taught: str = EVERY
 
+    sizes = (mathematics.LONGEST[0] + 1, len(CHARACTERS), len(CHARACTERS))
     known = f"accuracy on {EVERY}"
-    sizes = property(lambda self: (mathematics.LONGEST[0] + 1, len(CHARACTERS), len(CHARACTERS)))
+    tested = ("accuracy on hard", "accuracy on {}")
 
     @property
     def levels(self) -> dict[str, mathematics.Level]:
         """The questions of each level."""
         return mathematics.levels(self.task, self.questions.train, self.questions.test, self.questions.entropy)
-
-    def columns(self, split: str) -> tuple[str, str]:
-        """See `Sequences`: tests of the hard level, and of the split's own."""
-        return "accuracy on hard", f"accuracy on {split}"
 
     def rows(self, name: str) -> Tensor:
         """See `Sequences`: the training questions of a level, or of all."""
