@@ -148,13 +148,13 @@ class Mask(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it."""
         problem, network = self.network.problem, self.network.load(lab)
-        last = layers(network)[-1]
+        last = maskable(network)[-1]
         given = {last: self.given.load(lab).masks[last]} if self.given else {}
         fixed = Subnetwork(given, fingerprint(network))
         searched = fixed.apply(network)
         found = self.search(
             lab, self.training.masking, searched,
-            only=[name for name in layers(network) if name not in given],
+            only=[name for name in maskable(network) if name not in given],
             watch=lambda kept: problem.watched(kept.apply(searched)),
             checkpoint=folder / CHECKPOINT,
         )  # fmt: skip
@@ -213,8 +213,3 @@ def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> 
     """The batches of one interval: rows [batch], with replacement."""
     for _ in range(training.interval):
         yield torch.randint(examples, (training.batch_size,), generator=generator)
-
-
-def layers(network: nn.Module) -> tuple[str, ...]:
-    """Names of the masked weights, from the inputs to the outputs."""
-    return maskable(network)

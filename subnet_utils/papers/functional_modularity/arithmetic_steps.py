@@ -186,9 +186,8 @@ def parts_of(
     yield "late half", "", "", with_layers(whole, control, names[middle:])
     for function, mask in masks.items():
         for part, kept in {"mask": mask, "inverse": ~mask}.items() if mask.active else [("mask", mask)]:
-            yield part, "", function, kept
-            yield part, "fullmask", function, with_layers(kept, control, ends)
-            yield part, "ones", function, with_layers(kept, whole, ends)
+            for edges, other in {"": kept, "fullmask": control, "ones": whole}.items():
+                yield part, edges, function, with_layers(kept, other, ends)
         if mask.active:
             chance = random_like(mask, seed=seed)
             yield "random", "", function, chance

@@ -12,9 +12,10 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
-from subnet_utils.problems.modules import CONTROL, layers
+from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
 from subnet_utils.report.comparison import compare
 from subnet_utils.report.findings import groups, judged
@@ -84,7 +85,7 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     tables = []
     for one in found:
         masks = {name: [mask.load(lab) for mask in some] for name, some in one.masks.items()}
-        tables.append(between_functions(masks, layers(one.network.load(lab))).assign(**one.about))
+        tables.append(between_functions(masks, maskable(one.network.load(lab))).assign(**one.about))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -92,7 +93,7 @@ def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Weights that the masks of each function keep, by layer and in all (Figure 12)."""
     rows = []
     for one in found:
-        names = layers(one.network.load(lab))
+        names = maskable(one.network.load(lab))
         for function in (CONTROL, *one.network.problem.functions):
             mask = one.mask(function).load(lab)
             sizes = {name: (int(mask.masks[name].sum()), mask.masks[name].numel()) for name in names}
@@ -124,7 +125,7 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     rows = []
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
-        hidden = overlaps(first, second, layers(one.network.load(lab))).set_index("layer").loc[HIDDEN]
+        hidden = overlaps(first, second, maskable(one.network.load(lab))).set_index("layer").loc[HIDDEN]
         plain = accuracies(lab, [one]).query("edges == ''")
         own = plain["of"] == plain["tested_on"]
         means = plain.groupby(["part", own])["accuracy"].mean()

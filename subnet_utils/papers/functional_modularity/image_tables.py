@@ -15,13 +15,10 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
-from subnet_utils.papers.functional_modularity.image_steps import Family
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE
 from subnet_utils.report.findings import groups, interval, judged
 
-ENOUGH = 0.95
-"""Of the network's accuracy, what a control mask should keep (appendix C.3)."""
 LAST = "output.weight"
 ALIVE = 0.5
 """Accuracy below which a network of permuted images has lost a layer: what it shares means nothing."""
@@ -39,7 +36,7 @@ OURS = {
 """Columns of ours beside quantities that the paper's text gives."""
 
 
-def made(lab: Lab) -> list[Family]:
+def made(lab: Lab) -> list[image_steps.Family]:
     """All masks on classes and what they are compared with, made if need be."""
     families = image_steps.families(lab)
     make_all(lab, [step for one in families for step in one.steps], "masks of classes")
@@ -53,7 +50,7 @@ def networks(lab: Lab) -> pd.DataFrame:
         base, control, sham = (step.result(lab) for step in (one.network, one.control, one.sham))
         about = one.about | {"accuracy": base["accuracy"], "control_accuracy": control["accuracy"]}
         about |= {"control_density": control["active"] / control["total"], "sham_accuracy": sham["accuracy"]}
-        kept = control["accuracy"] >= ENOUGH * base["accuracy"]
+        kept = control["accuracy"] >= reference.ADEQUATE * base["accuracy"]
         rows.append(about | {"control_is_good": kept, "key": one.control.key(lab)})
     return pd.DataFrame(rows)
 

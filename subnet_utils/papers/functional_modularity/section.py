@@ -5,20 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
+from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
-from subnet_utils.core.sections import (
-    Distinct,
-    Place,
-    PositiveFloat,
-    PositiveInt,
-    Section,
-    Seed,
-    Seeds,
-    Several,
-    has_a_part,
-    heads_divide_width,
-    without,
-)
+from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Recipe
 
@@ -122,7 +111,7 @@ class TransformerPair(Section):
     mlp_width: PositiveInt = 200
     dropout: Rate = 0.1
 
-    _heads_fit = model_validator(mode="after")(heads_divide_width)
+    _heads_fit = model_validator(mode="after")(sections.heads_divide_width)
 
 
 class Questions(Section):
@@ -294,7 +283,7 @@ class Permuted(Section):
     @property
     def problem(self) -> Self:
         """The part that one task depends on."""
-        return without(self, "data", "tasks", "starts", "seeds")
+        return sections.without(self, "data", "tasks", "starts", "seeds")
 
     @model_validator(mode="after")
     def _fits_together(self):
@@ -329,4 +318,4 @@ class FunctionalModularity(Section):
     sequences: Several[SequenceNetwork] | None = None
     images: Images | None = None
 
-    _something_to_do = model_validator(mode="after")(has_a_part)
+    _something_to_do = model_validator(mode="after")(sections.has_a_part)

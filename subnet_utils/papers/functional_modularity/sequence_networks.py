@@ -121,6 +121,9 @@ class Transformer(EncoderDecoder):
         return self.dropout(embedded * math.sqrt(width) + places.to(embedded))
 
 
+KINDS = {"lstm": Lstm, "transformer": Transformer}
+
+
 def trimmed(tokens: Tensor) -> Tensor:
     """Tokens [m, n] without the last columns that are padding in all rows."""
     return tokens[:, : int(lengths(tokens).max())]

@@ -19,15 +19,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_like
 from subnet_utils.papers.functional_modularity import section
-from subnet_utils.papers.functional_modularity.sequence_networks import (
-    END,
-    PADDING,
-    Lstm,
-    Transformer,
-    lengths,
-    right,
-    token_loss,
-)
+from subnet_utils.papers.functional_modularity.sequence_networks import END, KINDS, PADDING, lengths, right, token_loss
 from subnet_utils.papers.functional_modularity.tasks import mathematics, scan
 from subnet_utils.problems.modules import CONTROL, Mask, Masked, Problem, networks, seeded
 
@@ -38,7 +30,6 @@ CHARACTERS = (*TOKENS, *map(chr, range(32, 127)))
 """Those of mathematics, in questions and answers alike."""
 SOURCE = 9 + 1
 """Tokens of a command with its end."""
-KINDS = {"lstm": Lstm, "transformer": Transformer}
 CHUNK = 512
 """Rows that are tested at a time."""
 WATCHED = 10
@@ -136,7 +127,7 @@ class Mathematics(Sequences):
     tested = ("accuracy on hard", "accuracy on {}")
 
     @property
-    def levels(self) -> dict[str, mathematics.Level]:
+    def levels(self) -> dict[str, scan.Split]:
         """The questions of each level."""
         return mathematics.levels(self.task, self.questions.train, self.questions.test, self.questions.entropy)
 

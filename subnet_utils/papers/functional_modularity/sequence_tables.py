@@ -7,27 +7,20 @@ from torch import Tensor
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.sequence_steps import (
-    ACTIONS,
-    CONTROL_MASK,
-    DIRECT,
-    OWN_MASK,
-    TOKENS,
-    inspected,
-)
+from subnet_utils.papers.functional_modularity.sequence_networks import END
+from subnet_utils.papers.functional_modularity.sequence_steps import ACTIONS, CONTROL_MASK, DIRECT, OWN_MASK, inspected
 from subnet_utils.papers.functional_modularity.tasks import mathematics
-from subnet_utils.problems.modules import CONTROL, layers
+from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import between_functions
 from subnet_utils.report.comparison import CLAIM, FINDING
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import LEARNED
 
 OUTPUT = "output.weight"
-SAID = range(TOKENS.index("end"), len(ACTIONS))
+SAID = range(END, len(ACTIONS))
 """Tokens that an answer may hold."""
-ADEQUATE = 0.95
-"""Share of the network's accuracy that a control mask has to keep (appendix C.3)."""
 RATIO = 2.0
 """How many times the other tokens' loss JUMP's has to be, if its weights are to stand out."""
 GAP, HALF, BETTER = "large gap (Figure 4a)", "almost half of JUMP's are removed (Figure 4b)", "far above (Figure 15)"
@@ -69,7 +62,7 @@ def controls(lab: Lab) -> pd.DataFrame:
             found = mask.result(lab)
             about = one.about | {"repeat": repeat, "whole": whole, "control": found[name]}
             about |= {"density": found["active"] / found["total"]}
-            rows.append(about | {"adequate": whole >= LEARNED and found[name] >= ADEQUATE * whole})
+            rows.append(about | {"adequate": whole >= LEARNED and found[name] >= reference.ADEQUATE * whole})
     return pd.DataFrame(rows)
 
 
@@ -116,7 +109,7 @@ def overlaps(lab: Lab) -> pd.DataFrame:
     """
     tables = []
     for one in inspected(lab):
-        names, controls = layers(one.network.load(lab)), [mask.load(lab) for mask in one.controls[:2]]
+        names, controls = maskable(one.network.load(lab)), [mask.load(lab) for mask in one.controls[:2]]
         for split in one.settings.with_masks:
             found = between_functions({CONTROL: controls, split: [one.mask(split).load(lab)]}, names)
             tables.append(found.assign(**one.about, split=split))

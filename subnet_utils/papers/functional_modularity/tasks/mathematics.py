@@ -16,6 +16,7 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.papers.functional_modularity.tasks.scan import Split
 
 LEVELS = ("easy", "medium", "hard")
 ENTROPY = {"add_or_sub": (4.0, 16.0), "linear_1d": (3.0, 10.0), "differentiate": (3.0, 10.0), "sort": (3.0, 10.0),
@@ -42,16 +43,9 @@ class Question(NamedTuple):
     answer: str
 
 
-class Level(NamedTuple):
-    """Questions to learn from and to be tested on. No question is in two places."""
-
-    train: tuple[Question, ...]
-    test: tuple[Question, ...]
-
-
 @cache
-def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None = None) -> dict[str, Level]:
-    """The levels of a task, by name; the same questions whenever they are asked for.
+def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None = None) -> dict[str, Split]:
+    """The levels of a task, by name: the same questions whenever they are asked for, and none of them in two places.
 
     entropy: another range. Raises KeyError for an unknown task, ValueError if a level has too few different questions.
 
@@ -67,7 +61,7 @@ def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None
         if len(questions) < count:
             what = f"{task} has only {len(questions):,} different questions at level {name}"
             raise ValueError(f"{what}; ask for fewer than {count:,}, or for more entropy")
-        found[name] = Level(questions[test:], questions[:test])
+        found[name] = Split(questions[test:], questions[:test])
     return found
 
 

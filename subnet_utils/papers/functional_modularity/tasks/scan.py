@@ -13,9 +13,9 @@ The grammar makes every command once. A split says from which commands a network
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import torch
 
@@ -37,12 +37,11 @@ SHARE = 10
 Command = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Split:
-    """Commands to learn from, among them repeated ones, and to be tested on, which are others."""
+class Split(NamedTuple):
+    """Commands or other questions to learn from, and to be tested on, which are others."""
 
-    train: tuple[Command, ...]
-    test: tuple[Command, ...]
+    train: tuple
+    test: tuple
 
 
 @cache
@@ -63,7 +62,7 @@ def commands() -> dict[Command, tuple[str, ...]]:
 
 @cache
 def split(name: str) -> Split:
-    """A split by its name. Raises KeyError for what is none of `SPLITS`."""
+    """A split by its name; in training commands may be repeated. Raises KeyError for what is none of `SPLITS`."""
     every = list(commands())
     if name == "simple":
         order = torch.randperm(len(every), generator=generator_for("scan", "simple")).tolist()
