@@ -17,7 +17,7 @@ from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
-from subnet_utils.report.comparison import compare
+from subnet_utils.report.comparison import CLAIM, compare
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import runs_needed
 
@@ -25,8 +25,6 @@ ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
 WIDTH = 0.05
 """Half of an interval that would settle a question about an accuracy or an overlap."""
-CLEARLY = (0.05, np.inf)
-"""Where a difference of overlaps should be."""
 CLAIMS = (
     ("a mask computes its own function", "mask", True, (0.9, np.inf)),
     ("and not the other one", "mask", False, (-np.inf, 0.05)),
@@ -193,8 +191,8 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
             rows.append(about | _finding(claim, some["accuracy"], some["seed"], holds))
     for about, part in groups(overlap[overlap["layer"] == HIDDEN], "model", "task", "copied", "method"):
         above, below = part["iou"] - part["chance_iou"], part["ceiling_iou"] - part["iou"]
-        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], CLEARLY))
-        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], CLEARLY))
+        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], (CLAIM, np.inf)))
+        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], (CLAIM, np.inf)))
     return pd.DataFrame(rows)
 
 
