@@ -67,10 +67,7 @@ class Arithmetic(Problem):
         """All items of each function, with one pair of numbers each."""
         return arithmetic.TASKS[self.task]()
 
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """What a network learns."""
-        return tuple(self.items)
+    functions = property(lambda self: tuple(self.items))
 
     @property
     def reads_both(self) -> bool:
