@@ -18,7 +18,6 @@ from subnet_utils.papers.functional_modularity import arithmetic_figures as figu
 from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.arithmetic_networks import Reader
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.problems import sharing
 from subnet_utils.problems.modules import CONTROL
@@ -62,29 +61,32 @@ def number(digits) -> int:
 
 
 def test_all_items_of_both_operations_are_there_once_and_right():
-    items = arithmetic.add_mul()
-    asked = items.inputs[:, 40:].argmax(dim=1)
-    read = items.inputs[:, :40].unflatten(1, (4, 10)).argmax(dim=2)
     answers = {}
-    for digits, operation, target in zip(read.tolist(), asked.tolist(), items.targets.tolist(), strict=True):
-        answers[number(digits[:2]), number(digits[2:]), operation] = number(target)
-    assert len(items.inputs) == len(answers) == 20000
+    for items in arithmetic.add_mul().values():
+        asked = items.inputs[:, 40:].argmax(dim=1)
+        read = items.inputs[:, :40].unflatten(1, (4, 10)).argmax(dim=2)
+        for digits, operation, target in zip(read.tolist(), asked.tolist(), items.targets.tolist(), strict=True):
+            answers[number(digits[:2]), number(digits[2:]), operation] = number(target)
+        assert (items.inputs.sum(dim=1) == 5).all()
+    assert sum(len(items.inputs) for items in arithmetic.add_mul().values()) == len(answers) == 20000
     for (a, b, operation), answer in answers.items():
         assert answer == ((a * b) if operation else (a + b)) % 100
 
 
 def test_two_pairs_are_asked_one_at_a_time_or_both():
     apart = arithmetic.double_addition()
-    assert apart.inputs.shape == (20000, 80) and (apart.inputs.sum(dim=1) == 4).all()
-    for i, name in enumerate(("pair 1", "pair 2")):
-        rows, own, other = apart.rows[name], slice(40 * i, 40 * i + 40), slice(40 - 40 * i, 80 - 40 * i)
-        assert not apart.inputs[rows][:, other].any() and apart.inputs[rows][:, own].any(dim=1).all()
-        assert (apart.targets[rows][:, 2 - 2 * i : 4 - 2 * i] == arithmetic.ABSENT).all()
+    for i, (name, items) in enumerate(apart.items()):
+        own, other = slice(40 * i, 40 * i + 40), slice(40 - 40 * i, 80 - 40 * i)
+        assert name == f"pair {i + 1}" and items.inputs.shape == (10000, 80) and (items.inputs.sum(dim=1) == 4).all()
+        assert not items.inputs[:, other].any() and items.inputs[:, own].any(dim=1).all()
+        assert (items.targets[:, 2 - 2 * i : 4 - 2 * i] == arithmetic.ABSENT).all()
+        assert torch.equal(items.targets[:, 2 * i : 2 * i + 2], arithmetic.add_mul()["+"].targets)
     both = arithmetic.both_pairs(100, torch.Generator().manual_seed(0))
-    for row, target in zip(both.numbers.tolist(), both.targets.tolist(), strict=True):
-        a, b, c, d = row
+    read = both.inputs.unflatten(1, (4, 2, 10)).argmax(dim=3)
+    for row, target in zip(read.tolist(), both.targets.tolist(), strict=True):
+        a, b, c, d = map(number, row)
         assert (number(target[:2]), number(target[2:])) == ((a + b) % 100, (c + d) % 100)
-    first = both.only("pair 1")
+    first = arithmetic.asked(both, "pair 1")
     assert (first.targets[:, 2:] == arithmetic.ABSENT).all() and torch.equal(first.targets[:, :2], both.targets[:, :2])
 
 
@@ -99,10 +101,13 @@ def test_a_network_may_learn_from_some_items_and_is_tested_on_all():
 
 
 def test_an_answer_that_both_operations_give_counts_for_both():
-    numbers = torch.tensor([[2, 2], [3, 4], [3, 4], [3, 4]])
-    done = arithmetic.operation_of(torch.tensor([[4, 0], [7, 0], [2, 1], [9, 9]]), numbers)
-    expected = {"+": [True, True, False, False], "*": [True, False, True, False], "none": [False, False, False, True]}
-    assert {name: of.tolist() for name, of in done.items()} == expected
+    expected = {(2, 2, 4): "+*", (3, 4, 7): "+", (3, 5, 15): "*", (3, 6, 99): "none"}
+    answers = torch.zeros(10000, 2, dtype=int)
+    for a, b, answer in expected:
+        answers[100 * a + b] = torch.tensor([answer % 10, answer // 10])
+    done = arithmetic.operation_of(answers)
+    for (a, b, _), names in expected.items():
+        assert "".join(name for name, of in done.items() if of[100 * a + b]) == names
 
 
 def test_a_network_and_its_masked_weights():
@@ -119,7 +124,7 @@ def test_a_network_and_its_masked_weights():
 @pytest.mark.parametrize("reading", ["together", "forced"])
 def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
     torch.manual_seed(0)
-    network = Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
+    network = steps.Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
     names = maskable(network)
     assert names == (*(f"lstm.weight_{kind}_l{layer}" for layer in (0, 1) for kind in ("ih", "hh")), "output.weight")
     weights, inputs = dict(network.named_parameters()), torch.randn(5, 80)
@@ -131,7 +136,7 @@ def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
 
 
 def test_a_forced_lstm_has_not_seen_the_second_pair_when_it_answers_the_first():
-    network, inputs = Reader(80, 6, 1, 40, steps=4, reading="forced"), torch.randn(3, 80)
+    network, inputs = steps.Reader(80, 6, 1, 40, steps=4, reading="forced"), torch.randn(3, 80)
     other = torch.cat([inputs[:, :40], torch.randn(3, 40)], dim=1)
     assert torch.equal(network(inputs)[:, :2], network(other)[:, :2])
     assert not torch.equal(network(inputs)[:, 2:], network(other)[:, 2:])
@@ -139,7 +144,7 @@ def test_a_forced_lstm_has_not_seen_the_second_pair_when_it_answers_the_first():
 
 def test_masks_of_lstms_are_trained_and_only_those_that_are_asked_for():
     torch.manual_seed(0)
-    network, inputs = Reader(80, 6, 1, 40, steps=2), torch.randn(20, 80)
+    network, inputs = steps.Reader(80, 6, 1, 40, steps=2), torch.randn(20, 80)
     about = {"method": GumbelSigmoid(l0=0.01, samples=2), "recipe": Recipe(0.1, 2, 0)}
 
     def one_pass(generator):
@@ -229,7 +234,8 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
 
 
 def test_every_conclusion_is_there_at_each_strength(lab, found):
-    strength, accuracies = tables.by_strength(lab, steps.swept(lab)), tables.accuracies(lab, steps.swept(lab))
+    swept = steps.dissected(lab, sweep=True)
+    strength, accuracies = tables.by_strength(lab, swept), tables.accuracies(lab, swept)
     assert len(strength) == 4 and np.allclose(strength["beta"], 8 * strength["l0"])
     row = strength.iloc[1]
     plain = accuracies[accuracies["edges"].eq("") & accuracies["l0"].eq(row["l0"]) & accuracies["seed"].eq(row["seed"])]
@@ -247,7 +253,7 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
 
 def test_the_ledgers_effects_are_those_of_items_that_taught_a_network_and_of_twice_the_penalty(tmp_path):
     few = Lab.open(study([NETWORKS[0] | {"seeds": [0], "l0": [0.0001, 0.0002], "examples": 30}]), tmp_path)
-    found, strength = steps.dissected(few), tables.by_strength(few, steps.swept(few))
+    found, strength = steps.dissected(few), tables.by_strength(few, steps.dissected(few, sweep=True))
     effects = tables.ledger_effects(few, found, strength).set_index("quantity")
     assert effects.loc["density, alpha 0.0001", "as_released"] == strength["density"].iloc[1]
     network, problem = found[0].network.load(few), found[0].network.problem
@@ -270,7 +276,7 @@ def test_figures_are_legible(lab, found):
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
         figures.parts(halves.assign(kind=halves["part"]), titles),
-        figures.by_strength(tables.by_strength(lab, steps.swept(lab))),
+        figures.by_strength(tables.by_strength(lab, steps.dissected(lab, sweep=True))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):
         assert_readable(figure)
@@ -292,7 +298,7 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
 
 
 def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
-    masks = [one.mask("+") for one in [*found, *steps.swept(lab)] if one.settings.model == "small"]
+    masks = [one.mask("+") for one in [*found, *steps.dissected(lab, sweep=True)] if one.settings.model == "small"]
     assert len({mask.name for mask in masks}) == len(masks) == 2 * 2 + 2 * 2
 
 

@@ -9,8 +9,7 @@ import torch
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.controls import random_within
-from subnet_utils.papers.functional_modularity import image_figures, image_networks, image_steps, image_tables
-from subnet_utils.papers.functional_modularity import image_section as section
+from subnet_utils.papers.functional_modularity import image_figures, image_networks, image_steps, image_tables, section
 from subnet_utils.papers.functional_modularity import permuted_steps as permuted
 from subnet_utils.tasks import pictures
 from tests.test_figures import assert_readable

@@ -8,8 +8,7 @@ import pytest
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
-from subnet_utils.papers.functional_modularity import sequence_problems as problems
-from subnet_utils.papers.functional_modularity import sequence_section as section
+from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
 from subnet_utils.papers.functional_modularity.tasks import mathematics
@@ -98,13 +97,11 @@ def test_too_many_questions_of_too_few_digits_are_refused():
 
 
 def test_rows_spell_questions_and_the_masks_level_is_easy():
-    problem = problems.Mathematics(section.TransformerPair(**NETWORK["architecture"]), "sort",
+    problem = steps.Mathematics(section.TransformerPair(**NETWORK["architecture"]), "sort",
                                    section.Questions(train=5, test=3))  # fmt: skip
     rows, answers = problem.examples("easy", 0)
     question = problem.levels["easy"].train[2]
-    spelled = [
-        "".join(problems.CHARACTERS[i] for i in part if i > problems.END) for part in (rows[2, :161], answers[2])
-    ]
+    spelled = ["".join(steps.CHARACTERS[i] for i in part if i > steps.END) for part in (rows[2, :161], answers[2])]
     assert tuple(spelled) == question and rows.shape == (5, 161 + 31)
     assert len(problem.examples(CONTROL, 0)[0]) == 15
     scores = problem.scores(problem.network(0).eval())

@@ -10,9 +10,8 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity import sequence_figures as figures
-from subnet_utils.papers.functional_modularity import sequence_problems as problems
-from subnet_utils.papers.functional_modularity import sequence_section as section
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
 from subnet_utils.papers.functional_modularity.sequence_networks import END, PADDING, START, right, token_loss
@@ -80,25 +79,25 @@ def test_splits_have_the_official_sizes_and_hold_what_they_should(name, train, t
 
 
 def test_rows_hold_questions_and_answers_and_the_loss_is_a_sum_over_tokens():
-    rows = problems.encoded([("jump",), ("turn", "left", "twice")])
+    rows = steps.encoded([("jump",), ("turn", "left", "twice")])
     assert rows.shape == (2, 10 + 49)
-    words = [[problems.WORDS[i] for i in row[:10] if i != PADDING] for row in rows.tolist()]
+    words = [[steps.WORDS[i] for i in row[:10] if i != PADDING] for row in rows.tolist()]
     assert words == [["jump", "end"], ["turn", "left", "twice", "end"]]
     answers = rows[:, 10:]
-    assert [problems.ACTIONS[i] for i in answers[1] if i != PADDING] == ["TURN_LEFT", "TURN_LEFT", "end"]
-    logits = torch.zeros(2, 3, len(problems.ACTIONS))
-    assert token_loss(logits, answers) == pytest.approx(5 / 2 * np.log(len(problems.ACTIONS)))
-    exact = torch.nn.functional.one_hot(answers[:, :3], len(problems.ACTIONS)).float()
+    assert [steps.ACTIONS[i] for i in answers[1] if i != PADDING] == ["TURN_LEFT", "TURN_LEFT", "end"]
+    logits = torch.zeros(2, 3, len(steps.ACTIONS))
+    assert token_loss(logits, answers) == pytest.approx(5 / 2 * np.log(len(steps.ACTIONS)))
+    exact = torch.nn.functional.one_hot(answers[:, :3], len(steps.ACTIONS)).float()
     assert right(exact, answers).tolist() == [True, True]
-    exact[1, 2] = torch.eye(len(problems.ACTIONS))[START]
+    exact[1, 2] = torch.eye(len(steps.ACTIONS))[START]
     assert right(exact, answers).tolist() == [True, False] and END != PADDING
 
 
 @pytest.mark.parametrize("architecture", [section.LstmPair(**LSTM), section.TransformerPair(**TRANSFORMER)])
 def test_answers_look_at_what_came_before_alone_and_a_full_mask_changes_nothing(architecture):
-    problem = problems.Scan(architecture)
+    problem = steps.Scan(architecture)
     network = problem.network(0).eval()
-    rows = problems.encoded(list(scan.commands())[:3000:200])
+    rows = steps.encoded(list(scan.commands())[:3000:200])
     logits = network(rows)
     later = rows.clone()
     later[:, 10 + 2] = torch.where(rows[:, 10 + 2] == PADDING, rows[:, 10 + 2], END)
@@ -111,19 +110,19 @@ def test_answers_look_at_what_came_before_alone_and_a_full_mask_changes_nothing(
 
 
 def test_a_decoder_that_reads_its_own_answers_does_so_in_training_alone():
-    network = problems.Scan(section.LstmPair(**LSTM | {"own_outputs": 1.0, "dropout": 0.0})).network(0)
-    rows = problems.encoded([("run", "around", "left")])
+    network = steps.Scan(section.LstmPair(**LSTM | {"own_outputs": 1.0, "dropout": 0.0})).network(0)
+    rows = steps.encoded([("run", "around", "left")])
     alone = network.train()(rows)
     told = network.eval()(rows)
     assert torch.allclose(alone[:, :1], told[:, :1], atol=1e-6) and not torch.allclose(alone, told)
 
 
 def test_scores_are_shares_of_right_answers_in_every_set():
-    problem = problems.Scan(section.TransformerPair(**TRANSFORMER))
+    problem = steps.Scan(section.TransformerPair(**TRANSFORMER))
     network = problem.network(0).eval()
     scores = problem.scores(network)
-    rows = problems.encoded(scan.split("jump").test)
-    assert scores["accuracy on jump"] == pytest.approx(float(problems.answered(network, rows).float().mean()))
+    rows = steps.encoded(scan.split("jump").test)
+    assert scores["accuracy on jump"] == pytest.approx(float(steps.answered(network, rows).float().mean()))
     assert len(scores) == 2 * len(scan.SPLITS)
     assert len(problem.examples("length", 0)[0]) == 16990 and len(problem.examples(CONTROL, 0)[0]) == 16728
 
@@ -135,7 +134,7 @@ def test_tables_and_figures(lab):
     masks = [one.mask("jump").load(lab) for one in steps.inspected(lab)[:1]]
     whole = steps.inspected(lab)[0].controls[0].load(lab).masks["output.weight"]
     row = weights[(weights["split"] == "jump") & (weights["seed"] == 0) & (weights["token"] == "JUMP")].iloc[0]
-    token = problems.ACTIONS.index("JUMP")
+    token = steps.ACTIONS.index("JUMP")
     lost = (whole[token] & ~masks[0].masks["output.weight"][token]).sum() / whole[token].sum()
     assert row["lost"] == pytest.approx(float(lost), nan_ok=True) and row["control"] == int(whole[token].sum())
     claims = tables.findings(accuracies, weights, control)

@@ -57,6 +57,14 @@ def heads_divide_width(architecture: T) -> T:
     return architecture
 
 
+def has_a_part(section: T) -> T:
+    """Validator of a section whose parts are all optional."""
+    parts = tuple(type(section).model_fields)
+    if not any(getattr(section, name) for name in parts):
+        raise invalid("", f"no part says what to do; add one: {', '.join(parts)}")
+    return section
+
+
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout: params/, artifacts/, figures/ and runs/ lie here, whatever the working directory."""
 

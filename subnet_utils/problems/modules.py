@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.jobs import cache_limit
 from subnet_utils.core.lab import Lab
@@ -44,12 +45,15 @@ class Problem(ABC):
         """Inputs [m, ...] and targets [m, ...] that teach a function, or CONTROL: all that the network learns."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of a batch, a scalar: a mean over examples."""
-
-    @abstractmethod
     def scores(self, network: nn.Module) -> dict[str, Any]:
         """What a network, or a part of one, can do: numbers by name, such as its accuracy on each function."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch, a scalar: a mean over examples. outputs: [m, ..., classes]; targets: int64 [m, ...].
+
+        By default cross-entropy, nats, over what is asked for: where targets are not -100.
+        """
+        return cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
     def finish(self, network: nn.Module) -> nn.Module:
         """A trained network with what is not learned by its loss, such as statistics of norms. By default as it is."""
@@ -116,6 +120,12 @@ class Network(Step):
         return network.to(lab.device).eval().requires_grad_(False)
 
 
+def networks(settings: Section, problem: Problem, kind: type[Network] = Network) -> list[Network]:
+    """The network of a section, one for each of its seeds."""
+    training = without(settings.training, "seed")
+    return [kind(problem, training, seed, settings.model) for seed in settings.seeds]
+
+
 @dataclass(frozen=True)
 class Mask(Step):
     """A mask on one function of a network, or on its whole task (CONTROL). `load` gives the subnetwork.
@@ -138,13 +148,13 @@ class Mask(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it."""
         problem, network = self.network.problem, self.network.load(lab)
-        last = layers(network)[-1]
+        last = maskable(network)[-1]
         given = {last: self.given.load(lab).masks[last]} if self.given else {}
         fixed = Subnetwork(given, fingerprint(network))
         searched = fixed.apply(network)
         found = self.search(
             lab, self.training.masking, searched,
-            only=[name for name in layers(network) if name not in given],
+            only=[name for name in maskable(network) if name not in given],
             watch=lambda kept: problem.watched(kept.apply(searched)),
             checkpoint=folder / CHECKPOINT,
         )  # fmt: skip
@@ -203,8 +213,3 @@ def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> 
     """The batches of one interval: rows [batch], with replacement."""
     for _ in range(training.interval):
         yield torch.randint(examples, (training.batch_size,), generator=generator)
-
-
-def layers(network: nn.Module) -> tuple[str, ...]:
-    """Names of the masked weights, from the inputs to the outputs."""
-    return maskable(network)

@@ -8,10 +8,11 @@ fine-tuning.
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import one_hot
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.feedforward import FeedForward
@@ -27,8 +28,19 @@ OPERATIONS = {
 }
 
 
+ABSENT = -100
+"""Target of an output that is not asked for; what torch's cross-entropy leaves out."""
+
+
+class Items(NamedTuple):
+    """Items of a function: inputs [m, ...], int64 targets [m, ...]; outputs have classes in one more dimension."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
 @cache
-def items(modulus: int, base: int, operation: str) -> tuple[Tensor, Tensor]:
+def items(modulus: int, base: int, operation: str) -> Items:
     """Inputs [modulus^2, 2 digits base + 4] and targets [modulus^2, digits] of all pairs for an operation.
 
     The least significant digit comes first. The last four inputs name the operation.
@@ -43,7 +55,7 @@ def items(modulus: int, base: int, operation: str) -> tuple[Tensor, Tensor]:
     answers = OPERATIONS[operation](*pairs.T) % modulus
     numbers = one_hot(pairs[:, :, None] // places % base, base).flatten(1)
     asked = one_hot(torch.tensor(list(OPERATIONS).index(operation)), len(OPERATIONS)).expand(len(pairs), -1)
-    return torch.cat([numbers, asked], dim=1).float(), answers[:, None] // places % base
+    return Items(torch.cat([numbers, asked], dim=1).float(), answers[:, None] // places % base)
 
 
 @dataclass(frozen=True)
@@ -76,10 +88,6 @@ class Operations(Problem):
     def tests(self, function: str) -> tuple[Tensor, Tensor]:
         """Inputs and targets that test an operation: those held out, or all there are."""
         return self._some(function, tested=self.held_out > 0)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy of a digit, nats: outputs [m, digits, base], targets [m, digits]."""
-        return cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     @torch.no_grad()
     def scores(self, network: nn.Module, functions: tuple[str, ...] = LEARNED) -> dict[str, float]:

@@ -40,23 +40,19 @@ def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.Dat
     return pd.DataFrame(found).rename_axis("layer").reset_index()
 
 
-def scale(found: pd.Series, chance: pd.Series, ceiling: pd.Series) -> pd.Series:
-    """Sharing from 0, chance, to 1, the ceiling; NaN where the ceiling is not above chance."""
-    room = ceiling - chance
-    return (found - chance) / room.where(room > 0)
-
-
 def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence[str]) -> pd.DataFrame:
     """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
 
     masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
-    one mask of each function, `ceiling_iou` and `ceiling_iomin` over two masks of one function, NaN where there is one.
-    names: as in `counts`.
+    one mask of each function, as long as both have one; `ceiling_iou` and `ceiling_iomin` over two masks of one
+    function, NaN where there is none; `scale` runs from 0, chance, to 1, the ceiling, NaN where that is not above
+    chance. names: as in `overlaps`.
     """
     first, second = masks.values()
-    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=True)]
+    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=False)]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
     mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
     ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")
     mean = mean.join(ceiling if same else ceiling * np.nan)
-    return mean.assign(scale=scale(mean["iou"], mean["chance_iou"], mean["ceiling_iou"])).reset_index()
+    room = mean["ceiling_iou"] - mean["chance_iou"]
+    return mean.assign(scale=(mean["iou"] - mean["chance_iou"]) / room.where(room > 0)).reset_index()

@@ -1,4 +1,8 @@
-"""Figures on modules in arithmetic. Bars are means over seeds, dots are seeds."""
+"""Figures on modules in arithmetic. Bars are means over seeds, dots are seeds.
+
+table: from the function of the same name in `arithmetic_tables`; titles: the networks to show, by its column `title`, a
+panel each.
+"""
 
 from collections.abc import Sequence
 
@@ -44,10 +48,7 @@ def _of(table: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
 
 
 def shared_weights(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """IoU and IoMin of two functions' masks by layer, with chance and ceiling (Figures 1, 2 and 8).
-
-    table: from `arithmetic_tables.sharing`, of the networks `titles` in its column `title`, a panel each.
-    """
+    """IoU and IoMin of two functions' masks by layer, chance and ceiling (Figures 1, 2 and 8). table: `sharing`."""
     some = _of(table, titles)
     long = pd.concat(
         some[["title", "layer"]].assign(
@@ -60,14 +61,14 @@ def shared_weights(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def kept_weights(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """Weights that each function's mask keeps, by layer (Figure 12). table: from `arithmetic_tables.kept`."""
+    """Weights that each function's mask keeps, by layer (Figure 12). table: `kept`."""
     some = _of(table[table["function"] != "control"], titles)
     look = {"colors": FUNCTIONS, "label": "mask of {}", "ylabel": "kept weights"}
     return bars(some, x="layer", y="kept", hue="function", size={"sharey": False}, **look)
 
 
 def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """Which operation a network performs under each mask (Figure 13). table: from `arithmetic_tables.operations`."""
+    """Which operation a network performs under each mask (Figure 13)."""
     some = _of(table, titles)
     masks = ("mask of " + some["mask"]).replace("mask of control", "control mask")
     asked, done = "asked for " + some["asked"], some["done"].replace("none", "neither")
@@ -78,19 +79,16 @@ def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def parts(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """Accuracies of parts of networks on both functions, one panel a network (Figure 7, Tables 1 to 3 as a picture).
+    """Accuracies of parts on both functions (Figure 7, Tables 1 to 3 as a picture).
 
-    table: from `arithmetic_tables.accuracies` with columns `title` and `kind`, the name of a part.
+    table: `accuracies` with a column `kind`, the name of a part.
     """
     look = {"colors": FUNCTIONS, "label": "accuracy on {}", "ylabel": "accuracy", "ylim": (0, 1.05)}
     return bars(_of(table, titles), x="kind", y="accuracy", hue="tested_on", **look)
 
 
 def by_strength(table: pd.DataFrame) -> Figure:
-    """Accuracy of the control mask against beta, the color says how much is shared (Figure 10).
-
-    table: from `arithmetic_tables.by_strength`, a panel for each of its models.
-    """
+    """Accuracy of the control mask against beta, the color says how much is shared (Figure 10)."""
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
         points = ax.scatter(rows["beta"], rows["control_accuracy"], c=100 * rows["shared"], cmap="cividis", s=22)
@@ -115,13 +113,10 @@ def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def method(*, seed: int = 0) -> Figure:
-    """The method as a picture: logits, four draws of a mask for the parts of one batch, and the mask at the end.
-
-    Everything in it is computed by the method itself, for 8 by 8 logits.
-    """
-    generator = generator_for("picture", seed)
+    """The method itself at work on 8 by 8 logits: four draws of a mask for the parts of one batch, and the mask at the
+    end."""
+    generator, found = generator_for("picture", seed), GumbelSigmoid()
     logits = {"w": 2.5 * torch.randn(8, 8, generator=generator)}
-    found = GumbelSigmoid()
     draws = [found.soft(logits, 0, generator)["w"] for _ in range(4)]
     pictures = [found.expected(logits["w"]), *draws, found.hard(logits["w"]).float()]
     titles = [r"keep with $\sigma(l)$", *(f"draw {i + 1}" for i in range(4)), "at the end: $l > 0$"]

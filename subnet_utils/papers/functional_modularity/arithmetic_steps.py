@@ -3,16 +3,14 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import pad
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.sections import without
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_tensors
@@ -20,14 +18,38 @@ from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.models.staged import fingerprint, maskable
-from subnet_utils.papers.functional_modularity import arithmetic_section as section
-from subnet_utils.papers.functional_modularity.arithmetic_networks import Reader
+from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity.tasks import arithmetic
-from subnet_utils.papers.functional_modularity.tasks.arithmetic import ABSENT, FUNCTIONS, Items
-from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
+from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
+from subnet_utils.problems.operations import ABSENT, Items
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""
+
+
+class Reader(nn.Module):
+    """An LSTM that sees its input for several steps and is read afterwards: [m, inputs] -> logits [m, digits, classes].
+
+    reading: 'together', the whole input for `steps` steps, read at the last; 'forced', of two pairs the first alone for
+    half of the steps and read then, and the second alone for the other half, without a new state.
+    """
+
+    def __init__(self, inputs: int, width: int, layers: int, outputs: int, *, steps: int, reading: str = "together"):
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, width, layers, batch_first=True)
+        self.output = nn.Linear(width, outputs)
+        self.steps, self.reading = steps, reading
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """See the class."""
+        if self.reading == "together":
+            states, _ = self.lstm(inputs[:, None].expand(-1, self.steps, -1))
+            return self.output(states[:, -1]).unflatten(1, (-1, 10))
+        half, middle = self.steps // 2, inputs.shape[1] // 2
+        first, second = pad(inputs[:, :middle], (0, middle)), pad(inputs[:, middle:], (middle, 0))
+        states, _ = self.lstm(torch.stack([first] * half + [second] * half, dim=1))
+        answers = [self.output(states[:, at]).unflatten(1, (2, -1, 10)) for at in (half - 1, -1)]
+        return torch.cat([answers[0][:, 0], answers[1][:, 1]], dim=1)
 
 
 @dataclass(frozen=True)
@@ -41,9 +63,11 @@ class Arithmetic(Problem):
     some: int | None = None
 
     @property
-    def functions(self) -> tuple[str, str]:
-        """What a network learns."""
-        return FUNCTIONS[self.task]
+    def items(self) -> dict[str, Items]:
+        """All items of each function, with one pair of numbers each."""
+        return arithmetic.TASKS[self.task]()
+
+    functions = property(lambda self: tuple(self.items))
 
     @property
     def reads_both(self) -> bool:
@@ -61,24 +85,22 @@ class Arithmetic(Problem):
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """See `Problem`. What teaches one function of two pairs has no inputs of the other (C.2 as released)."""
         if function == CONTROL and self.reads_both:
-            items = arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
-            return items.inputs, items.targets
+            return arithmetic.both_pairs(self.pool, generator_for("pairs", seed))
         if function == CONTROL:
             inputs, targets = zip(*(self.examples(name, seed) for name in self.functions), strict=True)
             return torch.cat(inputs), torch.cat(targets)
-        items = arithmetic.add_mul() if self.task == "add_mul" else arithmetic.double_addition()
-        rows = items.rows[function]
-        if self.some is not None:
-            rows = rows[torch.randperm(len(rows), generator=generator_for("items", seed, function))[: self.some]]
-        return items.inputs[rows], items.targets[rows]
+        items = self.items[function]
+        if self.some is None:
+            return items
+        rows = torch.randperm(len(items.inputs), generator=generator_for("items", seed, function))[: self.some]
+        return Items(items.inputs[rows], items.targets[rows])
 
     def tests(self) -> dict[str, Items]:
         """Items for each function: all there are, or new ones where there are too many."""
-        return _tests(self.task, self.reads_both)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy, nats, over the digits that are asked for: outputs [m, d, 10], targets [m, d]."""
-        return cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=ABSENT)
+        if not self.reads_both:
+            return self.items
+        items = arithmetic.both_pairs(TESTED, generator_for("tested pairs"))
+        return {name: arithmetic.asked(items, name) for name in self.functions}
 
     @torch.no_grad()
     def scores(self, network: nn.Module) -> dict[str, float]:
@@ -89,16 +111,9 @@ class Arithmetic(Problem):
             right = ((answers == items.targets) | (items.targets == ABSENT)).all(dim=1)
             found[f"accuracy on {name}"] = float(right.double().mean())
             if self.task == "add_mul":
-                done = arithmetic.operation_of(answers, items.numbers)
+                done = arithmetic.operation_of(answers)
                 found |= {f"{operation} for {name}": float(of.double().mean()) for operation, of in done.items()}
         return found
-
-
-@cache
-def _tests(task: str, reads_both: bool) -> dict[str, Items]:
-    both = arithmetic.both_pairs(TESTED, generator_for("tested pairs")) if reads_both else None
-    items = both or (arithmetic.add_mul() if task == "add_mul" else arithmetic.double_addition())
-    return {name: items.only(name) for name in FUNCTIONS[task]}
 
 
 @dataclass(frozen=True)
@@ -168,9 +183,8 @@ def parts_of(
     yield "late half", "", "", with_layers(whole, control, names[middle:])
     for function, mask in masks.items():
         for part, kept in {"mask": mask, "inverse": ~mask}.items() if mask.active else [("mask", mask)]:
-            yield part, "", function, kept
-            yield part, "fullmask", function, with_layers(kept, control, ends)
-            yield part, "ones", function, with_layers(kept, whole, ends)
+            for edges, other in {"": kept, "fullmask": control, "ones": whole}.items():
+                yield part, edges, function, with_layers(kept, other, ends)
         if mask.active:
             chance = random_like(mask, seed=seed)
             yield "random", "", function, chance
@@ -214,31 +228,18 @@ class Dissected(Masked):
         return about | {"method": masking.method, "l0": getattr(masking, "l0", None), "seed": self.network.seed}
 
 
-def dissected(lab: Lab) -> list[Dissected]:
-    """Every network of the study, with the masks of each way of finding them; the usual one first."""
-    return [
-        Dissected(settings, network, training, settings.repeats)
-        for settings, network in _networks(lab)
-        for training in (settings.masks, *(settings.others if isinstance(network, Network) else ()))
-    ]
+def dissected(lab: Lab, *, sweep: bool = False) -> list[Dissected]:
+    """Every network of the study with the masks of each way of finding them, the usual one first.
 
-
-def swept(lab: Lab) -> list[Dissected]:
-    """The sweep over alpha (Figure 10), each with one mask a function."""
-    return [
-        Dissected(settings, network, training, 1)
-        for settings, network in _networks(lab)
-        for training in (strengths(settings) if isinstance(network, Network) else ())
-    ]
-
-
-def _networks(lab: Lab) -> Iterator[tuple[section.ArithmeticNetwork, Network | Copied]]:
-    """The trained networks, and after each its copied version if there is to be one."""
+    sweep: one mask a function at each alpha instead (Figure 10).
+    """
+    made = []
     for settings in lab.section("functional_modularity").arithmetic:
         problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
         problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
-        for seed in settings.seeds:
-            network = Network(problem, without(settings.training, "seed"), seed, settings.model)
-            yield settings, network
-            if seed in settings.copied:
-                yield settings, Copied(network)
+        trainings = strengths(settings) if sweep else (settings.masks, *settings.others)
+        for network in networks(settings, problem):
+            made += [Dissected(settings, network, one, 1 if sweep else settings.repeats) for one in trainings]
+            if network.seed in settings.copied and not sweep:
+                made.append(Dissected(settings, Copied(network), settings.masks, settings.repeats))
+    return made

@@ -12,11 +12,12 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
-from subnet_utils.problems.modules import CONTROL, layers
+from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
-from subnet_utils.report.comparison import compare
+from subnet_utils.report.comparison import CLAIM, compare
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import runs_needed
 
@@ -24,8 +25,6 @@ ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
 WIDTH = 0.05
 """Half of an interval that would settle a question about an accuracy or an overlap."""
-CLEARLY = (0.05, np.inf)
-"""Where a difference of overlaps should be."""
 CLAIMS = (
     ("a mask computes its own function", "mask", True, (0.9, np.inf)),
     ("and not the other one", "mask", False, (-np.inf, 0.05)),
@@ -48,32 +47,28 @@ def accuracies(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """
     rows = []
     for one in found:
-        parts = one.parts.result(lab)
-        whole = parts[[row["part"] for row in parts].index("whole")]
+        whole, *_ = parts = one.parts.result(lab)
         for row, name in product(parts, one.network.problem.functions):
             about = one.about | {"network": one.settings.paper_network, "tested_on": name}
             about |= {column: row[column] for column in ("part", "edges", "of", "density")}
-            accuracy = {"accuracy": row[ACCURACY + name], "base_accuracy": whole[ACCURACY + name]}
-            rows.append(about | accuracy | {"key": one.parts.key(lab)})
+            about |= {"accuracy": row[ACCURACY + name], "base_accuracy": whole[ACCURACY + name]}
+            rows.append(about | {"key": one.parts.key(lab)})
     return pd.DataFrame(rows)
 
 
 def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.DataFrame:
     """Table 1, 2 or 3: the paper's accuracies beside ours with a 95% interval over seeds, and the verdict.
 
-    table: from `accuracies`. Verdicts at the profile `paper` alone, where networks and data are the paper's.
+    table: from `accuracies`. The usual masks of networks that were not changed. Verdicts at the profile `paper` alone,
+    where networks and data are the paper's.
     """
     printed = reference.load("accuracies").query("table == @number")
     printed = printed.assign(accuracy_mean=printed["percent"] / 100, accuracy_sd=printed["sd"] / 100)
-    edges = table["edges"].eq("fullmask" if number == 3 else "")
-    shown = table["part"].eq(CONTROL) | (table["part"].isin(["mask", "inverse"]) & edges)
-    rows = table[_usual(table) & shown]
-    names = rows["of"].map(PAPER_NAMES).fillna("full")
-    rows = rows.assign(
-        mask=names.where(rows["part"] != "inverse", "not_" + names),
-        tested_on=rows["tested_on"].map(PAPER_NAMES),
-        base_model=rows["seed"],
-    )
+    usual, edges = table["title"].eq(table["model"]), table["edges"].eq("fullmask" if number == 3 else "")
+    rows = table[usual & (table["part"].eq(CONTROL) | (table["part"].isin(["mask", "inverse"]) & edges))]
+    masks = rows["of"].map(PAPER_NAMES).fillna("full")
+    masks = masks.where(rows["part"] != "inverse", "not_" + masks)
+    rows = rows.assign(mask=masks, tested_on=rows["tested_on"].map(PAPER_NAMES), base_model=rows["seed"])
     by = ["network", "tested_on", "mask"]
     rows = rows.merge(printed[by], on=by)
     return compare(rows, printed, by=by, value="accuracy", profile=profile) if len(rows) else pd.DataFrame(columns=by)
@@ -88,8 +83,7 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     tables = []
     for one in found:
         masks = {name: [mask.load(lab) for mask in some] for name, some in one.masks.items()}
-        table = between_functions(masks, layers(one.network.load(lab)))
-        tables.append(table.assign(**one.about))
+        tables.append(between_functions(masks, maskable(one.network.load(lab))).assign(**one.about))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -97,14 +91,13 @@ def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Weights that the masks of each function keep, by layer and in all (Figure 12)."""
     rows = []
     for one in found:
-        names = layers(one.network.load(lab))
+        names = maskable(one.network.load(lab))
         for function in (CONTROL, *one.network.problem.functions):
             mask = one.mask(function).load(lab)
             sizes = {name: (int(mask.masks[name].sum()), mask.masks[name].numel()) for name in names}
             for layer, (active, total) in (sizes | {OVERALL: (mask.active, mask.total)}).items():
-                about = one.about | {"function": function, "layer": layer}
-                rows.append(about | {"kept": active, "total": total, "density": active / total})
-    return pd.DataFrame(rows)
+                rows.append(one.about | {"function": function, "layer": layer, "kept": active, "total": total})
+    return pd.DataFrame(rows).assign(density=lambda table: table["kept"] / table["total"])
 
 
 def operations(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -130,7 +123,7 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     rows = []
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
-        hidden = overlaps(first, second, layers(one.network.load(lab))).set_index("layer").loc[HIDDEN]
+        hidden = overlaps(first, second, maskable(one.network.load(lab))).set_index("layer").loc[HIDDEN]
         plain = accuracies(lab, [one]).query("edges == ''")
         own = plain["of"] == plain["tested_on"]
         means = plain.groupby(["part", own])["accuracy"].mean()
@@ -150,43 +143,38 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame)
     beside all others, where not all did. Columns where, model, quantity, as_printed, as_released, n_runs.
     """
     rows = []
-    for about, part in groups(strength, "model") if len(strength) else ():
-        means = part.groupby("l0")[["control_accuracy", "density", "shared"]].mean()
-        for l0, name in product(means.index, means):
-            for double in means.index[np.isclose(means.index, 2 * l0)]:
-                value = {"quantity": f"{name}, alpha {l0:g}", "as_printed": means.loc[l0, name]}
-                rows.append(about | value | {"as_released": means.loc[double, name], "seed": part["seed"].unique()})
-    for one in found:
-        for name in one.network.problem.functions if one.usual and one.settings.examples else ():
-            taught, others = _right(lab, one, name)
-            about = {"model": one.settings.model, "quantity": f"accuracy on {name}", "seed": [one.network.seed]}
-            rows.append(about | {"as_printed": others, "as_released": taught})
-    table = pd.DataFrame(rows, columns=["model", "quantity", "as_printed", "as_released", "seed"])
-    table["where"] = np.where(table["quantity"].str.startswith("accuracy"), "Section 3.1", "Section 2 (penalty)")
-    by = table.explode("seed").groupby(["where", "model", "quantity"], sort=False)
-    return by.agg(
-        as_printed=("as_printed", "mean"), as_released=("as_released", "mean"), n_runs=("seed", "nunique")
-    ).reset_index()
+    for about, part in groups(strength, "model", "seed") if len(strength) else ():
+        by_l0 = part.sort_values("l0").set_index("l0")[["control_accuracy", "density", "shared"]]
+        for l0, name in product(by_l0.index, by_l0):
+            for double in by_l0.index[np.isclose(by_l0.index, 2 * l0)]:
+                numbers = by_l0.loc[l0, name], by_l0.loc[double, name]
+                rows.append(("Section 2 (penalty)", *about.values(), f"{name}, alpha {l0:g}", *numbers))
+    for one in (one for one in found if one.usual and one.settings.examples):
+        about = "Section 3.1", one.settings.model, one.network.seed
+        rows += [(*about, f"accuracy on {name}", *_right(lab, one, name)) for name in one.network.problem.functions]
+    table = pd.DataFrame(rows, columns=["where", "model", "seed", "quantity", "as_printed", "as_released"])
+    means = {name: (name, "mean") for name in ("as_printed", "as_released")}
+    by = table.groupby(["where", "model", "quantity"], sort=False)
+    return by.agg(**means, n_runs=("seed", "nunique")).reset_index()
 
 
 def _right(lab: Lab, one: Dissected, function: str) -> tuple[float, float]:
-    """Accuracy on the items of a function that taught a network, and on all others."""
+    """Accuracy on the items of a function that did not teach a network, and on those that did."""
     network, problem = one.network.load(lab), one.network.problem
     inputs, targets = problem.examples(function, one.network.seed)
-    taught = (network(inputs.to(lab.device)).argmax(dim=-1).cpu() == targets).all(dim=1).double().sum()
+    taught = float((network(inputs.to(lab.device)).argmax(dim=-1).cpu() == targets).all(dim=1).double().sum())
     count = len(problem.tests()[function].inputs)
     right = one.network.result(lab)[ACCURACY + function] * count
-    return float(taught) / len(inputs), float(right - taught) / (count - len(inputs))
+    return (right - taught) / (count - len(inputs)), taught / len(inputs)
 
 
 def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """Histogram of the probabilities to be kept at the end of training, control masks (Figure 9): 50 equal bins."""
-    rows = []
-    for one in found:
-        bins = one.mask(CONTROL).make(lab).table("annealing").iloc[-1]
-        for j, share in enumerate(bins.filter(like="bin_")):
-            rows.append(one.about | {"bin": (j + 0.5) / 50, "share": share})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        one.about | {"bin": (j + 0.5) / 50, "share": share}
+        for one in found
+        for j, share in enumerate(one.mask(CONTROL).make(lab).table("annealing").iloc[-1].filter(like="bin_"))
+    )
 
 
 def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
@@ -203,8 +191,8 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
             rows.append(about | _finding(claim, some["accuracy"], some["seed"], holds))
     for about, part in groups(overlap[overlap["layer"] == HIDDEN], "model", "task", "copied", "method"):
         above, below = part["iou"] - part["chance_iou"], part["ceiling_iou"] - part["iou"]
-        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], CLEARLY))
-        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], CLEARLY))
+        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], (CLAIM, np.inf)))
+        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], (CLAIM, np.inf)))
     return pd.DataFrame(rows)
 
 
@@ -212,9 +200,3 @@ def _finding(claim: str, values: pd.Series, seeds: pd.Series, holds: tuple[float
     """One claim, in which range its number should lie, and what was found."""
     needed = {"seeds_needed": runs_needed(values.dropna().groupby(seeds).mean(), half=WIDTH)}
     return {"claim": claim, "claimed_from": holds[0], "claimed_to": holds[1]} | needed | judged(values, seeds, holds)
-
-
-def _usual(table: pd.DataFrame) -> pd.Series:
-    """Rows on the usual masks of networks that were not changed."""
-    first = table.groupby("model")[["method", "l0"]].transform("first")
-    return ~table["copied"] & table["method"].eq(first["method"]) & (table["l0"].eq(first["l0"]) | first["l0"].isna())

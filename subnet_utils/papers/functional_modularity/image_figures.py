@@ -1,10 +1,11 @@
 """Figures of classes and permuted images (*Are Neural Nets Modular?*: Figures 3, 6, 14 and 17 to 20).
 
 Red is a mask without a class, blue the other classes under it, violet a second control mask, green as many random
-weights. Small dots are seeds, all else their means.
+weights. Small dots are seeds, all else their means. table: from the function of the same name in `image_tables`.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -44,10 +45,8 @@ def pictures(images: Pictures, classes: Sequence[str], *, each: int = 4) -> Figu
 
 
 def drops(table: pd.DataFrame) -> Figure:
-    """Figure 6: relative drops of every class when its mask is trained without it, beside what else would lower them.
-
-    A panel a network. table: rows of `image_tables.drops` at one alpha.
-    """
+    """Figure 6: relative drops of every class when its mask is trained without it, beside what else would lower them, a
+    panel a network. table: rows at one alpha."""
     named = table.rename(columns={column: look.label for column, look in DROPS.items()} | {"model": "title"})
     colors = {look.label: look.color for look in DROPS.values()}
     long = named.melt(["title", "class"], list(colors), "of", "drop")
@@ -57,10 +56,8 @@ def drops(table: pd.DataFrame) -> Figure:
 
 
 def others(table: pd.DataFrame, *, room: float) -> Figure:
-    """Figure 6b: the largest drop of another class over that of the removed one, a color a network.
-
-    room: the end of the paper's axis, dotted. table: as in `drops`.
-    """
+    """Figure 6b: the largest drop of another class over that of the removed one, a color a network. table: as in
+    `drops`; room: the end of the paper's axis, dotted."""
     colors = dict(zip(table["model"].unique(), sns.color_palette().as_hex(), strict=False))
     axis = {"xlabel": "removed class", "ylabel": "largest other drop / drop\nof the removed class"}
     figure = bars(table.assign(title=""), x="class", y="other_share", hue="model", colors=colors,
@@ -70,27 +67,26 @@ def others(table: pd.DataFrame, *, room: float) -> Figure:
 
 
 def confusion(table: pd.DataFrame) -> Figure:
-    """Figure 17: answers under the control masks, a panel a network. table: `image_tables.confusions`."""
-    control = table[table["removed"] == ""].rename(columns={"share": "share of a class's images"})
-    return _heatmaps(control, "model", "share of a class's images", "Blues", (0, 1), across=3, width=2.1)
+    """Figure 17: answers under the control masks, a panel a network. table: `confusions`."""
+    look = {"cmap": "Blues", "vmin": 0, "vmax": 1}
+    return _heatmaps(table[table["removed"] == ""], "model", "share", look, across=3, width=2.1)
 
 
 def changes(table: pd.DataFrame) -> Figure:
     """Figures 18 to 20: how answers change under the mask without a class, a panel each, its row framed. table:
-    `image_tables.confusions` of one network."""
-    removed = table[table["removed"] != ""].rename(columns={"change": "change of the share of a class's images"})
-    named = removed.assign(panel="without " + removed["removed"])
-    return _heatmaps(named, "panel", "change of the share of a class's images", "RdBu_r", (-1, 1), across=5, width=1.9)
+    `confusions` of one network."""
+    removed = table[table["removed"] != ""].assign(panel="without " + table["removed"])
+    look = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
+    return _heatmaps(removed, "panel", "change", look, across=5, width=1.9)
 
 
-def _heatmaps(table: pd.DataFrame, by: str, column: str, cmap: str, limits: tuple[float, float], **size) -> Figure:
+def _heatmaps(table: pd.DataFrame, by: str, column: str, look: dict[str, Any], **size: Any) -> Figure:
     """Means over seeds for every class and answer; the row of a removed class is framed."""
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
         classes = list(dict.fromkeys(rows["class"]))
         means = rows.pivot_table(index="class", columns="answer", values=column).loc[classes, classes]
-        look = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "cbar": False, "square": True}
-        sns.heatmap(means, ax=ax, xticklabels=True, yticklabels=True, **look)
+        sns.heatmap(means, ax=ax, xticklabels=True, yticklabels=True, cbar=False, square=True, **look)
         for place in (i for i, name in enumerate(classes) if name == rows["removed"].iloc[0]):
             ax.add_patch(Rectangle((0, place), len(classes), 1, fill=False, ec="black", lw=0.9, clip_on=False))
         ax.tick_params(length=0, labelsize=6.5)
@@ -98,7 +94,8 @@ def _heatmaps(table: pd.DataFrame, by: str, column: str, cmap: str, limits: tupl
 
     figure = panels(table, by, draw, height=size["width"] + 0.2, margin=0.85, sharey=False, **size)
     image = figure.axes[0].collections[0]
-    figure.colorbar(image, ax=figure.axes, location="bottom", shrink=0.5, aspect=40, pad=0.02, label=column)
+    label = "share of a class's images" if column == "share" else "change of the share of a class's images"
+    figure.colorbar(image, ax=figure.axes, location="bottom", shrink=0.5, aspect=40, pad=0.02, label=label)
     return figure
 
 

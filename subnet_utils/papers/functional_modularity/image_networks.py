@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from subnet_utils import torchvision_operators  # noqa: F401 - before torchvision is imported
-from subnet_utils.papers.functional_modularity.image_section import Convolutional, Residual
+from subnet_utils.papers.functional_modularity.section import Convolutional, Residual
 
 SHIFT = 4
 """Pixels by which an image is moved at most."""

@@ -5,6 +5,7 @@ output layer is the control's. What the latter lacks served the missing class al
 that class and at no other.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -13,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_within
-from subnet_utils.papers.functional_modularity import image_section as section
+from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity.image_networks import build, settle
-from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, seeded, strengths
+from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
 from subnet_utils.tasks import pictures
 from subnet_utils.tasks.pictures import PictureError, Pictures
 
@@ -44,10 +44,9 @@ class Source:
         """The images that a section names. Where there are none in a folder, steps have names but cannot be made."""
         if data.source == "drawn":
             return cls(data)
-        try:
+        files = "missing"
+        with suppress(PictureError):
             files = _digest(data.folder)
-        except PictureError:
-            files = "missing"
         return cls(data.model_copy(update={"folder": ""}), files, data.folder)
 
     def load(self, title: str) -> Pictures:
@@ -64,14 +63,12 @@ def _loaded(source: Source) -> dict[str, Pictures]:
     if _digest(source.folder) != source.files:
         raise PictureError(f"the images of {source.folder} have changed; start again")
     found = pictures.from_folder(Path(source.folder))
-    if (most := max(int(one.labels.max()) for one in found.values())) >= len(source.data.classes):
+    if (most := max(int(one.labels.max()) for one in found.values())) >= len(data.classes):
         raise PictureError(f"{source.folder} has a class number {most}; give 'classes' at least {most + 1} names")
     return found
 
 
-@lru_cache(maxsize=4)
-def _digest(folder: str) -> str:
-    return pictures.digest_of(Path(folder))
+_digest = lru_cache(maxsize=4)(lambda folder: pictures.digest_of(Path(folder)))
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,6 @@ class Classes(Problem):
     def finish(self, network: nn.Module) -> nn.Module:
         """See `Problem`: statistics of batch normalization are those of the training images."""
         return settle(network, self.source.load("train").pixels.split(CHUNK))
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy, nats."""
-        return cross_entropy(outputs, targets)
 
     @torch.no_grad()
     def scores(self, network: nn.Module) -> dict[str, Any]:
@@ -138,20 +131,13 @@ class Null(Step):
 
 @dataclass(frozen=True)
 class Family(Masked):
-    """What is made of one network at one strength of the penalty: two masks on all classes, `control` and `sham`, and
-    masks without each of some classes."""
+    """What is made of one network at one strength of the penalty: masks without each of some classes, and two masks on
+    all classes. `control` is what these need, `sham` the same again with the first one's output layer."""
 
     network: Classifier
 
-    @property
-    def control(self) -> Mask:
-        """What all classes need."""
-        return self.mask(CONTROL)
-
-    @property
-    def sham(self) -> Mask:
-        """The same again, with the first one's output layer."""
-        return self.mask(CONTROL, 1, self.control)
+    control = property(lambda self: self.mask(CONTROL))
+    sham = property(lambda self: self.mask(CONTROL, 1, self.control))
 
     @property
     def masks(self) -> dict[str, Mask]:
@@ -195,7 +181,6 @@ def require_images(lab: Lab) -> None:
     settings = settings_of(lab)
     for data in (settings.data, settings.permuted.data):
         if data is not None and data.source == "files":
-            _digest(data.folder)
             Source.of(data).load("train")
 
 
@@ -205,6 +190,6 @@ def families(lab: Lab) -> list[Family]:
     source, made = Source.of(settings.data), []
     for one in settings.networks:
         problem = Classes(source, one.architecture, one.training.augment)
-        networks = [Classifier(problem, one.training, seed, model=one.model) for seed in one.seeds]
-        made += [Family(one, network, training) for network in networks for training in (one.masks, *strengths(one))]
+        classifiers = networks(one, problem, Classifier)
+        made += [Family(one, network, training) for network in classifiers for training in (one.masks, *strengths(one))]
     return made

@@ -15,13 +15,10 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
-from subnet_utils.papers.functional_modularity.image_steps import Family
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE
 from subnet_utils.report.findings import groups, interval, judged
 
-ENOUGH = 0.95
-"""Of the network's accuracy, what a control mask should keep (appendix C.3)."""
 LAST = "output.weight"
 ALIVE = 0.5
 """Accuracy below which a network of permuted images has lost a layer: what it shares means nothing."""
@@ -39,7 +36,7 @@ OURS = {
 """Columns of ours beside quantities that the paper's text gives."""
 
 
-def made(lab: Lab) -> list[Family]:
+def made(lab: Lab) -> list[image_steps.Family]:
     """All masks on classes and what they are compared with, made if need be."""
     families = image_steps.families(lab)
     make_all(lab, [step for one in families for step in one.steps], "masks of classes")
@@ -53,7 +50,7 @@ def networks(lab: Lab) -> pd.DataFrame:
         base, control, sham = (step.result(lab) for step in (one.network, one.control, one.sham))
         about = one.about | {"accuracy": base["accuracy"], "control_accuracy": control["accuracy"]}
         about |= {"control_density": control["active"] / control["total"], "sham_accuracy": sham["accuracy"]}
-        kept = control["accuracy"] >= ENOUGH * base["accuracy"]
+        kept = control["accuracy"] >= reference.ADEQUATE * base["accuracy"]
         rows.append(about | {"control_is_good": kept, "key": one.control.key(lab)})
     return pd.DataFrame(rows)
 
@@ -165,15 +162,13 @@ def stability(lab: Lab) -> pd.DataFrame:
     as_released: with the output layer of the first mask of all in both, as in the released code.
     """
     rows = []
-    for first, (one, other) in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
-        masks = [one.load(lab), other.load(lab)]
-        last = {LAST: first.load(lab).masks[LAST]}
+    for first, pair in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
+        masks, last = [one.load(lab) for one in pair], {LAST: first.load(lab).masks[LAST]}
         released = [Subnetwork(mask.masks | last, mask.network) for mask in masks]
-        about = {"model": one.network.model, "seed": one.network.seed, "function": one.function}
-        overlap = {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
-        overlap |= {"chance": expected_iou(masks, draws=100)[OVERALL]}
-        density = {"density": (masks[0].density + masks[1].density) / 2}
-        rows.append(about | overlap | density | {"key": one.key(lab)})
+        about = {"model": first.network.model, "seed": first.network.seed, "function": pair[0].function}
+        about |= {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
+        about |= {"chance": expected_iou(masks, draws=100)[OVERALL], "density": sum(one.density for one in masks) / 2}
+        rows.append(about | {"key": pair[0].key(lab)})
     return pd.DataFrame(rows)
 
 
@@ -198,8 +193,8 @@ def sharing(lab: Lab) -> pd.DataFrame:
     tasks, rows = permuted_steps.tasks(lab), []
     make_all(lab, tasks, "permuted images")
     for task in tasks:
-        result = task.result(lab)
-        about = {"start": task.start, "sequence": task.sequence, "seed": task.seed, "task": task.number}
+        result, sequence = task.result(lab), DIFFERENT if task.permutation else REPEATED
+        about = {"start": task.start, "sequence": sequence, "seed": task.seed, "task": task.number}
         about |= {"accuracy": result["accuracy"], "key": task.key(lab)}
         rows += [about | layer for layer in result["layers"] if task.number > 1 and layer["layer"] > 1]
     table = pd.DataFrame(rows).astype({"shared": float})

@@ -20,8 +20,8 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.methods import GumbelSigmoid
-from subnet_utils.papers.functional_modularity.image_section import Permuted
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
+from subnet_utils.papers.functional_modularity.section import Permuted
 from subnet_utils.problems.modules import drawn
 from subnet_utils.training import fit
 
@@ -74,11 +74,6 @@ class PermutedTask(Step):
         pixels = images.pixels.float().mean(dim=1).flatten(1) / 255
         order = torch.randperm(pixels.shape[1], generator=generator_for("permutation", self.seed, self.permutation))
         return pixels[:, order] if self.permutation else pixels, images.labels
-
-    @property
-    def sequence(self) -> str:
-        """What the sequence of a later task is."""
-        return DIFFERENT if self.permutation else REPEATED
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Learn weights and mask together."""

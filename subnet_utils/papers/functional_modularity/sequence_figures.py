@@ -1,4 +1,7 @@
-"""Figures on modules in sequence tasks. Bars are means over seeds, dots and lines are seeds."""
+"""Figures on modules in sequence tasks: bars are means over seeds, dots and lines are seeds, a panel a model.
+
+table: from the function of the same name in `sequence_tables`.
+"""
 
 from collections.abc import Sequence
 
@@ -14,25 +17,19 @@ from subnet_utils.plots.style import BLACK, CONDITIONS, RANDOM
 COLORS = {WHOLE: BLACK, CONTROL_MASK: "0.6", OWN_MASK: CONDITIONS["subnetwork"].color, RANDOM_MASK: RANDOM.color,
           DIRECT: "#d98c00"}  # fmt: skip
 MASKED = (CONTROL_MASK, OWN_MASK, RANDOM_MASK)
-"""What Figure 4a shows, and random masks."""
-LEARNED = (WHOLE, OWN_MASK, DIRECT)
-"""What Figure 15 shows, and the network without a mask."""
-LEVELS = (WHOLE, CONTROL_MASK, OWN_MASK, RANDOM_MASK)
-"""What Figure 5 shows, and random masks."""
+LEARNED, LEVELS = (WHOLE, OWN_MASK, DIRECT), (WHOLE, *MASKED)
+"""What Figures 4a, 15 and 5 show; with random masks, and the network without a mask."""
 
 
 def accuracies(table: pd.DataFrame, parts: Sequence[str] = MASKED) -> Figure:
-    """Accuracy in each split's tests, a panel for each model (Figures 4a, 5 and 15). table: `accuracies`."""
+    """Accuracy in each split's tests (Figures 4a, 5 and 15)."""
     some = table[table["part"].isin(parts)].assign(title=table["model"])
     axis = {"ylabel": "accuracy in the tests", "ylim": (0, 1.02)}
     return bars(some, x="split", y="accuracy", hue="part", colors=COLORS, **axis)
 
 
 def output_weights(table: pd.DataFrame, split: str = "jump") -> Figure:
-    """Output weights of each token that a split's mask lacks, a panel for each model (Figure 4b).
-
-    Lines: what a second control mask lacks. table: from `sequence_tables.output_weights`.
-    """
+    """Output weights of each token that a split's mask lacks, as lines what a second control mask lacks (Figure 4b)."""
     some = table[table["split"] == split].assign(title=table["model"], of=f"mask of {split}")
     some = some.rename(columns={"lost_by_chance": "another control mask"})
     look = {"colors": {f"mask of {split}": COLORS[OWN_MASK]}, "ylabel": "share of weights lost", "ylim": (0, None)}
@@ -40,10 +37,7 @@ def output_weights(table: pd.DataFrame, split: str = "jump") -> Figure:
 
 
 def along_steps(table: pd.DataFrame) -> Figure:
-    """Accuracy against the weights that are left while a mask is trained, a panel for each model and split.
-
-    table: from `sequence_tables.along_steps`.
-    """
+    """Accuracy against the weights that are left while a mask is trained, a panel for each model and split."""
     lines = (
         (CONTROL_MASK, "accuracy", "-", "control mask"),
         (OWN_MASK, "accuracy", "-", "mask of the split"),

@@ -28,9 +28,10 @@ class EncoderDecoder(nn.Module, ABC):
     source: tokens of a question; words, answers: sizes of the vocabularies.
     """
 
-    def __init__(self, source: int):
+    def __init__(self, source: int, words: int, answers: int, embedding: int, dropout: float):
         super().__init__()
-        self.source = source
+        self.source, self.dropout = source, nn.Dropout(dropout)
+        self.words, self.answers = (nn.Embedding(count, embedding) for count in (words, answers))
 
     def forward(self, rows: Tensor) -> Tensor:
         """See the class."""
@@ -50,14 +51,13 @@ class Lstm(EncoderDecoder):
 
     def __init__(self, source: int, words: int, answers: int, *, width: int, layers: int, embedding: int,
                  dropout: float, own_outputs: float):  # fmt: skip
-        super().__init__(source)
-        self.words, self.answers = (nn.Embedding(count, embedding) for count in (words, answers))
+        super().__init__(source, words, answers, embedding, dropout)
+        self.own_outputs = own_outputs
         between = dropout if layers > 1 else 0.0
         self.encoder, self.decoder = (
             nn.LSTM(embedding, width, layers, batch_first=True, dropout=between) for _ in range(2)
         )
         self.output = nn.Linear(width, answers)
-        self.dropout, self.own_outputs = nn.Dropout(dropout), own_outputs
 
     def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
         """See the class."""
@@ -93,15 +93,13 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, source: int, words: int, answers: int, *, width: int, layers: int, heads: int, mlp_width: int,
                  dropout: float):  # fmt: skip
-        super().__init__(source)
-        self.words, self.answers = (nn.Embedding(count, width) for count in (words, answers))
+        super().__init__(source, words, answers, width, dropout)
         for embedding in (self.words, self.answers):  # times the root of the width this is as large as the places
             nn.init.normal_(embedding.weight, std=width**-0.5)
         sizes = {"dim_feedforward": mlp_width, "dropout": dropout, "batch_first": True}
         self.layers = nn.Transformer(width, heads, layers, layers, **sizes)
         self.layers.encoder.use_nested_tensor = False  # it warns that it is a prototype
         self.output = nn.Linear(width, answers)
-        self.dropout, self.width = nn.Dropout(dropout), width
 
     def answer(self, questions: Tensor, answers: Tensor) -> Tensor:
         """See the class. Padding at the end of an answer changes nothing before it, and is no part of the loss."""
@@ -115,8 +113,15 @@ class Transformer(EncoderDecoder):
         return self.output(states)
 
     def _placed(self, embedded: Tensor) -> Tensor:
-        scaled = embedded * math.sqrt(self.width)
-        return self.dropout(scaled + places(embedded.shape[1], self.width).to(embedded))
+        """Embeddings [m, n, width] with sines and cosines of their places (section 3.5)."""
+        count, width = embedded.shape[1:]
+        rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+        angles = torch.arange(count)[:, None] * rates
+        places = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
+        return self.dropout(embedded * math.sqrt(width) + places.to(embedded))
+
+
+KINDS = {"lstm": Lstm, "transformer": Transformer}
 
 
 def trimmed(tokens: Tensor) -> Tensor:
@@ -132,13 +137,6 @@ def lengths(tokens: Tensor) -> Tensor:
 def shifted(answers: Tensor) -> Tensor:
     """What a decoder reads where it should say `answers` [m, t]: the start, then all but the last."""
     return pad(answers[:, :-1], (1, 0), value=START)
-
-
-def places(count: int, width: int) -> Tensor:
-    """Sines and cosines of places, [count, width] (Vaswani et al. 2017, section 3.5)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-    angles = torch.arange(count)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
 
 
 def token_loss(logits: Tensor, targets: Tensor) -> Tensor:

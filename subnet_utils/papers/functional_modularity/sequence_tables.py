@@ -3,25 +3,24 @@
 import math
 
 import pandas as pd
+from torch import Tensor
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.sequence_problems import ACTIONS, TOKENS
-from subnet_utils.papers.functional_modularity.sequence_steps import CONTROL_MASK, DIRECT, OWN_MASK, inspected
+from subnet_utils.papers.functional_modularity.sequence_networks import END
+from subnet_utils.papers.functional_modularity.sequence_steps import ACTIONS, CONTROL_MASK, DIRECT, OWN_MASK, inspected
 from subnet_utils.papers.functional_modularity.tasks import mathematics
-from subnet_utils.problems.modules import layers
-from subnet_utils.problems.sharing import overlaps as shared
-from subnet_utils.problems.sharing import scale
+from subnet_utils.problems.modules import CONTROL
+from subnet_utils.problems.sharing import between_functions
 from subnet_utils.report.comparison import CLAIM, FINDING
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import LEARNED
 
-SAID = range(TOKENS.index("end"), len(ACTIONS))
+OUTPUT = "output.weight"
+SAID = range(END, len(ACTIONS))
 """Tokens that an answer may hold."""
-ADEQUATE = 0.95
-"""Share of the network's accuracy that a control mask has to keep (appendix C.3)."""
 RATIO = 2.0
 """How many times the other tokens' loss JUMP's has to be, if its weights are to stand out."""
 GAP, HALF, BETTER = "large gap (Figure 4a)", "almost half of JUMP's are removed (Figure 4b)", "far above (Figure 15)"
@@ -36,10 +35,9 @@ def made(lab: Lab) -> list[str]:
 
 
 def accuracies(lab: Lab) -> pd.DataFrame:
-    """Exact match of each network and part on each split: columns model, task, seed, split, part, accuracy, own,
-    density.
+    """Exact match of each network and part on each split; density: of the mask, NaN without one.
 
-    accuracy, own: the `columns` of the problem. density: of the mask, NaN without one.
+    Columns model, task, seed, split, part, accuracy and own (the `columns` of the problem), density.
     """
     rows = []
     for one in inspected(lab):
@@ -64,8 +62,7 @@ def controls(lab: Lab) -> pd.DataFrame:
             found = mask.result(lab)
             about = one.about | {"repeat": repeat, "whole": whole, "control": found[name]}
             about |= {"density": found["active"] / found["total"]}
-            about |= {"adequate": whole >= LEARNED and found[name] >= ADEQUATE * whole}
-            rows.append(about)
+            rows.append(about | {"adequate": whole >= LEARNED and found[name] >= reference.ADEQUATE * whole})
     return pd.DataFrame(rows)
 
 
@@ -76,17 +73,14 @@ def output_weights(lab: Lab) -> pd.DataFrame:
     second control mask: how much of it is no more than another seed's; NaN where there is none.
     """
     rows = []
-    for one in inspected(lab):
-        if one.settings.task != "scan":
-            continue
-        masks = [mask.load(lab) for mask in one.controls]
+    for one in (one for one in inspected(lab) if one.settings.task == "scan"):
+        first, *more = (mask.load(lab).masks[OUTPUT] for mask in one.controls)
         for split in one.settings.with_masks:
-            lost = _lost(masks[0], one.mask(split).load(lab))
-            again = _lost(masks[0], masks[1]) if len(masks) > 1 else [math.nan] * len(lost)
-            sizes = _output(masks[0]).sum(dim=1).tolist()
+            own = one.mask(split).load(lab).masks[OUTPUT]
             for i in SAID:
-                about = one.about | {"split": split, "token": ACTIONS[i], "control": sizes[i]}
-                rows.append(about | {"lost": lost[i], "lost_by_chance": again[i]})
+                about = one.about | {"split": split, "token": ACTIONS[i], "control": int(first[i].sum())}
+                by_chance = _lost(first[i], more[0][i]) if more else math.nan
+                rows.append(about | {"lost": _lost(first[i], own[i]), "lost_by_chance": by_chance})
     return pd.DataFrame(rows)
 
 
@@ -100,40 +94,35 @@ def along_steps(lab: Lab) -> pd.DataFrame:
         for split in one.settings.with_masks:
             for part, mask in ((CONTROL_MASK, one.controls[0]), (OWN_MASK, one.mask(split))):
                 history = mask.make(lab).table("history")
-                about = one.about | {"split": split, "part": part}
-                columns = dict(zip(("accuracy", "own"), one.network.problem.columns(split), strict=True))
-                known = {name: history[column] for name, column in columns.items() if column in history}
                 steps = (history["epoch"] + 1) * mask.training.interval
-                tables.append(pd.DataFrame({**about, "steps": steps, "density": history["density"], **known}))
+                about = one.about | {"split": split, "part": part, "steps": steps, "density": history["density"]}
+                columns = zip(("accuracy", "own"), one.network.problem.columns(split), strict=True)
+                known = {name: history[column] for name, column in columns if column in history}
+                tables.append(pd.DataFrame(about | known))
     return pd.concat(tables, ignore_index=True)
 
 
 def overlaps(lab: Lab) -> pd.DataFrame:
     """Weights that each split's mask shares with the control mask, by layer.
 
-    Columns model, seed, split and those of `sharing.overlaps`; the ceiling is what two control masks share.
+    Columns of `sharing.between_functions`, and model, task, seed, split; the ceiling is of two control masks.
     """
     tables = []
     for one in inspected(lab):
-        names = layers(one.network.load(lab))
-        control, *more = (mask.load(lab) for mask in one.controls)
+        names, controls = maskable(one.network.load(lab)), [mask.load(lab) for mask in one.controls[:2]]
         for split in one.settings.with_masks:
-            found = shared(control, one.mask(split).load(lab), names)
-            same = shared(control, more[0], names) if more else found.assign(iou=math.nan, iomin=math.nan)
-            found = found.join(same[["iou", "iomin"]].add_prefix("ceiling_"))
-            found["scale"] = scale(found["iou"], found["chance_iou"], found["ceiling_iou"])
+            found = between_functions({CONTROL: controls, split: [one.mask(split).load(lab)]}, names)
             tables.append(found.assign(**one.about, split=split))
     return pd.concat(tables, ignore_index=True)
 
 
 def examples() -> pd.DataFrame:
     """A question of each task of mathematics and level, as we draw them (Figure 16)."""
-    rows = [
+    return pd.DataFrame(
         {"task": task, "level": level, "question": found.test[0].text, "answer": found.test[0].answer}
         for task in mathematics.TASKS
         for level, found in mathematics.levels(task, 1, 1).items()
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def settings(lab: Lab) -> pd.DataFrame:
@@ -177,12 +166,6 @@ def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFram
     return table.assign(verdict=table["verdict"].where(table["model"].map(adequate), FINDING[-1]))
 
 
-def _output(mask: Subnetwork):
-    """The mask of the output layer, boolean [tokens, width]."""
-    return mask.masks["output.weight"]
-
-
-def _lost(control: Subnetwork, other: Subnetwork) -> list[float]:
-    """Of each token's weights in one mask, the share that the other lacks."""
-    kept, gone = _output(control), _output(control) & ~_output(other)
-    return (gone.sum(dim=1) / kept.sum(dim=1)).tolist()
+def _lost(control: Tensor, other: Tensor) -> float:
+    """Of a token's weights in one mask, the share that the other lacks."""
+    return float((control & ~other).sum() / control.sum())

@@ -11,7 +11,7 @@ def every_step(lab: Lab) -> Iterator[Step]:
     """The steps of all notebooks."""
     section = lab.section("functional_modularity")
     if section.arithmetic is not None:
-        for one in (*arithmetic_steps.dissected(lab), *arithmetic_steps.swept(lab)):
+        for one in (*arithmetic_steps.dissected(lab), *arithmetic_steps.dissected(lab, sweep=True)):
             yield from one.steps
     if section.images is not None:
         for family in image_steps.families(lab):

@@ -18,8 +18,9 @@ from subnet_utils.masks.feature_vectors import FeatureVectors, feature_vectors, 
 from subnet_utils.masks.partitions import Partition, shuffled, spectral
 from subnet_utils.masks.specialization import local_specialization
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
-from subnet_utils.problems.modules import CONTROL, Network, layers
+from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.operations import Operations
 
 KINDS = {"spectral": "weights", "feature_vectors": "correlations"}
@@ -30,13 +31,13 @@ def vectors(problem: Operations, network: nn.Module) -> FeatureVectors:
     """Correlations of units with the inputs, and with the right answers, over all items."""
     inputs, targets = problem.examples(CONTROL, 0)
     answers = one_hot(targets, problem.base).flatten(1).float()
-    return feature_vectors(network, inputs, answers, layers(network))
+    return feature_vectors(network, inputs, answers, maskable(network))
 
 
 def partition(problem: Operations, network: nn.Module, kind: str, count: int) -> Partition:
     """The units of a network in so many clusters."""
     if kind == "spectral":
-        return spectral(network, layers(network), count, seed=0)
+        return spectral(network, maskable(network), count, seed=0)
     return hierarchical(vectors(problem, network), count)
 
 
@@ -51,7 +52,7 @@ class Cut(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, float]:
         """Measure it."""
         network = self.network.load(lab)
-        found = shuffled(network, layers(network), self.count, draws=self.draws, seed=self.network.seed)
+        found = shuffled(network, maskable(network), self.count, draws=self.draws, seed=self.network.seed)
         spread = {"shuffled": float(found.null.mean()), "sd": float(found.null.std())}
         return {"n_cut": found.observed} | spread | {"p": found.p}
 

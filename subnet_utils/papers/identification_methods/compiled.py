@@ -20,7 +20,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, require_positive
 from subnet_utils.papers.identification_methods.known_truth import Planted
-from subnet_utils.papers.identification_methods.modular_tasks import ABSENT, Subtask
+from subnet_utils.problems.operations import ABSENT, Items
 
 BITS = 8
 """Inputs, each 0 or 1. Networks see all 256 items."""
@@ -73,19 +73,19 @@ class Compiled:
         model[4].bias[::2] = 0.25  # class 0 wins unless a parity says 1; with 1/2, gradients would cancel over items
         return model.eval()
 
-    def tasks(self) -> Mapping[str, Subtask]:
+    def tasks(self) -> Mapping[str, Items]:
         """Both parities, for all items; targets [m, 2], in the own column."""
         return _tasks(self.kind)
 
 
 @cache
-def _tasks(kind: str) -> Mapping[str, Subtask]:
+def _tasks(kind: str) -> Mapping[str, Items]:
     inputs = torch.cartesian_prod(*[torch.arange(2)] * BITS)
     found = {}
     for i, (name, copies) in enumerate(Compiled(kind).copies.items()):
         targets = torch.full((len(inputs), len(SUBTASKS)), ABSENT)
         targets[:, i] = inputs[:, [bit for pair in copies[0] for bit in pair]].sum(dim=1) % 2
-        found[name] = Subtask(inputs.float(), targets)
+        found[name] = Items(inputs.float(), targets)
     return MappingProxyType(found)
 
 

@@ -23,7 +23,8 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.papers.identification_methods.modular_tasks import Subtask, accuracy, chance
+from subnet_utils.papers.identification_methods.modular_tasks import accuracy, chance
+from subnet_utils.problems.operations import Items
 
 LEAST = 0.98
 """Accuracy from which on a part does its subtask."""
@@ -43,7 +44,7 @@ class Designed(Protocol):
     def network(self, seed: int) -> nn.Module:
         """The network before anything was planted, the same for the same seed."""
 
-    def tasks(self) -> Mapping[str, Subtask]:
+    def tasks(self) -> Mapping[str, Items]:
         """Its subtasks by name."""
 
 
@@ -60,7 +61,7 @@ class Planted:
     seed: int
 
     @property
-    def tasks(self) -> Mapping[str, Subtask]:
+    def tasks(self) -> Mapping[str, Items]:
         """The subtasks by name, in the order of `parts`."""
         return self.design.tasks()
 

@@ -19,7 +19,7 @@ from subnet_utils.masks.identify import at_density
 from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
-from subnet_utils.problems.modules import Mask, Network
+from subnet_utils.problems.modules import Mask, Network, networks
 from subnet_utils.problems.operations import Operations
 from subnet_utils.problems.trainings import MaskTraining
 
@@ -223,9 +223,9 @@ class Inspected:
 def inspected(lab: Lab) -> list[Inspected]:
     """Every network of the study."""
     return [
-        Inspected(one, Network(problem_of(one), without(one.training, "seed"), seed, one.model))
+        Inspected(one, network)
         for one in lab.section("identification_methods").networks or ()
-        for seed in one.seeds
+        for network in networks(one, problem_of(one))
     ]
 
 

@@ -11,8 +11,8 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Inspected, Measured
-from subnet_utils.problems.modules import layers
 from subnet_utils.problems.sharing import overlaps
 from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.findings import groups, interval, judged
@@ -121,7 +121,7 @@ def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, l
 
 
 def _shared(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
-    masks, names = subnetworks(lab, one, training), layers(one.network.load(lab))
+    masks, names = subnetworks(lab, one, training), maskable(one.network.load(lab))
     same = [_overall(a, b, names) for some in masks.values() for a, b in combinations(some, 2)]
     other = [_overall(a, b, names) for a, b in zip(*masks.values(), strict=True)]
     same, other = (pd.DataFrame(rows).mean() for rows in (same, other))
@@ -146,7 +146,7 @@ def agreement(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     rows = []
     for one in found:
         masks = {training.masking.method: subnetworks(lab, one, training) for training in one.settings.methods}
-        names = layers(one.network.load(lab))
+        names = maskable(one.network.load(lab))
         for first, second in ((a, b) for a in masks for b in masks):
             pairs = [
                 _overall(masks[first][function][0], masks[second][function][first == second], names)

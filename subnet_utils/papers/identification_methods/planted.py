@@ -26,7 +26,8 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods import planted_networks as networks
 from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, proof, shortfall
-from subnet_utils.papers.identification_methods.modular_tasks import BASE, OPERATIONS, Subtask, modular_tasks
+from subnet_utils.papers.identification_methods.modular_tasks import BASE, OPERATIONS, modular_tasks
+from subnet_utils.problems.operations import Items
 from subnet_utils.training import Recipe, fit
 
 KINDS = ("groups", "scattered")
@@ -80,7 +81,7 @@ class Design:
         """The network before anything was planted."""
         return self._made(seed)[0]
 
-    def tasks(self) -> Mapping[str, Subtask]:
+    def tasks(self) -> Mapping[str, Items]:
         """Addition and multiplication."""
         return modular_tasks()
 
@@ -254,7 +255,7 @@ class _Planting:
         return self.state()
 
 
-def _wanted(tasks: Mapping[str, Subtask], able: Sequence[str]) -> Tensor:
+def _wanted(tasks: Mapping[str, Items], able: Sequence[str]) -> Tensor:
     """Probabilities [m, classes] for all items: 1 for the right answer to what is to be known, else all equal."""
     known = {name: one_hot(task.targets, BASE).float() for name, task in tasks.items()}
     return torch.cat([rows if name in able else torch.full_like(rows, 1 / BASE) for name, rows in known.items()])

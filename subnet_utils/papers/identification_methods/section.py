@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several
+from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -108,8 +108,4 @@ class IdentificationMethods(Section):
     networks: Networks[IdentifiedNetwork] | None = None
     benchmark: Benchmark | None = None
 
-    @model_validator(mode="after")
-    def _something_to_do(self):
-        if not any(getattr(self, name) for name in type(self).model_fields):
-            raise invalid("", f"no part says what to do; add one: {', '.join(type(self).model_fields)}")
-        return self
+    _something_to_do = model_validator(mode="after")(has_a_part)

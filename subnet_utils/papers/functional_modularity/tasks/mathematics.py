@@ -8,13 +8,15 @@ and all numbers are integers, where the original has decimals and fractions, too
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import islice
 from random import Random
 from string import ascii_lowercase
 from typing import NamedTuple
 
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.papers.functional_modularity.tasks.scan import Split
 
 LEVELS = ("easy", "medium", "hard")
 ENTROPY = {"add_or_sub": (4.0, 16.0), "linear_1d": (3.0, 10.0), "differentiate": (3.0, 10.0), "sort": (3.0, 10.0),
@@ -22,13 +24,8 @@ ENTROPY = {"add_or_sub": (4.0, 16.0), "linear_1d": (3.0, 10.0), "differentiate":
 """Least and largest entropy of each task."""
 LONGEST = (160, 30)
 """Characters of a question and of an answer."""
-ADD = (
-    "What is {0} + {1}?",
-    "What is {0} plus {1}?",
-    "Add {0} and {1}.",
-    "Work out {0} + {1}.",
-    "Total of {0} and {1}.",
-)
+ADD = ("What is {0} + {1}?", "What is {0} plus {1}?", "Add {0} and {1}.", "Work out {0} + {1}.",
+       "Total of {0} and {1}.")  # fmt: skip
 SUBTRACT = ("What is {0} - {1}?", "What is {0} minus {1}?", "Subtract {1} from {0}.", "Work out {0} - {1}.",
             "What is {0} take away {1}?")  # fmt: skip
 ORDERS = ("ascending", "increasing", "descending", "decreasing")
@@ -36,6 +33,7 @@ SORT = ("Sort {0} in {1} order.", "Put {0} in {1} order.")
 DERIVE = ("What is the {1} derivative of {0} wrt {2}?", "Find the {1} derivative of {0} with respect to {2}.")
 TRIES = 100
 """Draws for each question that is wanted."""
+Powers = tuple[int, ...]
 
 
 class Question(NamedTuple):
@@ -45,52 +43,42 @@ class Question(NamedTuple):
     answer: str
 
 
-class Level(NamedTuple):
-    """Questions to learn from and to be tested on. No question is in two places."""
-
-    train: tuple[Question, ...]
-    test: tuple[Question, ...]
-
-
 @cache
-def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None = None) -> dict[str, Level]:
-    """The levels of a task, by name; the same questions whenever they are asked for.
+def levels(task: str, train: int, test: int, entropy: tuple[float, float] | None = None) -> dict[str, Split]:
+    """The levels of a task, by name: the same questions whenever they are asked for, and none of them in two places.
 
     entropy: another range. Raises KeyError for an unknown task, ValueError if a level has too few different questions.
 
     >>> levels("sort", 1, 1)["easy"].train[0]
     Question(text='Put 7, 4, -6, -1 in increasing order.', answer='-6, -1, 4, 7')
     """
-    low, high = entropy or ENTROPY[task]
-    seen, found = set(), {}
+    (low, high), count, seen, found = entropy or ENTROPY[task], train + test, set(), {}
     for i, name in enumerate(LEVELS):
         ends = [low + (high - low) * third / 3 for third in (i, i + 1)]
-        draw, questions = Random(generator_for("mathematics", task, name).initial_seed()), []
-        for _ in range(TRIES * (train + test)):
-            question = TASKS[task](draw.uniform(*ends), draw)
-            if question.text not in seen and all(map(_fits, question, LONGEST)):
-                seen.add(question.text)
-                questions.append(question)
-            if len(questions) == train + test:
-                break
-        else:
+        draw = Random(generator_for("mathematics", task, name).initial_seed())
+        drawn = (TASKS[task](draw.uniform(*ends), draw) for _ in range(TRIES * count))
+        questions = tuple(islice(_new(drawn, seen), count))
+        if len(questions) < count:
             what = f"{task} has only {len(questions):,} different questions at level {name}"
-            raise ValueError(f"{what}; ask for fewer than {train + test:,}, or for more entropy")
-        found[name] = Level(tuple(questions[test:]), tuple(questions[:test]))
+            raise ValueError(f"{what}; ask for fewer than {count:,}, or for more entropy")
+        found[name] = Split(questions[test:], questions[:test])
     return found
 
 
-def _fits(text: str, longest: int) -> bool:
-    return len(text) <= longest
+def _new(questions: Iterable[Question], seen: set[str]) -> Iterator[Question]:
+    """The questions that are not too long and were not seen before; now they are."""
+    for question in questions:
+        if question.text not in seen and all(len(text) <= most for text, most in zip(question, LONGEST, strict=True)):
+            seen.add(question.text)
+            yield question
 
 
 def add_or_sub(entropy: float, draw: Random) -> Question:
     """The sum or the difference of two numbers."""
     first = draw.uniform(0, entropy)
     a, b = (_integer(max(1.0, part), draw) for part in (first, entropy - first))
-    if draw.random() < 0.5:
-        return Question(draw.choice(ADD).format(a, b), str(a + b))
-    return Question(draw.choice(SUBTRACT).format(a, b), str(a - b))
+    wordings, answer = (ADD, a + b) if draw.random() < 0.5 else (SUBTRACT, a - b)
+    return Question(draw.choice(wordings).format(a, b), str(answer))
 
 
 def sort(entropy: float, draw: Random) -> Question:
@@ -98,9 +86,9 @@ def sort(entropy: float, draw: Random) -> Question:
     count, numbers = draw.randint(3, 3 + int(entropy / 2)), set()
     while len(numbers) < 3:  # equal ones stand once
         numbers = {_integer(max(1.0, part), draw) for part in _parts(entropy, count, draw)}
-    given, order = draw.sample(sorted(numbers), len(numbers)), draw.choice(ORDERS)
-    text = draw.choice(SORT).format(_listed(given), order)
-    return Question(text, _listed(sorted(numbers, reverse=order.startswith("de"))))
+    mixed, order = draw.sample(sorted(numbers), len(numbers)), draw.choice(ORDERS)
+    given, answer = (", ".join(map(str, some)) for some in (mixed, sorted(mixed, reverse=order.startswith("de"))))
+    return Question(draw.choice(SORT).format(given, order), answer)
 
 
 def linear_1d(entropy: float, draw: Random) -> Question:
@@ -111,11 +99,11 @@ def linear_1d(entropy: float, draw: Random) -> Question:
     filler = max(1.0, entropy - solution - of_coefficient)
     x, coefficient = _integer(solution, draw), _integer(of_coefficient, draw, zero=False)
     more = draw.randint(0, int(1 + entropy / 2) - 1)
-    terms = _spread({1: coefficient, 0: -coefficient * x}, more, filler, draw)
+    terms = _spread({(1,): coefficient, (0,): -coefficient * x}, more, filler, draw)
     left = [draw.random() < 0.5 for _ in terms]
-    sides = ([(power, number if side else -number) for (power, number), on in zip(terms, left, strict=True)
+    sides = ([(powers, number if side else -number) for (powers, number), on in zip(terms, left, strict=True)
               if on is side] for side in (True, False))  # fmt: skip
-    one, other = (_sum([_term(number, {unknown: power}) for power, number in side]) for side in sides)
+    one, other = (_sum(side, [unknown]) for side in sides)
     return Question(f"Solve {one} = {other} for {unknown}.", str(x))
 
 
@@ -123,7 +111,7 @@ def differentiate(entropy: float, draw: Random) -> Question:
     """A derivative of first to third order of a polynomial in one to four variables."""
     variables = draw.sample(ascii_lowercase, draw.randint(1, 4))
     order, by = draw.randint(1, 3), draw.choice(variables)
-    polynomial: dict[tuple[int, ...], int] = {}
+    polynomial: dict[Powers, int] = {}
     for part in _parts(entropy, draw.randint(1, 4), draw):
         least = order if not polynomial else 0  # of one term at least something is left
         powers = tuple(draw.randint(least, order + 2) if name == by else draw.randint(0, 2) for name in variables)
@@ -131,8 +119,8 @@ def differentiate(entropy: float, draw: Random) -> Question:
     at = variables.index(by)
     derived = {(*powers[:at], powers[at] - order, *powers[at + 1 :]): number * math.perm(powers[at], order)
                for powers, number in polynomial.items() if powers[at] >= order}  # fmt: skip
-    texts = [_polynomial(of, variables) for of in (polynomial, derived)]
-    return Question(draw.choice(DERIVE).format(texts[0], ("first", "second", "third")[order - 1], by), texts[1])
+    given, answer = (_sum(sorted(of.items(), reverse=True), variables) for of in (polynomial, derived))
+    return Question(draw.choice(DERIVE).format(given, ("first", "second", "third")[order - 1], by), answer)
 
 
 def collect(entropy: float, draw: Random) -> Question:
@@ -141,10 +129,9 @@ def collect(entropy: float, draw: Random) -> Question:
     share = draw.betavariate(2, 3)  # the first part of a Dirichlet draw with 2 and 3
     powers = sorted(draw.sample(range(degree + 1), draw.randint(1, degree + 1)), reverse=True)
     values = _parts(share * entropy, len(powers), draw)
-    result = {power: _integer(part, draw) for power, part in zip(powers, values, strict=True)}
+    result = {(power,): _integer(part, draw) for power, part in zip(powers, values, strict=True)}
     terms = _spread(result, draw.randint(2, 2 + math.ceil(entropy) // 2), (1 - share) * entropy, draw)
-    answer = _polynomial({(power,): number for power, number in result.items()}, [name])
-    return Question(f"Collect the terms in {_sum([_term(n, {name: power}) for power, n in terms])}.", answer)
+    return Question(f"Collect the terms in {_sum(terms, [name])}.", _sum(result.items(), [name]))
 
 
 TASKS: dict[str, Callable[[float, Random], Question]] = {
@@ -165,36 +152,28 @@ def _parts(whole: float, count: int, draw: Random) -> list[float]:
     return [whole * size / sum(sizes) for size in sizes]
 
 
-def _spread(numbers: dict[int, int], more: int, entropy: float, draw: Random) -> list[tuple[int, int]]:
-    """Numbers by power as terms (power, number) in any order: as many `more`, whose sums are the numbers."""
+def _spread(numbers: dict[Powers, int], more: int, entropy: float, draw: Random) -> list[tuple[Powers, int]]:
+    """Numbers by powers as terms (powers, number) in any order: as many `more`, whose sums are the numbers."""
     terms, left = [], Counter(numbers)
     for part in _parts(entropy, more, draw):
-        power, number = draw.choice(sorted(numbers)), _integer(part, draw, zero=False)
-        terms.append((power, number))
-        left[power] -= number
-    terms += [(power, number) for power, number in left.items() if number]
+        powers, number = draw.choice(sorted(numbers)), _integer(part, draw, zero=False)
+        terms.append((powers, number))
+        left[powers] -= number
+    terms += [(powers, number) for powers, number in left.items() if number]
     draw.shuffle(terms)
     return terms
 
 
-def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _sum(terms: Iterable[tuple[Powers, int]], variables: Sequence[str]) -> str:
+    """Terms (powers of the variables, number) one after the other, with their signs between them."""
+    texts = [_term(number, powers, variables) for powers, number in terms if number]
+    return " + ".join(texts).replace("+ -", "- ") or "0"
 
 
-def _polynomial(numbers: dict[tuple[int, ...], int], variables: Sequence[str]) -> str:
-    """Terms by their powers, highest first."""
-    ordered = sorted(numbers.items(), reverse=True)
-    return _sum([_term(number, dict(zip(variables, powers, strict=True))) for powers, number in ordered if number])
-
-
-def _term(number: int, powers: dict[str, int]) -> str:
+def _term(number: int, powers: Powers, variables: Sequence[str]) -> str:
     """A product, such as -3*x**2*y."""
-    names = [name if power == 1 else f"{name}**{power}" for name, power in powers.items() if power]
-    if not names:
-        return str(number)
-    return "*".join(([str(number)] if abs(number) != 1 else []) + names) if number != -1 else "-" + "*".join(names)
-
-
-def _sum(terms: Sequence[str]) -> str:
-    """Terms one after the other, with their signs between them."""
-    return " + ".join(terms).replace("+ -", "- ") or "0"
+    named = zip(variables, powers, strict=True)
+    factors = [name if power == 1 else f"{name}**{power}" for name, power in named if power]
+    if not factors or abs(number) != 1:
+        return "*".join([str(number), *factors])
+    return ("-" if number < 0 else "") + "*".join(factors)

@@ -13,9 +13,9 @@ The grammar makes every command once. A split says from which commands a network
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import torch
 
@@ -37,12 +37,11 @@ SHARE = 10
 Command = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Split:
-    """Commands to learn from, among them repeated ones, and to be tested on, which are others."""
+class Split(NamedTuple):
+    """Commands or other questions to learn from, and to be tested on, which are others."""
 
-    train: tuple[Command, ...]
-    test: tuple[Command, ...]
+    train: tuple
+    test: tuple
 
 
 @cache
@@ -52,7 +51,8 @@ def commands() -> dict[Command, tuple[str, ...]]:
     >>> commands()["jump", "left", "after", "walk", "twice"]
     ('WALK', 'WALK', 'TURN_LEFT', 'JUMP')
     """
-    sentences = dict(_sentences())
+    times = {(): 1, ("twice",): 2, ("thrice",): 3}.items()
+    sentences = {verb + often: actions * count for (verb, actions), (often, count) in product(_verbs(), times)}
     both = {}
     for (one, first), (other, second) in product(sentences.items(), repeat=2):
         both[*one, "and", *other] = first + second
@@ -62,25 +62,20 @@ def commands() -> dict[Command, tuple[str, ...]]:
 
 @cache
 def split(name: str) -> Split:
-    """A split by its name. Raises KeyError for what is none of `SPLITS`."""
+    """A split by its name; in training commands may be repeated. Raises KeyError for what is none of `SPLITS`."""
     every = list(commands())
     if name == "simple":
         order = torch.randperm(len(every), generator=generator_for("scan", "simple")).tolist()
-        chosen = [every[i] for i in order]
-        return Split(tuple(chosen[:SIMPLE]), tuple(chosen[SIMPLE:]))
+        shuffled = tuple(every[i] for i in order)
+        return Split(shuffled[:SIMPLE], shuffled[SIMPLE:])
     if name == "length":
-        short = [len(actions) <= SHORT for actions in commands().values()]
-        return _divided([not one for one in short])
-    alone = {"jump": ("jump",), "turn left": ("turn", "left")}[name]
-    divided = _divided([_holds(command, alone) and command != alone for command in every])
-    others = len(divided.train) - 1
-    return Split(divided.train + (alone,) * (others // (SHARE - 1) - 1), divided.test)
-
-
-def _sentences() -> Iterator[tuple[Command, tuple[str, ...]]]:
-    times = {(): 1, ("twice",): 2, ("thrice",): 3}
-    for (verb, actions), (often, count) in product(_verbs(), times.items()):
-        yield verb + often, actions * count
+        tested, more = {command for command, actions in commands().items() if len(actions) > SHORT}, ()
+    else:
+        alone = {"jump": ("jump",), "turn left": ("turn", "left")}[name]
+        tested = {command for command in every if name in " ".join(command) and command != alone}
+        more = (alone,) * ((len(every) - len(tested) - 1) // (SHARE - 1) - 1)
+    train, test = (tuple(one for one in every if (one in tested) is out) for out in (False, True))
+    return Split(train + more, test)
 
 
 def _verbs() -> Iterator[tuple[Command, tuple[str, ...]]]:
@@ -91,13 +86,3 @@ def _verbs() -> Iterator[tuple[Command, tuple[str, ...]]]:
         yield (verb, direction), turn + done
         yield (verb, "opposite", direction), turn * 2 + done
         yield (verb, "around", direction), (turn + done) * 4
-
-
-def _divided(tested: list[bool]) -> Split:
-    pairs = list(zip(commands(), tested, strict=True))
-    return Split(*(tuple(command for command, out in pairs if out is wanted) for wanted in (False, True)))
-
-
-def _holds(command: Command, part: Command) -> bool:
-    """Whether the words of a part stand in a command side by side."""
-    return any(command[i : i + len(part)] == part for i in range(len(command)))
