@@ -123,6 +123,8 @@ def _shuffled(found: Partition, draw: int) -> Partition:
 def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
     """Every step on clusters of a network, each with what it is about."""
     settings, network = one.settings.clusters, one.network
+    if settings is None:
+        return
     about = {"model": one.settings.model, "seed": network.seed}
     for count in settings.counts:
         yield about | {"clusters": count}, Cut(network, count, settings.shuffles)

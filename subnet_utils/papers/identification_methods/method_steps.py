@@ -20,7 +20,6 @@ from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
 from subnet_utils.problems.modules import Mask, Network
-from subnet_utils.problems.operations import Operations
 from subnet_utils.problems.trainings import MaskTraining
 
 MATTERS = 0.01
@@ -100,20 +99,22 @@ class Compared(Step):
         """Measure them."""
         network, problem = self.found.network.load(lab), self.found.network.problem
         kept = self.found.cut(lab, self.density)
-        drawn = [problem.scores(random_like(kept, seed=seed).apply(network)) for seed in range(self.draws)]
+        every = problem.functions
+        drawn = [problem.scores(random_like(kept, seed=seed).apply(network), every) for seed in range(self.draws)]
         return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
 
     def _matter(self, lab: Lab, kept: Subnetwork) -> float:
         network, problem = kept.apply(self.found.network.load(lab)), self.found.network.problem
-        weights, of = dict(network.named_parameters()), f"log-probability on {self.found.function}"
+        own, of = (self.found.function,), f"log-probability on {self.found.function}"
+        weights = dict(network.named_parameters())
         places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
         order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
-        whole, matter = problem.scores(network)[of], 0
+        whole, matter = problem.scores(network, own)[of], 0
         for name, i in (places[j] for j in order.tolist()):
             flat = weights[name].data.view(-1)  # what is written here is taken back below
             value = flat[i].item()
             flat[i] = 0.0
-            matter += whole - problem.scores(network)[of] > MATTERS
+            matter += whole - problem.scores(network, own)[of] > MATTERS
             flat[i] = value
         return float(matter) / len(order)
 
@@ -150,7 +151,7 @@ class Composed(Step):
         for name, within, draw, kept in self._parts(*masks):
             for part, some in (("alone", kept), ("without", ~kept)):
                 about = {"made_of": name, "within": within, "random": draw, "part": part, "density": kept.density}
-                rows.append(about | problem.scores(some.apply(network)))
+                rows.append(about | problem.scores(some.apply(network), problem.functions))
         return rows
 
     def _parts(self, a: Subnetwork, b: Subnetwork) -> Iterator[tuple[str, str, int, Subnetwork]]:
@@ -194,11 +195,13 @@ class Inspected:
 
     def compared(self, training: MaskTraining, function: str) -> Compared:
         """The first of them beside random ones."""
-        return Compared(self.identified(training, function), self.density_of(training), self.settings.draws)
+        found, at = self.identified(training, function), self.density_of(training)
+        return Compared(found, at, self.settings.draws, self.settings.sampled)
 
     def composed(self, training: MaskTraining, repeat: int) -> Composed:
         """What is made of the subnetworks of both functions."""
-        return Composed(*(self.identified(training, name, repeat) for name in self.network.problem.functions))
+        found = [self.identified(training, name, repeat) for name in self.network.problem.functions]
+        return Composed(*found, self.settings.parts)
 
     @property
     def trained(self) -> list[MaskTraining]:
@@ -223,12 +226,7 @@ class Inspected:
 def inspected(lab: Lab) -> list[Inspected]:
     """Every network of the study."""
     return [
-        Inspected(one, Network(problem_of(one), without(one.training, "seed"), seed, one.model))
+        Inspected(one, Network(one.learns.problem(), without(one.training, "seed"), seed, one.model))
         for one in lab.section("identification_methods").networks or ()
         for seed in one.seeds
     ]
-
-
-def problem_of(settings: IdentifiedNetwork) -> Operations:
-    """What a network learns."""
-    return Operations(settings.modulus, settings.base, settings.widths, settings.held_out)

@@ -1,12 +1,12 @@
 """The section of a study on methods that identify subnetworks (Wold 2024, *Identifying Subnetworks*)."""
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several
+from subnet_utils.problems.tasks import AddMul, Learned
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -32,19 +32,13 @@ class FineTuning(Section):
 
 
 class IdentifiedNetwork(Section):
-    """A network that learns addition and multiplication, and the methods that look for both in it."""
+    """A network with two functions, and the methods that look for both in it."""
 
     model: ModelName
-    modulus: Annotated[int, Field(ge=2)] = 13
-    base: Annotated[int, Field(ge=2)] = 13
-    """Of the digits; the modulus is a power of it."""
-    widths: Several[PositiveInt] = (100, 100)
-    """Of the hidden layers."""
-    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the items that teaches nothing, and is tested. 0: all items teach and are tested."""
+    learns: Learned = AddMul()
     training: WeightTraining = WeightTraining()
     seeds: Seeds = (0, 1, 2)
-    repeats: Annotated[int, Field(ge=2)] = 2
+    repeats: PositiveInt = 2
     """Masks for each function, with seeds of their own."""
     methods: Several[MaskTraining]
     densities: Distinct[Share] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -53,15 +47,20 @@ class IdentifiedNetwork(Section):
     """To which trained masks are brought by their penalty; each takes up to four trainings."""
     reference: Share = 0.1
     """Density at which rankings stand beside trained masks."""
-    clusters: Clusters = Clusters()
+    clusters: Clusters | None = None
     draws: PositiveInt = 39
     """Random subnetworks that each one is compared with."""
+    parts: PositiveInt = 3
+    """Random parts that each composition is compared with."""
+    sampled: PositiveInt = 200
+    """Weights of a subnetwork that are left out one by one, to see whether they matter."""
     fine_tuning: FineTuning | None = None
 
     @model_validator(mode="after")
     def _fits_together(self):
-        if self.base ** round(math.log(self.modulus, self.base)) != self.modulus:
-            raise invalid("base", f"the modulus {self.modulus} is no power of {self.base}; change one of them")
+        for name in ("clusters", "fine_tuning"):
+            if getattr(self, name) and self.learns.task != "add_mul":
+                raise invalid(name, "is for networks that learn add_mul; leave it out")
         names = [one.masking.method for one in self.methods]
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
