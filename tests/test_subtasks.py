@@ -7,16 +7,22 @@ import pytest
 import torch
 from scipy import ndimage
 
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.models import build
 from subnet_utils.models.architectures import Bert, ResNet
 from subnet_utils.models.staged import maskable
+from subnet_utils.papers.identification_methods import composition_tables, method_figures
+from subnet_utils.papers.identification_methods import method_steps as steps
+from subnet_utils.papers.identification_methods import method_tables as tables
+from subnet_utils.papers.identification_methods.steps import every_step
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.odd_one_out import Chooser, Subroutines, mirrored
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.tasks import agreement
 from subnet_utils.tasks.tokenization import Vocabulary
-from tests.test_identification_methods import study
+from tests.test_figures import assert_readable
+from tests.test_identification_methods import BRIEF, NETWORK, method, study
 
 BERT = {"family": "bert", "layers": 2, "width": 8, "heads": 2, "mlp_width": 16}
 RESNET = {"family": "resnet", "block": "basic", "depths": [1, 1, 1, 1], "width": 4, "head_width": 8, "embedding": 8}
@@ -113,12 +119,13 @@ def test_images_are_mirrored_in_training_alone():
 @pytest.mark.parametrize(
     ("learns", "what"),
     [
-        ({"task": "sv-agreement", "architecture": BERT}, "learns.task: 'sv-agreement' is not valid; did you mean 'sv-agr"),
+        ({"task": "sv-agreement", "architecture": BERT}, "learns.task: 'sv-agreement' is not valid; did you mean"),
         ({"task": "number-contact", "architecture": BERT}, "items of 'number-contact' are images; give a resnet"),
         ({"task": "anaphora-plural", "architecture": RESNET}, "are sentences; give a bert"),
         ({"task": "number-contact", "architecture": {"family": "vit"}}, "architecture.family: 'vit' is not valid"),
         ({"task": "anaphora-plural", "architecture": BERT | {"pretrained": "x"}}, "start from random weights"),
         ({"task": "anaphora-plural", "architecture": BERT}, "clusters: is for networks that learn add_mul"),
+        ({"task": "add_mull"}, "learns.task: 'add_mull' is not valid; did you mean 'add_mul'"),
     ],
 )  # fmt: skip
 def test_what_is_no_network_is_one_line(learns, what):
@@ -134,3 +141,54 @@ def test_an_unknown_function_is_named_with_the_nearest(call):
     ) as error:
         call("subjct")
     assert "\n" not in str(error.value)
+
+
+def other_kinds() -> dict:
+    """A study with a micro BERT and a micro ResNet, one mask a function."""
+    whole = study()
+    small = {"taught": 12, "masked": 10, "tested": 12}  # images are drawn once, for all tests
+    own = {name: NETWORK[name] for name in ("densities", "draws", "reference")} | {"training": BRIEF, "seeds": [0]}
+    own |= {"methods": [method("hard_concrete", l0=0.001), method("magnitude"), method("random")], "repeats": 1}
+    for model, task, architecture in (("bert", sentences.task, BERT), ("resnet", images.task, RESNET)):
+        learns = small | {"task": task, "architecture": architecture}
+        whole["identification_methods"]["networks"].append(
+            {"model": model, "learns": learns, "parts": 1, "sampled": 2} | own
+        )
+    return whole
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_networks_of_other_kinds_are_in_the_same_tables_and_figures(tmp_path):
+    lab = Lab.open(other_kinds(), tmp_path)
+    assert {"Composed", "Compared", "Cut"} <= {type(step).__name__ for step in every_step(lab)}
+    found = steps.inspected(lab)[2:]
+    tables.made(lab, found)
+    curve = tables.along_densities(lab, found)
+    table = tables.side_by_side(lab, found, curve)
+    assert len(table) == 6 and table["same_iou"].isna().all() and table["chance_iou"].notna().all()
+    for one in found:
+        measured = curve.query("model == @one.settings.model and method == 'magnitude' and part == 'alone'")
+        network, functions = one.network.load(lab), one.network.problem.functions
+        for name, other in (functions, functions[::-1]):
+            kept = one.identified(one.settings.methods[1], name).cut(lab, 0.5)
+            scores = one.network.problem.scores(kept.apply(network))
+            row = measured.query("function == @name and asked == 0.5").iloc[0]
+            assert row["own_varied"] == scores[f"accuracy on {name}{VARIES}"]
+            assert (row["own"], row["other"]) == (scores[f"accuracy on {name}"], scores[f"accuracy on {other}"])
+    claims = tables.findings(table)
+    assert len(claims) == 6 * 5 and "also where the other one varies" in set(claims["claim"])
+    agree = tables.agreement(lab, found)
+    assert len(agree) == 2 * 6 and (agree["method"] != agree["with_method"]).all()
+    assert len(tables.faithfulness(lab, found, curve)) == 2 * 2 * 2  # two rankings, by two measures
+    composition_tables.made(lab, found)
+    parts = composition_tables.compositions(lab, found)
+    assert set(parts["model"]) == {"bert", "resnet"} and parts[["a", "b"]].notna().all(axis=None)
+    assert_readable(method_figures.side_by_side(curve, table, "bert"))
+    assert_readable(method_figures.agreement(agree, "bert"))
+
+
+def test_the_first_network_is_the_one_that_shows_the_methods_by_hand():
+    whole = other_kinds()
+    whole["identification_methods"]["networks"] = whole["identification_methods"]["networks"][1:]
+    with pytest.raises(StudyError, match="put one that learns add_mul first"):
+        Study.load(whole)

@@ -99,8 +99,7 @@ class Compared(Step):
         """Measure them."""
         network, problem = self.found.network.load(lab), self.found.network.problem
         kept = self.found.cut(lab, self.density)
-        every = problem.functions
-        drawn = [problem.scores(random_like(kept, seed=seed).apply(network), every) for seed in range(self.draws)]
+        drawn = [problem.scores(random_like(kept, seed=i).apply(network), problem.functions) for i in range(self.draws)]
         return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
 
     def _matter(self, lab: Lab, kept: Subnetwork) -> float:
@@ -119,15 +118,6 @@ class Compared(Step):
         return float(matter) / len(order)
 
 
-OPERATIONS = {
-    "A": lambda a, b: a,
-    "B": lambda a, b: b,
-    "A | B": lambda a, b: a | b,
-    "A & B": lambda a, b: a & b,
-    "A - B": lambda a, b: a - b,
-    "B - A": lambda a, b: b - a,
-}
-"""What is made of two subnetworks A and B."""
 WITHIN = {"A - B": "A", "B - A": "B", "A & B": "A"}
 """Where the weights of a random part are drawn that has the size of such a subnetwork."""
 
@@ -155,13 +145,13 @@ class Composed(Step):
         return rows
 
     def _parts(self, a: Subnetwork, b: Subnetwork) -> Iterator[tuple[str, str, int, Subnetwork]]:
-        for name, make in OPERATIONS.items():
-            made = make(a, b)
+        whole = {"A": a, "B": b}
+        for name, made in {**whole, "A | B": a | b, "A & B": a & b, "A - B": a - b, "B - A": b - a}.items():
             yield name, "", 0, made
             for draw in range(1, self.draws + 1):
                 yield name, "", draw, random_like(made, seed=draw)
                 if name in WITHIN:
-                    own = {"A": a, "B": b}[WITHIN[name]].masks
+                    own = whole[WITHIN[name]].masks
                     yield name, WITHIN[name], draw, random_within(made, own, "part of a subnetwork", draw)
 
 

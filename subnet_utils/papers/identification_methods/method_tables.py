@@ -34,8 +34,7 @@ CLAIMS = (
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
     """Make what notebook 10a shows side by side, and return the keys of the measurements."""
-    make_all(lab, [step for one in found for step in one.steps], "methods")
-    return [step.key(lab) for one in found for step in one.steps]
+    return [one.key for one in make_all(lab, [step for one in found for step in one.steps], "methods")]
 
 
 def along_densities(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:

@@ -47,7 +47,8 @@ class IdentifiedNetwork(Section):
     """To which trained masks are brought by their penalty; each takes up to four trainings."""
     reference: Share = 0.1
     """Density at which rankings stand beside trained masks."""
-    clusters: Clusters | None = None
+    clusters: Clusters = Clusters()
+    """Of units in a chain of layers."""
     draws: PositiveInt = 39
     """Random subnetworks that each one is compared with."""
     parts: PositiveInt = 3
@@ -58,10 +59,10 @@ class IdentifiedNetwork(Section):
 
     @model_validator(mode="after")
     def _fits_together(self):
-        for name in ("clusters", "fine_tuning"):
-            if getattr(self, name) and self.learns.task != "add_mul":
-                raise invalid(name, "is for networks that learn add_mul; leave it out")
         names = [one.masking.method for one in self.methods]
+        chained = {"clusters", "fine_tuning", "spectral_clusters"} & {*self.model_fields_set, *names}
+        if chained and self.learns.task != "add_mul":
+            raise invalid(min(chained), "is for networks that learn add_mul; leave it out")
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
         return self
@@ -111,4 +112,6 @@ class IdentificationMethods(Section):
     def _something_to_do(self):
         if not any(getattr(self, name) for name in type(self).model_fields):
             raise invalid("", f"no part says what to do; add one: {', '.join(type(self).model_fields)}")
+        if self.networks and self.networks[0].learns.task != "add_mul":
+            raise invalid("networks", "the first one shows the methods by hand; put one that learns add_mul first")
         return self
