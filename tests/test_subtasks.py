@@ -149,6 +149,7 @@ def other_kinds() -> dict:
     small = {"taught": 12, "masked": 10, "tested": 12}  # images are drawn once, for all tests
     own = {name: NETWORK[name] for name in ("densities", "draws", "reference")} | {"training": BRIEF, "seeds": [0]}
     own |= {"methods": [method("hard_concrete", l0=0.001), method("magnitude"), method("random")], "repeats": 1}
+    own |= {"parts": 1, "sampled": 2}
     for model, task, architecture in (("bert", sentences.task, BERT), ("resnet", images.task, RESNET)):
         learns = small | {"task": task, "architecture": architecture}
         whole["identification_methods"]["networks"].append(
