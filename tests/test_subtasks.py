@@ -124,7 +124,7 @@ def test_images_are_mirrored_in_training_alone():
         ({"task": "anaphora-plural", "architecture": RESNET}, "are sentences; give a bert"),
         ({"task": "number-contact", "architecture": {"family": "vit"}}, "architecture.family: 'vit' is not valid"),
         ({"task": "anaphora-plural", "architecture": BERT | {"pretrained": "x"}}, "start from random weights"),
-        ({"task": "anaphora-plural", "architecture": BERT}, "clusters: is for networks that learn add_mul"),
+        ({"task": "anaphora-plural", "architecture": BERT}, "fine_tuning: is for networks that learn add_mul"),
         ({"task": "add_mull"}, "learns.task: 'add_mull' is not valid; did you mean 'add_mul'"),
     ],
 )  # fmt: skip

@@ -48,7 +48,7 @@ class IdentifiedNetwork(Section):
     reference: Share = 0.1
     """Density at which rankings stand beside trained masks."""
     clusters: Clusters = Clusters()
-    """Of units in a chain of layers."""
+    """Of units in a chain of layers; other networks have none."""
     draws: PositiveInt = 39
     """Random subnetworks that each one is compared with."""
     parts: PositiveInt = 3
@@ -60,9 +60,11 @@ class IdentifiedNetwork(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         names = [one.masking.method for one in self.methods]
-        chained = {"clusters", "fine_tuning", "spectral_clusters"} & {*self.model_fields_set, *names}
-        if chained and self.learns.task != "add_mul":
-            raise invalid(min(chained), "is for networks that learn add_mul; leave it out")
+        only = ["fine_tuning"] * (self.fine_tuning is not None) + [
+            name for name in names if name == "spectral_clusters"
+        ]
+        if only and self.learns.task != "add_mul":
+            raise invalid(only[0], "is for networks that learn add_mul; leave it out")
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
         return self
