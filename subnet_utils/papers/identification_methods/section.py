@@ -60,9 +60,7 @@ class IdentifiedNetwork(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         names = [one.masking.method for one in self.methods]
-        only = ["fine_tuning"] * (self.fine_tuning is not None) + [
-            name for name in names if name == "spectral_clusters"
-        ]
+        only = ["spectral_clusters"] * ("spectral_clusters" in names) + ["fine_tuning"] * (self.fine_tuning is not None)
         if only and self.learns.task != "add_mul":
             raise invalid(only[0], "is for networks that learn add_mul; leave it out")
         if twice := [name for name in names if names.count(name) > 1]:
