@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
+from subnet_utils.tasks import agreement, tokenization
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
 
 SPLITS = ("train", "validation", "test")
 SUBJECT_VERB_COUNTS = {

@@ -31,7 +31,7 @@ from subnet_utils.papers.break_it_down import (
     subnetwork_overlap,
     tables,
 )
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import similarity_logits
+from subnet_utils.tasks.odd_one_out import similarity_logits
 from tests import micro
 
 RUN = """

@@ -24,7 +24,7 @@ from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, 
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, out_of_memory
 from subnet_utils.papers.break_it_down.evaluation import score_model
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, batches, similarity_logits
+from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
 
 CPU = torch.device("cpu")

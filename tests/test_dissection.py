@@ -13,7 +13,7 @@ from subnet_utils.papers.break_it_down.figures import dissection as dissection_f
 from subnet_utils.papers.break_it_down.figures import panels, weight_map
 from subnet_utils.papers.break_it_down.measurements import Effect
 from subnet_utils.papers.break_it_down.search import Point
-from subnet_utils.papers.break_it_down.tasks import agreement
+from subnet_utils.tasks import agreement
 from tests import micro
 from tests.test_figures import assert_readable
 

@@ -19,8 +19,8 @@ from subnet_utils.masks.units import mean_activations
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
 from subnet_utils.papers.break_it_down.evaluation import Score, score_embeddings, score_from, score_model
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
 from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks.odd_one_out import OddOneOut
 
 CPU = torch.device("cpu")
 ARCHITECTURES = {

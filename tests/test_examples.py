@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import same_color
 
 from subnet_utils.papers.break_it_down.figures import examples
-from subnet_utils.papers.break_it_down.tasks import shapes
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, sets_of, subroutines_of
 from subnet_utils.plots.style import CONDITIONS
+from subnet_utils.tasks import shapes
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, sets_of, subroutines_of
 
 
 @pytest.fixture(autouse=True)

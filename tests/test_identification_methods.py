@@ -40,7 +40,7 @@ def method(name: str, **settings) -> dict:
 
 
 NETWORK = {
-    "model": "small", "modulus": 5, "base": 5, "widths": [8, 6], "seeds": [0, 1],
+    "model": "small", "learns": {"task": "add_mul", "modulus": 5, "base": 5, "widths": [8, 6]}, "seeds": [0, 1],
     "training": {"steps": 300, "interval": 100, "batch_size": 50, "learning_rate": 0.02},
     "methods": [method("hard_concrete", l0=0.001, start_value=0.0), method("attribution"), method("random")],
     "densities": [0.1, 0.5], "searched": [0.5], "draws": 3, "reference": 0.5,
@@ -338,7 +338,7 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ({"modulus": 12}, "the modulus 12 is no power of 5"),
+        ({"learns": {"task": "add_mul", "modulus": 12, "base": 5}}, "the modulus 12 is no power of 5"),
         ({"methods": [method("random"), method("random")]}, "'random' stands twice"),
         ({"reference": 1.5}, "reference"),
         ({"clusters": {"counts": [1]}}, "counts"),

@@ -11,7 +11,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all, missing
 from subnet_utils.masks import masking
 from subnet_utils.papers.break_it_down import ledger, networks, sets, tables
-from subnet_utils.papers.break_it_down.tasks import shapes, tokenization
+from subnet_utils.tasks import shapes, tokenization
 from subnet_utils.training import TrainingDiverged
 from tests import micro
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import (
+from subnet_utils.tasks.odd_one_out import (
     LANGUAGE_TASKS,
     SUBROUTINES,
     VISION_TASKS,

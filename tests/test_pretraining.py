@@ -38,9 +38,9 @@ from subnet_utils.papers.break_it_down.pretraining.views import (
     top_k_accuracy,
 )
 from subnet_utils.papers.break_it_down.section import Experiment, MaskedLanguageModel, SimCLR
-from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, OddOneOut
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
+from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut
 from subnet_utils.training import Recipe
 from tests import micro
 

@@ -19,9 +19,9 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 from scipy.spatial.distance import cdist
 
-from subnet_utils.papers.break_it_down.tasks import contours, shapes
-from subnet_utils.papers.break_it_down.tasks import scenes as scenes_module
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import VISION_TASKS, sets_of
+from subnet_utils.tasks import contours, shapes
+from subnet_utils.tasks import scenes as scenes_module
+from subnet_utils.tasks.odd_one_out import VISION_TASKS, sets_of
 from tests import shapes_oracle
 
 FULL = os.environ.get("SUBNET_FULL") == "1"

@@ -145,7 +145,7 @@ def test_gradients_are_clipped_as_torch_does_it_each_stacked_run_by_itself(froze
         for one, both, parameter in zip(alone, together, expected, strict=True):
             torch.testing.assert_close(one, -parameter.grad)
             torch.testing.assert_close(both[run], one)
-    assert together[0][1].norm() < 0.1 < together[0][0].norm() or frozen_norm  # one is cut, the other is too short to be
+    assert together[0][1].norm() < 0.1 < together[0][0].norm() or frozen_norm  # one is cut, the other too short to be
 
 
 def scripted(losses: list[float], *, patience: int | None, epochs: int = 20) -> tuple[pd.DataFrame, float]:

@@ -16,7 +16,8 @@ from torch.nn.functional import one_hot
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.feedforward import FeedForward
-from subnet_utils.problems.modules import CONTROL, Problem, seeded
+from subnet_utils.problems.modules import CONTROL, seeded
+from subnet_utils.problems.subtasks import Subtasks
 
 LEARNED = ("+", "*")
 """What a network learns: its subtasks."""
@@ -59,7 +60,7 @@ def items(modulus: int, base: int, operation: str) -> Items:
 
 
 @dataclass(frozen=True)
-class Operations(Problem):
+class Operations(Subtasks):
     """Addition and multiplication modulo a number, and a feedforward network for both.
 
     base: of the digits; held_out: share of the pairs of numbers that teaches nothing and is tested instead of the rest.
@@ -71,6 +72,7 @@ class Operations(Problem):
     held_out: float = 0.0
 
     functions = LEARNED
+    lost = 0.2
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""
@@ -85,20 +87,9 @@ class Operations(Problem):
             return torch.cat(inputs), torch.cat(targets)
         return self._some(function, tested=False)
 
-    def tests(self, function: str) -> tuple[Tensor, Tensor]:
-        """Inputs and targets that test an operation: those held out, or all there are."""
-        return self._some(function, tested=self.held_out > 0)
-
-    @torch.no_grad()
-    def scores(self, network: nn.Module, functions: tuple[str, ...] = LEARNED) -> dict[str, float]:
-        """Of each operation the share of items with all digits right, and the mean log-probability of the answer."""
-        device, found = next(network.parameters()).device, {}
-        for name in functions:
-            inputs, targets = (tensor.to(device) for tensor in self.tests(name))
-            said = network(inputs).log_softmax(dim=-1)
-            found[f"accuracy on {name}"] = float((said.argmax(dim=-1) == targets).all(dim=1).double().mean())
-            found[f"log-probability on {name}"] = float(said.gather(2, targets[..., None]).double().sum((1, 2)).mean())
-        return found
+    def tests(self, name: str) -> tuple[Tensor, Tensor]:
+        """See `Subtasks`, of any operation: the items held out, or all there are."""
+        return self._some(name, tested=self.held_out > 0)
 
     def _some(self, function: str, *, tested: bool) -> tuple[Tensor, Tensor]:
         inputs, targets = items(self.modulus, self.base, function)

@@ -25,8 +25,8 @@ from subnet_utils.papers.break_it_down.masks import FinalMask, Roles
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.papers.break_it_down.tables import identity, measured, used_masks
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE, similarity_logits, subroutines_of
 from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks.odd_one_out import CHANCE, similarity_logits, subroutines_of
 
 WHOLE = "whole network"
 TOGETHER, SHARED, NEITHER = "both together", "what both share", "without either"

@@ -14,7 +14,7 @@ from torch import Tensor
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, full_precision
 from subnet_utils.models.staged import StagedModel
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut, draw, similarity_logits
+from subnet_utils.tasks.odd_one_out import OddOneOut, draw, similarity_logits
 
 NETWORKS = "subnetwork", "ablated"
 """What a mask makes of a network: its subnetwork, and the model without it."""

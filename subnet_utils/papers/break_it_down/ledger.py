@@ -20,7 +20,7 @@ from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.papers.break_it_down.networks import bases
 from subnet_utils.papers.break_it_down.statistics import KEYS
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import subroutines_of
+from subnet_utils.tasks.odd_one_out import subroutines_of
 
 
 def ledger(lab: Lab, notebook: str | None = None) -> pd.DataFrame:

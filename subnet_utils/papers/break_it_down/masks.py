@@ -28,7 +28,7 @@ from subnet_utils.papers.break_it_down import prefixes, search
 from subnet_utils.papers.break_it_down.networks import Network, loss, mask_training, with_settings
 from subnet_utils.papers.break_it_down.scoring import scores
 from subnet_utils.papers.break_it_down.sets import ExampleSet
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, other_subroutine
+from subnet_utils.tasks.odd_one_out import batches, other_subroutine
 from subnet_utils.training import Recipe, TrainingDiverged
 
 HALF_STATE = "state.safetensors"

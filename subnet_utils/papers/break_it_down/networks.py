@@ -30,15 +30,15 @@ from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.select import sparsest
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models import StagedModel, build, fingerprint
+from subnet_utils.models.architectures import Bert, ResNet, ViT
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
-from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, start_from
 from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, Experiment
 from subnet_utils.papers.break_it_down.sets import SPLITS, ExampleSet, Sentences, example_set, published
-from subnet_utils.papers.break_it_down.tasks import tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import batches, similarity_logits
 from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks import tokenization
+from subnet_utils.tasks.odd_one_out import batches, similarity_logits
 from subnet_utils.training import Recipe, fit
 
 Architecture = Bert | ResNet | ViT

@@ -6,10 +6,10 @@ import torch
 from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.papers.break_it_down.statistics import KEYS
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 from subnet_utils.report import NOT_COMPARABLE, compare, verdict
 from subnet_utils.report.comparison import CLAIM, direction
 from subnet_utils.statistics import LEARNED, NO_TEST
+from subnet_utils.tasks.odd_one_out import CHANCE
 
 RESNET50 = {"family": "resnet", "block": "bottleneck", "depths": (3, 4, 6, 3), "width": 64}
 BERT_SMALL = {"family": "bert", "layers": 4, "width": 512, "heads": 8, "mlp_width": 2048}

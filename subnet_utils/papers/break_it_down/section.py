@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.masks.masking import ContinuousSparsification, any_masking
+from subnet_utils.models.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down.architectures import Bert, ResNet, ViT
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
 from subnet_utils.training import Training
 
 

@@ -20,8 +20,8 @@ from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact, save_tensors
 from subnet_utils.models import build, fingerprint
 from subnet_utils.papers.break_it_down.section import BaseSearch, Data, Experiment
-from subnet_utils.papers.break_it_down.tasks import agreement, shapes, tokenization
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, sets_of
+from subnet_utils.tasks import agreement, shapes, tokenization
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, sets_of
 
 PART = 500
 """Examples that are drawn and filed together."""

@@ -21,7 +21,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import special
 
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
 from subnet_utils.statistics import (
     Runs,
     by_base,
@@ -32,6 +31,7 @@ from subnet_utils.statistics import (
     wild_bootstrap,
     without_rounding,
 )
+from subnet_utils.tasks.odd_one_out import CHANCE
 
 KEYS = ["model", "task", "subroutine"]
 """What each statistic is computed for, one row of a table each."""

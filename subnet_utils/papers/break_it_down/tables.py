@@ -17,7 +17,7 @@ from subnet_utils.papers.break_it_down import networks, search
 from subnet_utils.papers.break_it_down.masks import AnyMask, FinalMask, Mask, Search
 from subnet_utils.papers.break_it_down.measurements import Effect
 from subnet_utils.papers.break_it_down.networks import Network
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import split_task, subroutines_of
+from subnet_utils.tasks.odd_one_out import split_task, subroutines_of
 
 SEARCHED = ["model", "task", "number", "base_model", "subroutine"]
 """Columns that identify one search."""

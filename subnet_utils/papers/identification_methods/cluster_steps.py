@@ -23,8 +23,8 @@ from subnet_utils.papers.identification_methods.method_steps import Identified, 
 from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.operations import Operations
 
-KINDS = {"spectral": "weights", "feature_vectors": "correlations"}
-"""Ways of clustering, and what they look at."""
+KINDS = ("spectral", "feature_vectors")
+"""Ways of clustering: by weights, and by correlations."""
 
 
 def vectors(problem: Operations, network: nn.Module) -> FeatureVectors:
@@ -124,6 +124,8 @@ def _shuffled(found: Partition, draw: int) -> Partition:
 def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
     """Every step on clusters of a network, each with what it is about."""
     settings, network = one.settings.clusters, one.network
+    if one.settings.learns.task != "add_mul":
+        return
     about = {"model": one.settings.model, "seed": network.seed}
     for count in settings.counts:
         yield about | {"clusters": count}, Cut(network, count, settings.shuffles)

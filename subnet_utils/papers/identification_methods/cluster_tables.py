@@ -1,6 +1,7 @@
 """Tables on clusters of units: are they there, what do they do, and do they coincide with masks?"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -13,25 +14,22 @@ from subnet_utils.papers.identification_methods.method_steps import Inspected
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
     """Make all on clusters side by side, and return the keys."""
-    steps = [step for one in found for _, step in clustered(one)]
-    make_all(lab, steps, "clusters")
-    return [step.key(lab) for step in steps]
+    return [one.key for one in make_all(lab, [step for one in found for _, step in clustered(one)], "clusters")]
 
 
-def _results(lab: Lab, found: Sequence[Inspected], kind: type[Step]) -> pd.DataFrame:
-    steps = [(about, step) for one in found for about, step in clustered(one) if type(step) is kind]
-    return pd.DataFrame(about | step.result(lab) for about, step in steps)
+def _steps(found: Sequence[Inspected], kind: type[Step]) -> list[tuple[dict[str, Any], Step]]:
+    return [(about, step) for one in found for about, step in clustered(one) if type(step) is kind]
 
 
 def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """Normalized cuts beside those of shuffled networks (mean, sd): a row a network and number of clusters."""
-    table = _results(lab, found, Cut)
+    table = pd.DataFrame(about | step.result(lab) for about, step in _steps(found, Cut))
     return table.assign(z=(table["n_cut"] - table["shuffled"]) / table["sd"].where(table["sd"] > 0))
 
 
 def beside_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """IoU of each mask with the cluster that fits best, and with the best of random clusters: means over functions."""
-    table = _results(lab, found, BestCluster)
+    table = pd.DataFrame(about | step.result(lab) for about, step in _steps(found, BestCluster))
     by = ["model", "seed", "kind", "clusters", "method"]
     return table.groupby(by, sort=False)[["iou", "random_iou", "p"]].mean().reset_index()
 
@@ -42,7 +40,7 @@ def lesions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     Columns model, seed, kind, clusters, lesions; mean_fisher, mean_p_max, range_fisher, range_p_max.
     """
     rows = []
-    for about, step in ((about, step) for one in found for about, step in clustered(one) if type(step) is Lesions):
+    for about, step in _steps(found, Lesions):
         table = step.make(lab).table("lesions")
         row = about | {"lesions": len(table)}
         for name in ("mean", "range"):

@@ -19,9 +19,7 @@ EFFECT = "without it its function falls, and the other one does not"
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
     """Make what is composed, and return the keys."""
-    steps = [step for one in found for step in one.composition]
-    make_all(lab, steps, "compositions")
-    return [step.key(lab) for step in steps]
+    return [one.key for one in make_all(lab, [step for one in found for step in one.composition], "compositions")]
 
 
 def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
@@ -37,12 +35,11 @@ def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
 def _rows(lab: Lab, one: Inspected) -> Iterator[dict[str, Any]]:
     for training in one.trained:
         for repeat in range(one.settings.repeats):
-            about = {"model": one.settings.model, "method": training.masking.method, "seed": one.network.seed}
-            about["repeat"] = repeat
+            who = {"model": one.settings.model, "method": training.masking.method, "seed": one.network.seed}
             for row in one.composed(training, repeat).result(lab):
                 places = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
                 scores = [row[f"accuracy on {name}"] for name in one.network.problem.functions]
-                yield about | places | dict(zip("ab", scores, strict=True))
+                yield who | {"repeat": repeat} | places | dict(zip("ab", scores, strict=True))
 
 
 def effects(table: pd.DataFrame) -> pd.DataFrame:

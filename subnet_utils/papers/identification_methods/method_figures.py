@@ -1,5 +1,7 @@
 """Figures that put methods side by side. Lines and marks are means over seeds, functions and repeats."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -7,7 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.plots.layout import legend
+from subnet_utils.plots.layout import label_first_column, legend
 from subnet_utils.plots.marks import key
 from subnet_utils.plots.style import BLACK
 
@@ -18,10 +20,11 @@ COLORS = {
 }  # fmt: skip
 """Of methods; others get black."""
 COLUMNS = {
-    "own": ("own", "o", BLACK), "other": ("other", "o", "white"),
-    "own_without": ("own, without it", "s", BLACK), "other_without": ("other, without it", "s", "white"),
+    "own": ("own", "o", BLACK, -0.2), "other": ("other", "o", "white", -0.2),
+    "own_varied": ("own, other varies", "D", "0.55", 0.0),
+    "own_without": ("own, without it", "s", BLACK, 0.2), "other_without": ("other, without it", "s", "white", 0.2),
 }  # fmt: skip
-"""Of the dot plot: label, marker and filling."""
+"""Of the dot plot: label, marker, filling, and place in a method's row."""
 
 
 def named(method: str) -> str:
@@ -42,52 +45,56 @@ def side_by_side(curve: pd.DataFrame, table: pd.DataFrame, model: str) -> Figure
     """Left: accuracy by density, a line a ranking, marks for trained masks. Right: what each method's subnetwork does.
 
     curve, table: from `method_tables.along_densities` and `side_by_side`. Filled marks and whole lines are the own
-    function, hollow marks and dashed lines the other one.
+    function, hollow marks and dashed lines the other one. Where the other function may vary, a panel between them shows
+    the own function there.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), width_ratios=(1.15, 1))
-    own = curve[curve["model"].eq(model) & curve["part"].eq("alone")]
-    for method, rows in own.groupby("method", sort=False):
-        _along(left, method, rows)
-    left.set(xscale="log", xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
-    shares = sorted(own["asked"].dropna().unique())
-    left.set_xticks(shares, [f"{share:.0%}" for share in shares])
-    left.minorticks_off()
-    left.set_title("by size", loc="left")
-    _dots(right, table[table["model"] == model])
+    own, rows = curve[curve["model"].eq(model) & curve["part"].eq("alone")], table[table["model"] == model]
+    panels = {"by size": ("own", "other")}
+    if rows["own_varied"].notna().any():
+        panels = {"other held fixed": ("own", "other"), "other varies": ("own_varied",)}
+    figure, axes = plt.subplots(1, len(panels) + 1, figsize=(7, 3.3), width_ratios=[1.1] * len(panels) + [1])
+    for ax, (title, names) in zip(axes, panels.items(), strict=False):
+        _by_size(ax, own, names)
+        ax.set_title(title, loc="left")
+    label_first_column(axes[:-1])
+    shown = [name for name in COLUMNS if rows[name].notna().any()]
+    _dots(axes[-1], rows, shown)
     entries = [key(named(method), color_of(method)) for method in own["method"].unique()]
-    entries += [key(label, mec=BLACK, marker=marker, mfc=fill) for label, marker, fill in COLUMNS.values()]
+    entries += [key(COLUMNS[name][0], mec=BLACK, marker=COLUMNS[name][1], mfc=COLUMNS[name][2]) for name in shown]
     legend(figure, entries)
     return figure
 
 
-def _along(ax: Axes, method: str, rows: pd.DataFrame) -> None:
-    color = color_of(method)
-    if rows["trained"].iloc[0]:
-        means = rows.groupby(rows["target"].fillna(0.0))[["density", "own", "other"]].mean()
-        for name, fill in (("own", color), ("other", "white")):
-            ax.plot(means["density"], means[name], "o", ms=5, mec=color, mfc=fill, mew=1, zorder=3)
-    else:
-        means = rows.groupby("density")[["own", "other"]].mean()
-        ax.plot(means.index, means["own"], color=color, lw=1.3)
-        ax.plot(means.index, means["other"], color=color, lw=1, ls="--")
+def _by_size(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
+    for method, rows in table.groupby("method", sort=False):
+        color, trained = color_of(method), rows["trained"].iloc[0]
+        means = rows.groupby(rows["target"].fillna(0.0) if trained else "density")[["density", *names]].mean()
+        for name, fill, line in zip(names, (color, "white"), ("-", "--"), strict=False):
+            style = {"ls": "none", "marker": "o", "ms": 5, "mfc": fill, "zorder": 3} if trained else {"ls": line}
+            ax.plot(means["density"], means[name], color=color, lw=1.2, **style)
+    ax.set(xscale="log", xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
+    shares = sorted(table["asked"].dropna().unique())
+    ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
+    ax.minorticks_off()
 
 
-def _dots(ax: Axes, table: pd.DataFrame) -> None:
+def _dots(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
     methods = list(table["method"].unique())
     random = table[table["method"] == "random"]
     if len(random):
-        low, high = random[list(COLUMNS)].min(axis=None), random[["own", "other"]].max(axis=None)
+        low, high = random[list(names)].min(axis=None), random[["own", "other"]].max(axis=None)
         ax.axvspan(low, high, color="0.92", zorder=0)
-    for name, (_, marker, fill) in COLUMNS.items():
-        means = table.groupby("method", sort=False)[name].mean()
-        ax.plot(means, range(len(methods)), marker, ms=5, mec=BLACK, mfc=fill, mew=0.8)
+    means = table.groupby("method", sort=False)[["density", *names]].mean()
+    for name in names:
+        _, marker, fill, place = COLUMNS[name]
+        ax.plot(means[name], np.arange(len(methods)) + place, marker, ms=4.5, mec=BLACK, mfc=fill, mew=0.8)
     for place, method in enumerate(methods):
         ax.axhline(place, color="0.9", lw=0.6, zorder=0)
-        ax.annotate(f"{table.loc[table['method'] == method, 'density'].mean():.0%}", (1.04, place), va="center",
-                    fontsize=7, annotation_clip=False)  # fmt: skip
+        ax.annotate(f"{means.loc[method, 'density']:.0%}", (1.1, place), va="center", fontsize=7,
+                    annotation_clip=False)  # fmt: skip
     ax.set_yticks(range(len(methods)), [named(method) for method in methods])
     ax.invert_yaxis()
-    ax.set(xlabel="accuracy (right: share of the weights)", xlim=(-0.03, 1.03))
+    ax.set(xlabel="accuracy", xlim=(-0.03, 1.03))
     ax.set_title("as found", loc="left")
 
 

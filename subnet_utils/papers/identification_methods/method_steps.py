@@ -20,7 +20,6 @@ from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
 from subnet_utils.problems.modules import Mask, Network, networks
-from subnet_utils.problems.operations import Operations
 from subnet_utils.problems.trainings import MaskTraining
 
 MATTERS = 0.01
@@ -100,33 +99,25 @@ class Compared(Step):
         """Measure them."""
         network, problem = self.found.network.load(lab), self.found.network.problem
         kept = self.found.cut(lab, self.density)
-        drawn = [problem.scores(random_like(kept, seed=seed).apply(network)) for seed in range(self.draws)]
+        drawn = [problem.scores(random_like(kept, seed=i).apply(network), problem.functions) for i in range(self.draws)]
         return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
 
     def _matter(self, lab: Lab, kept: Subnetwork) -> float:
         network, problem = kept.apply(self.found.network.load(lab)), self.found.network.problem
-        weights, of = dict(network.named_parameters()), f"log-probability on {self.found.function}"
+        own, of = (self.found.function,), f"log-probability on {self.found.function}"
+        weights = dict(network.named_parameters())
         places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
         order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
-        whole, matter = problem.scores(network)[of], 0
+        whole, matter = problem.scores(network, own)[of], 0
         for name, i in (places[j] for j in order.tolist()):
             flat = weights[name].data.view(-1)  # what is written here is taken back below
             value = flat[i].item()
             flat[i] = 0.0
-            matter += whole - problem.scores(network)[of] > MATTERS
+            matter += whole - problem.scores(network, own)[of] > MATTERS
             flat[i] = value
         return float(matter) / len(order)
 
 
-OPERATIONS = {
-    "A": lambda a, b: a,
-    "B": lambda a, b: b,
-    "A | B": lambda a, b: a | b,
-    "A & B": lambda a, b: a & b,
-    "A - B": lambda a, b: a - b,
-    "B - A": lambda a, b: b - a,
-}
-"""What is made of two subnetworks A and B."""
 WITHIN = {"A - B": "A", "B - A": "B", "A & B": "A"}
 """Where the weights of a random part are drawn that has the size of such a subnetwork."""
 
@@ -150,17 +141,17 @@ class Composed(Step):
         for name, within, draw, kept in self._parts(*masks):
             for part, some in (("alone", kept), ("without", ~kept)):
                 about = {"made_of": name, "within": within, "random": draw, "part": part, "density": kept.density}
-                rows.append(about | problem.scores(some.apply(network)))
+                rows.append(about | problem.scores(some.apply(network), problem.functions))
         return rows
 
     def _parts(self, a: Subnetwork, b: Subnetwork) -> Iterator[tuple[str, str, int, Subnetwork]]:
-        for name, make in OPERATIONS.items():
-            made = make(a, b)
+        whole = {"A": a, "B": b}
+        for name, made in {**whole, "A | B": a | b, "A & B": a & b, "A - B": a - b, "B - A": b - a}.items():
             yield name, "", 0, made
             for draw in range(1, self.draws + 1):
                 yield name, "", draw, random_like(made, seed=draw)
                 if name in WITHIN:
-                    own = {"A": a, "B": b}[WITHIN[name]].masks
+                    own = whole[WITHIN[name]].masks
                     yield name, WITHIN[name], draw, random_within(made, own, "part of a subnetwork", draw)
 
 
@@ -194,11 +185,13 @@ class Inspected:
 
     def compared(self, training: MaskTraining, function: str) -> Compared:
         """The first of them beside random ones."""
-        return Compared(self.identified(training, function), self.density_of(training), self.settings.draws)
+        found, at = self.identified(training, function), self.density_of(training)
+        return Compared(found, at, self.settings.draws, self.settings.sampled)
 
     def composed(self, training: MaskTraining, repeat: int) -> Composed:
         """What is made of the subnetworks of both functions."""
-        return Composed(*(self.identified(training, name, repeat) for name in self.network.problem.functions))
+        found = [self.identified(training, name, repeat) for name in self.network.problem.functions]
+        return Composed(*found, self.settings.parts)
 
     @property
     def trained(self) -> list[MaskTraining]:
@@ -225,10 +218,5 @@ def inspected(lab: Lab) -> list[Inspected]:
     return [
         Inspected(one, network)
         for one in lab.section("identification_methods").networks or ()
-        for network in networks(one, problem_of(one))
+        for network in networks(one, one.learns.problem())
     ]
-
-
-def problem_of(settings: IdentifiedNetwork) -> Operations:
-    """What a network learns."""
-    return Operations(settings.modulus, settings.base, settings.widths, settings.held_out)

@@ -21,9 +21,7 @@ RANDOM = "random"
 
 def made(lab: Lab, found: Sequence[Benchmarked]) -> list[str]:
     """Make the benchmark, and return the keys."""
-    steps = [step for one in found for step in one.steps]
-    make_all(lab, steps, "benchmark")
-    return [step.key(lab) for step in steps]
+    return [one.key for one in make_all(lab, [step for one in found for step in one.steps], "benchmark")]
 
 
 def _about(one: Benchmarked) -> dict[str, Any]:

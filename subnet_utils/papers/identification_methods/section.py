@@ -1,12 +1,12 @@
 """The section of a study on methods that identify subnetworks (Wold 2024, *Identifying Subnetworks*)."""
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
+from subnet_utils.problems.tasks import AddMul, Learned
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -32,19 +32,13 @@ class FineTuning(Section):
 
 
 class IdentifiedNetwork(Section):
-    """A network that learns addition and multiplication, and the methods that look for both in it."""
+    """A network with two functions, and the methods that look for both in it."""
 
     model: ModelName
-    modulus: Annotated[int, Field(ge=2)] = 13
-    base: Annotated[int, Field(ge=2)] = 13
-    """Of the digits; the modulus is a power of it."""
-    widths: Several[PositiveInt] = (100, 100)
-    """Of the hidden layers."""
-    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the items that teaches nothing, and is tested. 0: all items teach and are tested."""
+    learns: Learned = AddMul()
     training: WeightTraining = WeightTraining()
     seeds: Seeds = (0, 1, 2)
-    repeats: Annotated[int, Field(ge=2)] = 2
+    repeats: PositiveInt = 2
     """Masks for each function, with seeds of their own."""
     methods: Several[MaskTraining]
     densities: Distinct[Share] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -54,15 +48,21 @@ class IdentifiedNetwork(Section):
     reference: Share = 0.1
     """Density at which rankings stand beside trained masks."""
     clusters: Clusters = Clusters()
+    """Of units in a chain of layers; other networks have none."""
     draws: PositiveInt = 39
     """Random subnetworks that each one is compared with."""
+    parts: PositiveInt = 3
+    """Random parts that each composition is compared with."""
+    sampled: PositiveInt = 200
+    """Weights of a subnetwork that are left out one by one, to see whether they matter."""
     fine_tuning: FineTuning | None = None
 
     @model_validator(mode="after")
     def _fits_together(self):
-        if self.base ** round(math.log(self.modulus, self.base)) != self.modulus:
-            raise invalid("base", f"the modulus {self.modulus} is no power of {self.base}; change one of them")
         names = [one.masking.method for one in self.methods]
+        only = ["spectral_clusters"] * ("spectral_clusters" in names) + ["fine_tuning"] * (self.fine_tuning is not None)
+        if only and self.learns.task != "add_mul":
+            raise invalid(only[0], "is for networks that learn add_mul; leave it out")
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
         return self
@@ -109,3 +109,9 @@ class IdentificationMethods(Section):
     benchmark: Benchmark | None = None
 
     _something_to_do = model_validator(mode="after")(has_a_part)
+
+    @model_validator(mode="after")
+    def _shows_methods(self):
+        if self.networks and self.networks[0].learns.task != "add_mul":
+            raise invalid("networks", "the first one shows the methods by hand; put one that learns add_mul first")
+        return self

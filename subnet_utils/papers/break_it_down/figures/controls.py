@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from subnet_utils.papers.break_it_down.figures.effects import DIFFERENCE
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.tasks.odd_one_out import CHANCE
 from subnet_utils.plots import layout
 from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL
 

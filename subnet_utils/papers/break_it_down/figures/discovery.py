@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.tasks.odd_one_out import CHANCE
 from subnet_utils.plots import layout
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS
 from subnet_utils.statistics import LEARNED

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subnet_utils.papers.break_it_down.dissection import ALONE, PARTS, WHOLE, Dissection
 from subnet_utils.papers.break_it_down.figures.examples import cell, frame
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.tasks.odd_one_out import CHANCE
 from subnet_utils.plots import marks
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, Look
 

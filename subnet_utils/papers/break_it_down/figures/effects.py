@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import CHANCE
+from subnet_utils.tasks.odd_one_out import CHANCE
 from subnet_utils.plots import layout, marks
 from subnet_utils.plots.style import BASE_MARKERS, CHANCE_LINE, CONDITIONS, LEVEL, Look
 from subnet_utils.statistics import LEARNED, NO_TEST, t_interval

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.papers.break_it_down.tasks import agreement, shapes
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
+from subnet_utils.tasks import agreement, shapes
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
 from subnet_utils.plots import layout
 from subnet_utils.plots.style import CONDITIONS
 

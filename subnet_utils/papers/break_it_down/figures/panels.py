@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from subnet_utils.papers.break_it_down import paper_tables
 from subnet_utils.papers.break_it_down.figures import controls, discovery, dissection, effects, overlap, rows
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
 from subnet_utils.plots import layout, marks
 from subnet_utils.plots.style import CONDITIONS
 from subnet_utils.statistics import LEARNED, NO_TEST

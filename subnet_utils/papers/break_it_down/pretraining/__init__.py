@@ -15,11 +15,11 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.papers.break_it_down.architectures import Bert, ResNet
+from subnet_utils.models.architectures import Bert, ResNet
 from subnet_utils.papers.break_it_down.pretraining.views import simclr
 from subnet_utils.papers.break_it_down.section import MaskedLanguageModel, SimCLR
 from subnet_utils.papers.break_it_down.sets import Images
-from subnet_utils.papers.break_it_down.tasks import tokenization
+from subnet_utils.tasks import tokenization
 
 
 @dataclass(frozen=True)

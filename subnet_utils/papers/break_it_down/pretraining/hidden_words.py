@@ -19,7 +19,7 @@ from subnet_utils.models.frozen import CHUNK, full_precision
 from subnet_utils.models.language import Layer, trim_padding
 from subnet_utils.papers.break_it_down.pretraining.views import Precision
 from subnet_utils.papers.break_it_down.section import MaskedLanguageModel
-from subnet_utils.papers.break_it_down.tasks import agreement, tokenization
+from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
 from subnet_utils.training import fit
 

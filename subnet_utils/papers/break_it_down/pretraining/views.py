@@ -19,7 +19,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import full_precision, sent
 from subnet_utils.papers.break_it_down.section import SimCLR
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import OddOneOut
+from subnet_utils.tasks.odd_one_out import OddOneOut
 from subnet_utils.training import fit
 
 Precision = Callable[[], AbstractContextManager]

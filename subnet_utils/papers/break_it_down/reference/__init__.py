@@ -17,8 +17,6 @@
     table15         Table 15: overlap of the intersections of these two triples (subroutine `inside+number`)
     effects         the authors' results behind Figures 4-12 and 16-18, which are printed as pictures only
     selected_masks  the hyperparameters that the authors' mask search selected
-    words           appendix F: the words of each slot, and whose number they have
-    templates       appendix F: the sentence forms of both agreements, with {slots}
     ledger          where print, the authors' run and ours differ (`ledger.py`)
 
 Before comparing:

@@ -15,8 +15,8 @@ from matplotlib.colors import hsv_to_rgb
 from numpy.typing import NDArray
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import SPLITS, VISION_TASKS, OddOneOut, composition
-from subnet_utils.papers.break_it_down.tasks.scenes import MOST_SHAPES, random_scenes
+from subnet_utils.tasks.odd_one_out import SPLITS, VISION_TASKS, OddOneOut, composition
+from subnet_utils.tasks.scenes import MOST_SHAPES, random_scenes
 
 CHUNK = 50
 """Examples drawn from one random stream; chunks are independent, so that a set may be drawn in parts."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subnet_utils.papers.break_it_down.tasks.contours import (
+from subnet_utils.tasks.contours import (
     MAX_ROUNDS,
     Outlines,
     Placements,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from subnet_utils.papers.break_it_down.tasks.agreement import grammar_words
+from subnet_utils.tasks.agreement import grammar_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 

@@ -1,8 +1,9 @@
 """Agreement in number: the language stimuli of *Break It Down* (section 6 and appendix F).
 
-The templates are those of Marvin & Linzen in which the noun of interest is the second word; their words are in
-`reference/words.csv`. Every combination of words is a sentence. Subject-verb agreement composes the number of the
-subject (A) with that of its verb (B); reflexive anaphora the number of the antecedent (A) with that of the pronoun (B).
+The templates (`templates.csv`) are those of Marvin & Linzen in which the noun of interest is the second word. The words
+(`words.csv`) say whose number they have. Every combination of words is a sentence. Subject-verb agreement composes the
+number of the subject (A) with that of its verb (B); reflexive anaphora the number of the antecedent (A) with that of
+the pronoun (B).
 Each comes as a singular and a plural task, so that only sentences that follow the rule are grammatical: in the others
 exactly one of A and B has the wrong number, never both (with both flipped a sentence is grammatical again).
 
@@ -24,11 +25,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subnet_utils.core import reference
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.break_it_down import reference
-from subnet_utils.papers.break_it_down.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, composition, sets_of
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, SPLITS, OddOneOut, composition, sets_of
 
-WORDS, TEMPLATES = reference.load("words"), reference.load("templates")
+WORDS, TEMPLATES = (reference.load("subnet_utils.tasks", name) for name in ("words", "templates"))
 ENDS = (0.8, 0.9)
 """Where the first and the second split end, as shares of the sentences of a kind."""
 PARTITION = 0

@@ -1,4 +1,4 @@
-"""The architectures of base models, as a profile names them."""
+"""The architectures of networks that embed items, as a profile names them: of *Break It Down*, and of notebook 10a."""
 
 from typing import Annotated, ClassVar, Literal
 

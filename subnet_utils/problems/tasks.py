@@ -1,0 +1,73 @@
+"""What networks with known subtasks learn, as a profile says it (notebooks 10a and 10b)."""
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from subnet_utils.core.messages import invalid
+from subnet_utils.core.sections import PositiveInt, Section, Several
+from subnet_utils.models.architectures import Bert, ResNet
+from subnet_utils.tasks.odd_one_out import SUBROUTINES
+
+if TYPE_CHECKING:  # a profile is read without them
+    from subnet_utils.problems.odd_one_out import Subroutines
+    from subnet_utils.problems.operations import Operations
+
+
+class AddMul(Section):
+    """Addition and multiplication with remainders, by a feedforward network (`problems.operations`)."""
+
+    task: Literal["add_mul"] = "add_mul"
+    modulus: Annotated[int, Field(ge=2)] = 13
+    base: Annotated[int, Field(ge=2)] = 13
+    """Of the digits; the modulus is a power of it."""
+    widths: Several[PositiveInt] = (100, 100)
+    """Of the hidden layers."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the items that teaches nothing, and is tested. 0: all items teach and are tested."""
+
+    @model_validator(mode="after")
+    def _whole_digits(self):
+        if self.base ** round(math.log(self.modulus, self.base)) != self.modulus:
+            raise invalid("base", f"the modulus {self.modulus} is no power of {self.base}; change one of them")
+        return self
+
+    def problem(self) -> "Operations":
+        """What is learned."""
+        from subnet_utils.problems.operations import Operations
+
+        return Operations(self.modulus, self.base, self.widths, self.held_out)
+
+
+class OddOneOutTask(Section):
+    """An odd-one-out task and its two subroutines, by a BERT or a ResNet (`problems.odd_one_out`)."""
+
+    task: Literal[*SUBROUTINES]
+    architecture: Annotated[Bert | ResNet, Field(discriminator="family")]
+    taught: PositiveInt = 4000
+    """Examples that the network learns from; `masked`: that each function's masks learn from."""
+    masked: PositiveInt = 400
+    tested: PositiveInt = 300
+    """Examples of each test."""
+    resolution: Annotated[int, Field(ge=32)] = 48
+    """Of images, pixels."""
+
+    @model_validator(mode="after")
+    def _architecture_of_its_kind(self):
+        language = self.task.startswith(("sv-", "anaphora-"))
+        if language != (self.architecture.family == "bert"):
+            kind = "sentences; give a bert" if language else "images; give a resnet"
+            raise invalid("architecture.family", f"items of '{self.task}' are {kind}")
+        if getattr(self.architecture, "pretrained", None) is not None:
+            raise invalid("architecture.pretrained", "these networks start from random weights; leave it out")
+        return self
+
+    def problem(self) -> "Subroutines":
+        """What is learned."""
+        from subnet_utils.problems.odd_one_out import Subroutines
+
+        return Subroutines(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+Learned = Annotated[AddMul | OddOneOutTask, Field(discriminator="task")]
