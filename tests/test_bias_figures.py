@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
+from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
 from subnet_utils.papers.subtask_induction import images_figures as bias_figures
 from subnet_utils.papers.subtask_induction import images_tables as shape_bias
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
@@ -50,10 +51,10 @@ def test_what_is_the_same_in_arithmetic_and_with_images_looks_the_same():
 
 def figure_lines() -> dict[str, list[Line]]:
     """What is in one figure. With images lines have one style and differ in nothing but their color."""
-    loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
-    arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
+    arithmetic = {"3, 6": (*MAIN, "random_complement"), "8-10": FURTHER,
                   "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
     images = {"11": [NETWORKS["base"].color, NETWORKS["mask"].color, UNTRAINED], "ablations": [BLACK, GREEN, RED]}
+    arithmetic |= {f"7, {reading}": names for reading, names in induction_figures.FROZEN_OR_NOT.items()}
     lines = {about: [Line(color, "-", "") for color in colors] for about, colors in images.items()}
     return lines | {"networks": [*NETWORKS.values()]} | {
         about: [LINES[name] for name in names] for about, names in arithmetic.items()}  # fmt: skip
