@@ -35,7 +35,7 @@ HEURISTICS = {"lexical overlap": "SO-Swap", "subsequence": "PP-Subj", "constitue
 FEW = 5
 """As many sparsities or steps stand on the axis, each by itself."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
-           "balanced": ("#2f7d32", "D"), "entailed": ("#9a9a9a", "d")}  # fmt: skip
+           "balanced": ("#2f7d32", "D"), "entailed": ("#9a9a9a", "d"), "OOD-E": ("#7ebcf0", "v")}  # fmt: skip
 
 
 def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
