@@ -84,7 +84,7 @@ def compare(
     - value: the claim is the paper's mean +- sd, with a margin of .05 (of a density a quarter of the paper's).
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
       base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
-      interval lies on that side of 0, and differ if it has nothing beyond .05 there.
+      interval lies on that side of 0 and our mean is beyond .05, and differ if the interval has nothing beyond .05.
       Within +-.05 it claims no effect: we agree if our interval is within +-.05, and differ if it is beyond.
 
     All else cannot be told, nor can anything with one base model, which has no interval.
@@ -164,4 +164,5 @@ def _judge_sign(row: NamedTuple) -> Judgement:
         return Judgement(NOT_COMPARABLE, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
     low, high = sorted((side * row.ours_low, side * row.ours_high))
-    return Judgement(AGREES if low > 0 else verdict(low, high, (CLAIM, math.inf)), "")
+    agrees = low > 0 and side * row.ours > CLAIM
+    return Judgement(AGREES if agrees else verdict(low, high, (CLAIM, math.inf)), "")
