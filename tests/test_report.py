@@ -193,6 +193,8 @@ def test_a_table_of_the_papers_runs_is_summarized():
     """Table 2 has one row per base model, not a mean and sd."""
     paper = pd.DataFrame({"task": ["t"] * 3, "accuracy": [1.0, 0.994, 0.998]})
     row = row_of(runs_of([0.99, 0.995, 1.0], value="accuracy"), paper, value="accuracy", profile="paper")
+    low, _ = stats.t.interval(0.95, 2, loc=0.995, scale=stats.sem([0.99, 0.995, 1.0]))
+    assert (row["ours_low"], row["ours_high"]) == (pytest.approx(low), 1.0), "no accuracy is above 1"
     assert (row["paper"], row["paper_sd"]) == pytest.approx((0.9973333, np.std([1, 0.994, 0.998], ddof=1)))
     assert row["verdict"] == AGREES
 
