@@ -3,6 +3,8 @@
 import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -73,6 +75,18 @@ def test_list_fetches_nothing(monkeypatch, capsys):
                                                     "jhu-cogsci/hans", "nothing"]  # fmt: skip
     with pytest.raises(AssertionError):
         check.main(["tiny"])
+
+
+@pytest.mark.parametrize("changes", [{}, {"XDG_CACHE_HOME": "/x"}, {"HF_HOME": "/y"}, {"HF_HUB_CACHE": "/z/w"}])
+def test_names_on_the_hub_lie_where_its_client_puts_them(changes):
+    """Against the client itself, which reads these variables when it is imported."""
+    for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"):
+        os.environ.pop(name, None)
+    os.environ.update(changes)
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, env=os.environ)
+    (found,) = external(Leaf(data="someone/network"))
+    assert str(found.place) == f"{said.strip()}/models--someone--network/snapshots"
 
 
 @pytest.mark.parametrize(("reachable", "said"), [(True, None), (False, "1")])

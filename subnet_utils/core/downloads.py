@@ -55,7 +55,6 @@ class External:
 
 def external(study: Section) -> Iterator[External]:
     """The weights and data that a study takes from elsewhere, each once. Nothing is fetched."""
-    go_offline_without_network()  # before the hub's client is imported: it reads this once
     yield from dict.fromkeys(map(_external, places(study)))
 
 
@@ -68,7 +67,8 @@ def table(found: Iterable[External]) -> str:
 
 
 def go_offline_without_network() -> None:
-    """Tell the hub's client where there is no network. It would try each file six times, for minutes in all."""
+    """Tell the hub's client, before it is imported, where there is no network. It would try each file six times, for
+    minutes in all."""
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
     try:
         if not getproxies():
@@ -97,6 +97,8 @@ def _torch_hub() -> Path:
 
 
 def _on_hub(kind: str, name: str) -> External:
-    from huggingface_hub.constants import HF_HUB_CACHE  # not above: see `external`
-
-    return External(name, Path(HF_HUB_CACHE) / f"{kind}--{name.replace('/', '--')}" / "snapshots", fetched=True)
+    """A name on the hub, and where its client keeps it. The client itself takes a second to import."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("HF_HOME", f"{cache}/huggingface")
+    place = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    return External(name, place / f"{kind}--{name.replace('/', '--')}" / "snapshots", fetched=True)
