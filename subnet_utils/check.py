@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from subnet_utils.core.downloads import external, go_offline_without_network, table
 from subnet_utils.core.papers import Notebook, Paper, notebooks
 from subnet_utils.core.study import Study
 
@@ -10,14 +11,18 @@ from subnet_utils.core.study import Study
 def main(arguments: list[str]) -> int:
     """Check profiles, and that the data and published weights that they name are there.
 
-    One line on stderr for each error, and for each notebook that cannot run. Exit status 2 for a profile that is not
-    valid, or of which no notebook can run: what one paper lacks stops no other.
+    These are listed on stdout; then, without --list, the missing ones are fetched. One line on stderr for each error,
+    and for each notebook that cannot run. Exit status 2 for a profile that is not valid, or of which no notebook can
+    run: what one paper lacks stops no other.
     """
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.check", description=__doc__)
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
+    parser.add_argument("--list", action="store_true", help="list what comes from elsewhere, and fetch nothing")
+    chosen = parser.parse_args(arguments)
     try:
-        for name in parser.parse_args(arguments).profile:
-            for line in require(Study.load(name)):
+        for study in map(Study.load, chosen.profile):
+            print(table(external(study)) or "nothing comes from elsewhere", flush=True)
+            for line in () if chosen.list else require(study):
                 print(line, file=sys.stderr)
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -37,6 +42,7 @@ def lacking(study: Study) -> dict[str, str]:
     """Name of a notebook -> what it needs, or one that it waits for, and what is not there, in one line."""
     from subnet_utils.core.lab import Lab  # imports torch
 
+    go_offline_without_network()
     lab, found = Lab.open(study), {}
     for name, (paper, notebook) in _notebooks_of(study).items():
         try:

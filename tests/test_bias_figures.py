@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
+from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
 from subnet_utils.papers.subtask_induction import images_figures as bias_figures
 from subnet_utils.papers.subtask_induction import images_tables as shape_bias
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, FURTHER, GREEN, LINES, MAIN, RED, Line
@@ -17,16 +18,20 @@ from tests.test_figures import MACHADO, _lab, _linear
 from tests.test_shape_bias import levels
 
 
-def test_bars_too_low_to_be_seen_have_their_number():
-    values = {"circle": (0.0, 0.5), "bar": (0.012, 0.03), "star": (0.25, 0.5), "ring": (0.004, 0.02)}
-    table = pd.DataFrame({"model": "cnn", "seed": 0, "network": network, "class": name, "accuracy": accuracy}
+def test_every_class_has_its_mean_its_range_and_its_name_in_all_panels():
+    values = {"circle": ((0.0, 0.2), (0.5, 0.7)), "bar": ((0.4, 0.4), (0.1, 0.9))}
+    table = pd.DataFrame({"model": model, "seed": seed, "network": network, "class": name, "accuracy": accuracy}
+                         for model in ("cnn", "vit")
                          for name, pair in values.items()
-                         for network, accuracy in zip(("base", "subnetwork"), pair, strict=True))  # fmt: skip
-    (ax,) = bias_figures.by_class(table).axes
-    # the base network's bars stand at the left of their classes
-    named = [(text.get_text(), round(text.get_position()[0] + 0.2)) for text in ax.texts]
-    assert named == [("0", 0), (".01", 1), ("0", 3)]
-    assert "pooled" in ax.get_ylabel() and levels(ax) == [1 / 4]
+                         for network, accuracies in zip(("base", "subnetwork"), pair, strict=True)
+                         for seed, accuracy in enumerate(accuracies))  # fmt: skip
+    for ax in bias_figures.by_class(table).axes:
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["circle", "bar"]
+        assert not ax.patches and levels(ax) == [1 / 2] and "pooled" in ax.get_ylabel()
+        means = [line.get_ydata() for line in ax.lines if line.get_marker() == "o"]
+        assert np.allclose(means, [[0.1, 0.4], [0.6, 0.5]])
+        assert np.allclose([bar[:, 1] for lines in ax.collections for bar in lines.get_segments()],
+                           [(0, 0.2), (0.4, 0.4), (0.5, 0.7), (0.1, 0.9)])  # fmt: skip
     plt.close("all")
 
 
@@ -50,10 +55,10 @@ def test_what_is_the_same_in_arithmetic_and_with_images_looks_the_same():
 
 def figure_lines() -> dict[str, list[Line]]:
     """What is in one figure. With images lines have one style and differ in nothing but their color."""
-    loose = ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full")
-    arithmetic = {"3, 6": (*MAIN, "random_complement"), "7": loose, "8-10": FURTHER,
+    arithmetic = {"3, 6": (*MAIN, "random_complement"), "8-10": FURTHER,
                   "variants": dict.fromkeys(sum(VARIANTS.values(), ()))}  # fmt: skip
     images = {"11": [NETWORKS["base"].color, NETWORKS["mask"].color, UNTRAINED], "ablations": [BLACK, GREEN, RED]}
+    arithmetic |= {f"7, {reading}": names for reading, names in induction_figures.FROZEN_OR_NOT.items()}
     lines = {about: [Line(color, "-", "") for color in colors] for about, colors in images.items()}
     return lines | {"networks": [*NETWORKS.values()]} | {
         about: [LINES[name] for name in names] for about, names in arithmetic.items()}  # fmt: skip

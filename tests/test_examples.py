@@ -47,6 +47,7 @@ def test_a_row_of_a_gallery_is_an_example_of_its_set():
     ]
     assert all(np.array_equal(drawn(ax), item) for ax, item in zip(axes, expected, strict=True))
     assert len({ax.get_position().y0 for ax in axes}) == 2
+    assert [ax.get_ylabel() for ax in axes[::4]] == ["for the mask\nof contact", "the whole task"]
 
 
 def test_tables_name_the_task_first_and_hold_every_set_and_kind():

@@ -231,7 +231,9 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(effects, paper):
     assert explained(figures.legend(figure)) == always
     figure, ax = differences(effects, paper.assign(difference_sd=0.7))
     below, diamond = (CONDITIONS[name].label for name in ("below", "paper"))
-    assert explained(figures.legend(figure)) == [*always[:2], below, always[2], diamond, "arrowhead: interval goes on"]
+    shapes = "shape: base model"
+    found = [*always[:2], shapes, below, always[2], diamond, "arrowhead: interval goes on"]
+    assert explained(figures.legend(figure)) == found
     assert explained(figures.legend(figure, probes=True))[2:4] == ["Test Target", "Test Other"]
     assert not figure.legends[0].get_title().get_text()
 

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 
 from subnet_utils.papers.heuristic_core import figures, published
 from subnet_utils.papers.heuristic_core.figures import DOMAINS, LOOKS
-from subnet_utils.papers.heuristic_core.head_figures import PATTERN_COLORS
+from subnet_utils.papers.heuristic_core.head_figures import PATTERNS
 from tests.test_figures import MACHADO, _lab, _linear, assert_readable, explained
 
 OWN = ("in domain", "SO-Swap", "Prep", "PP-Subj", "Rel-Subj", "Embed-If", "After-If", "Embed-Verb", "Adverb",
@@ -19,7 +19,7 @@ TOGETHER = {
     "our network": [LOOKS[name][0] for name in OWN],
     "questions": [LOOKS[name][0] for name in ("QQP", "PAWS (adv.)", "PAWS (equivalent)", "entailed")],
     "domains": [color for color, _ in DOMAINS.values()],
-    "attention": [*PATTERN_COLORS.values()],
+    "attention": [color for _, color in PATTERNS.values()],
 }
 """Colors of one figure."""
 
@@ -124,6 +124,23 @@ def test_effective_sizes_have_their_range_and_accuracies_none():
     assert [ax.get_title() for ax in axes] == ["MNLI", "MNLI"]
     assert axes[1].get_ylabel() == "effective size (share of units)"
     assert axes[1].lines[-1].get_label() == "smallest size on the grid"
+    _, axes = plt.subplots(1, 2)
+    figures.training(axes, sizes((100, 200, 900)), possible=(1.0, 0.8, 0.5))
+    grid = [line.get_ydata()[0] for line in axes[1].lines if line.get_label() == "all sizes on the grid"]
+    assert grid == [1.0, 0.8, 0.5]
+    plt.close("all")
+
+
+def test_lines_of_learning_differ_in_what_has_a_meaning():
+    """A line has its set's color and marker, as everywhere, and no width or dashes of its own."""
+    table = pd.DataFrame({"name": name, "step": step, "accuracy": 1.0}
+                         for name in OWN[:4] for step in range(0, 4000, 50))  # fmt: skip
+    figure, ax = plt.subplots()
+    figures.learning(ax, table)
+    assert {(line.get_linewidth(), line.get_linestyle()) for line in ax.lines} == {(0.8, "-")}
+    assert [(line.get_color(), line.get_marker()) for line in ax.lines] == [LOOKS[name] for name in OWN[:4]]
+    places = [line.get_markevery() for line in ax.lines]
+    assert len(set(places)) == 4, "where lines coincide, each still shows"
     plt.close("all")
 
 

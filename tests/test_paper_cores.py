@@ -77,6 +77,13 @@ def test_findings_have_no_number_that_the_paper_lacks():
     assert published_cores.findings("bert_qqp")["core"] == 6
 
 
+def test_mismatched_pairs_of_gpt2_are_as_table_7_prints_them_and_no_heuristic():
+    table = published_cores.spread("gpt2_mnli").query("name == 'mismatched'").set_index("rank")
+    columns = ["paper_full", "paper_mean", "paper_std"]
+    assert table[columns].to_numpy().tolist() == [[0.822, 0.801, 0.005], [0.822, 0.763, 0.011]]
+    assert published_cores.findings("gpt2_mnli")["heuristic"] == pytest.approx(0.339)  # Embed-If alone
+
+
 @pytest.mark.parametrize("network", ["bert_mnli", "bert_qqp", "roberta_mnli", "gpt2_mnli"])
 def test_spreads_begin_with_the_lower_sparsity(network):
     table = published_cores.spread(network)

@@ -183,6 +183,14 @@ def test_difference_is_target_minus_other_where_nothing_was_clamped(effects):
     np.testing.assert_allclose(effects["difference_mean"][certain], plain[certain], atol=1.51e-4)
 
 
+def test_the_ledger_of_break_it_down_says_what_its_profiles_do():
+    ledger = reference.load("ledger").set_index("topic")["ours"]
+    flipped = {name: {one.base.flips for one in Study.load(name).break_it_down.experiments if one.modality == "vision"}
+               for name in ("paper", "laptop", "tiny")}  # fmt: skip
+    assert flipped == {"paper": {False}, "laptop": {True}, "tiny": {True}}
+    assert ledger["mirrored images"].startswith("none at the profile paper; training images are mirrored")
+
+
 def test_the_ledger_of_subtask_induction_says_what_its_profile_does():
     ledger = induction.load("ledger").set_index("where")
     assert list(ledger) == ["printed", "released", "ours"] and (ledger != "").all(axis=None)

@@ -117,13 +117,15 @@ def test_only_bases_from_90_percent_on_count_unless_there_are_none():
     ("paper", "ours", "verdict"),
     [
         (paper_of(0.5), [0.3, 0.31, 0.32], AGREES),
-        (paper_of(0.5), [0.03, 0.031, 0.032], AGREES),  # small, but surely on the same side
+        (paper_of(0.5), [0.05, 0.07, 0.09], AGREES),  # surely on the same side, and more than no effect
+        (paper_of(0.5), [0.03, 0.031, 0.032], DIFFERS),  # surely no effect, as its bound of .05 has it
+        (paper_of(0.5), [0.03, 0.045, 0.06], OPEN),
         (paper_of(0.5), [-0.2, 0.1, 0.6], OPEN),  # the same way, and could be chance
         (paper_of(0.5), [-0.6, -0.1, 0.2], OPEN),
         (paper_of(0.5), [-0.01, 0.0, 0.01], DIFFERS),  # surely no effect where the paper has one
         (paper_of(0.5), [-0.1, 0.04, 0.15], OPEN),
         (paper_of(0.5), [0.3], OPEN),  # one base: no interval
-        (paper_of(0.5), [0.01, 0.01], AGREES),
+        (paper_of(-0.343), [-0.022, -0.028, -0.034], DIFFERS),
         (paper_of(-0.4), [0.3, 0.31, 0.32], DIFFERS),
         (paper_of(0.02), [-0.01, 0.0, 0.01], AGREES),  # the paper finds no effect
         (paper_of(0.02), [-0.2, 0.0, 0.2], OPEN),
@@ -191,6 +193,8 @@ def test_a_table_of_the_papers_runs_is_summarized():
     """Table 2 has one row per base model, not a mean and sd."""
     paper = pd.DataFrame({"task": ["t"] * 3, "accuracy": [1.0, 0.994, 0.998]})
     row = row_of(runs_of([0.99, 0.995, 1.0], value="accuracy"), paper, value="accuracy", profile="paper")
+    low, _ = stats.t.interval(0.95, 2, loc=0.995, scale=stats.sem([0.99, 0.995, 1.0]))
+    assert (row["ours_low"], row["ours_high"]) == (pytest.approx(low), 1.0), "no accuracy is above 1"
     assert (row["paper"], row["paper_sd"]) == pytest.approx((0.9973333, np.std([1, 0.994, 0.998], ddof=1)))
     assert row["verdict"] == AGREES
 

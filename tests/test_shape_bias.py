@@ -228,6 +228,28 @@ def test_tables_keep_the_papers_numbers_apart(lab, table):
     assert second[second["model"] == "vit"]["paper"].tolist() == [0.146, 0.573, 0.761]
 
 
+@pytest.mark.parametrize(("alone", "told"), [((0.3, 0.5, 0.4), False), ((0.7, 0.5, 0.7), True)])
+def test_of_a_subnetwork_that_found_no_shape_nothing_is_told(alone, told):
+    """Its networks are far ahead all the same."""
+    values = {"base": (0.2,) * 3, "mask": alone, "subnetwork": (0.55, 0.552, 0.554), "scratch": (0.25, 0.26, 0.24)}
+    rows = [{"model": "cnn", "paper_model": "resnet18", "network": network, "seed": seed, "key": "", **dict.fromkeys(
+        (*shape_bias.MEASURES, *shape_bias.OVER_IMAGES.values()), value)}
+        for network, own in values.items() for seed, value in enumerate(own)]  # fmt: skip
+    table = pd.DataFrame(rows)
+    first = shape_bias.table_1(table, comparable=True).query("measure == 'pooled'").set_index("network")
+    assert first.loc["subnetwork", "verdict"] == ("agrees" if told else "cannot be told")
+    assert first.loc["scratch", "verdict"] == "agrees" and first.loc["scratch", "reason"] == ""
+    reason = "" if told else "no shape to inherit: the subnetwork alone has 40% of pooled images right, not 60%"
+    assert first.loc["subnetwork", "reason"] == reason
+    ahead = shape_bias.advantages(table)
+    assert set(ahead["verdict"]) == {"holds" if told else "cannot be told"} and set(ahead["reason"]) == {reason}
+    found = table[table["network"] == "mask"].assign(density=0.149, chosen=True, condition="trained")
+    untrained = found.assign(pooled=0.0, condition="random")
+    second = shape_bias.table_2(pd.concat([found, untrained]), table[table["network"] == "base"], comparable=True)
+    assert second["reason"].tolist() == [reason, "", ""]
+    assert second["verdict"].tolist()[0] == ("agrees" if told else "cannot be told")
+
+
 def test_a_shape_bias_that_no_run_has_is_missing_and_no_error(table):
     """No answer was right by either cue."""
     table = table[table["model"] == "cnn"].copy()

@@ -448,6 +448,18 @@ def test_pretraining_must_suit_the_network_its_data_and_its_place():
     assert line.endswith("pretraining.batch_size: 128 images are more than 40 train examples a task give; lower it")
 
 
+def test_no_other_study_bears_the_name_under_which_numbers_are_judged():
+    """It may lack parts, and be computed in another way."""
+    values = yaml.safe_load((ROOT / "params" / "paper.yaml").read_text())["study"]
+    fewer = copy.deepcopy(values) | {"compute": {"workers": 3}}
+    del fewer["break_it_down"], fewer["subtask_induction"]["images"]
+    assert Study.load("paper").name == Study.load(fewer).name == "paper"
+    fewer["heuristic_core"]["pruning"]["batch_size"] = 10
+    with pytest.raises(StudyError, match=r"^heuristic_core.pruning: is not that of params/paper.yaml, .* another name"):
+        Study.load(fewer)
+    assert Study.load(fewer | {"name": "mine"}).name == "mine"
+
+
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places = {"params": str(ROOT / "params"), "google/bert": "google/bert", str(tmp_path): str(tmp_path)}

@@ -201,6 +201,44 @@ def test_both_random_controls_alike_is_judged(shift, expected):
     assert verdicts(table[~other])[3] == "cannot be told"
 
 
+FIGURE_7 = (
+    "subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "random_as_released",
+    "random_as_released_unfrozen", "full",
+)  # fmt: skip
+
+
+def test_what_training_a_random_subnetwork_on_is_worth_is_judged_under_both_controls():
+    """Accuracies as measured at 2 layers with 200 rows: the gain is there under the released control alone."""
+    values = dict(zip(FIGURE_7, (0.75, 0.76, 0.546, 0.546, 0.575, 0.77, 0.784), strict=True))
+    rows = [(name, seed, value + seed / 100) for name, value in values.items() for seed in range(3)]
+    table = pd.DataFrame(rows, columns=["condition", "seed", "test_accuracy"]).assign(layers=2, samples=200)
+    wobble = (table["condition"] == "random_unfrozen") * table["seed"].map({0: 0.02, 1: -0.02, 2: 0.03})
+    table["test_accuracy"] += wobble
+    found = arithmetic_claims.frozen_or_not(table)
+    assert found["ours"].tolist() == pytest.approx([0.01, 0.01, 0.01 - 0.238, 0.195, -0.014])
+    assert found["verdict"].tolist() == ["holds", "cannot be told", "does not hold", "holds", "holds"]
+    without = arithmetic_claims.frozen_or_not(table[table["condition"] != "random_as_released_unfrozen"])
+    assert without["verdict"].tolist() == [*found["verdict"][:3], "cannot be told", "cannot be told"]
+
+
+def test_a_condition_that_came_later_changes_no_key(lab):
+    before = [name for name in CONDITIONS if name != "random_as_released_unfrozen"]
+    other = Lab.open(study(transfer=ARITHMETIC["transfer"] | {"conditions": before}), lab.store.root)
+    few = Lab.open(study(transfer=ARITHMETIC["transfer"] | {"apart_samples": [20]}), lab.store.root)
+    keys, more, less = ({step.name for step in arithmetic_steps.transfers(one)} for one in (other, lab, few))
+    assert keys < less < more and (len(less - keys), len(more - keys)) == (2 * 2, 2 * 2 * 2)
+
+
+def test_figure_7_has_a_panel_for_each_control(table):
+    curves = subtask_induction.curves(table[table["target"] == "a^2+ab"])
+    axes = induction_figures.frozen_or_not([(f"{n} layers", rows) for n, rows in curves.groupby("layers")]).axes
+    titles = [f"{n} layers, random {reading}" for n in (1, 2) for reading in ("as in the text", "as released")]
+    assert [ax.get_title() for ax in axes] == titles
+    drawn = [{line.get_label() for line in ax.lines} & {induction_figures.LINES[name].label for name in FIGURE_7}
+             for ax in axes]  # fmt: skip
+    assert [len(labels) for labels in drawn] == [5, 3, 5, 3]
+
+
 @pytest.mark.parametrize(
     ("accuracies", "profile", "expected"),
     [((0.50, 0.51, 0.50), "paper", "holds"), ((0.50, 0.51, 0.50), "laptop", "cannot be told"),
@@ -287,6 +325,8 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
         8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
     }  # fmt: skip
+    assert subtask_induction.lacking(8, shown[8]) == " Not in this profile: ab for a²+ab+b²."
+    assert subtask_induction.lacking(8, [*shown[8], ("ab for a^2+ab+b^2", curves)]) == ""
     assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab (2 layers)."
     assert subtask_induction.caption([("", main)]) == "ab, found in a+ab, moved to a²+ab (1 and 2 layers)."
 

@@ -172,6 +172,13 @@ def test_entailed_sets_stand_beside_those_out_of_domain(lab):
     assert len(main) == 1 + len(inference.ADVERSE) + 1
     domains = tables.by_domain(lab, every, ["target_sparsity", "seed"]).set_index("domain")["accuracy"]
     assert domains["balanced"] == pytest.approx((domains["out of domain"] + mean) / 2)
+    assert "OOD-E" not in domains
+    of_gpt2 = lab_of(lab.store.root, paper_network="gpt2_mnli")
+    two = ("subsequence_se_relative_clause_on_obj", "constituent_ce_embedded_under_since")
+    every = every.assign(set=every["set"].replace(dict(zip(inference.FRIENDLY, two, strict=False))))
+    expected = every[every["set"].isin(two)]["accuracy"].mean()
+    domains = tables.by_domain(of_gpt2, every, ["target_sparsity", "seed"]).set_index("domain")["accuracy"]
+    assert domains["OOD-E"] == pytest.approx(expected) and domains["entailed"] == pytest.approx(mean)
 
 
 def test_what_is_made_twice_has_the_same_bits(lab, tmp_path):

@@ -4,9 +4,10 @@ Sections are frozen, strictly typed, and without unknown keys. Names follow the 
 are in the field descriptions. Each paper has a section in its room; `study` puts them together.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 from pydantic.functional_validators import AfterValidator, PlainValidator
@@ -75,9 +76,26 @@ def _in_checkout(place: str) -> str:
     return str(own) if own.exists() else place
 
 
-Place = Annotated[str, AfterValidator(_in_checkout)]
-"""A file or folder, or a name on the model hub. Relative paths start at the checkout: notebooks run in folders of their
-own."""
+ELSEWHERE = "comes from elsewhere"
+Elsewhere = Annotated[str, ELSEWHERE]
+"""A file or folder that is not of the study's making, or a name on a hub. `places` finds it."""
+Place = Annotated[Elsewhere, AfterValidator(_in_checkout)]
+"""The same. Relative paths start at the checkout: notebooks run in folders of their own."""
+
+
+def places(section: Section) -> Iterator[str]:
+    """All that comes from elsewhere in a section and in those that it holds."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        marks = [*field.metadata, *(mark for kind in get_args(field.annotation) for mark in _metadata(kind))]
+        if isinstance(value, str) and ELSEWHERE in marks:
+            yield value
+        for part in value if isinstance(value, tuple) else (value,):
+            yield from places(part) if isinstance(part, Section) else ()
+
+
+def _metadata(kind: object) -> tuple:
+    return getattr(kind, "__metadata__", ())
 
 
 def without(section: Section, *names: str) -> Section:

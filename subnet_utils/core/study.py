@@ -23,6 +23,10 @@ class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
 
 
+PAPER, PAPER_FILE = "paper", ROOT / "params" / "paper.yaml"
+"""The profile of the papers' own sizes. Under its name alone numbers are judged against theirs."""
+
+
 class _Study(Section):
     """A whole run: a named profile."""
 
@@ -57,9 +61,12 @@ class _Study(Section):
         if not isinstance(values, Mapping):
             raise StudyError(f"study: {reprlib.repr(values)} is not valid; give a mapping of keys such as 'name'")
         try:
-            return cls.model_validate(values)
+            study = cls.model_validate(values)
         except ValidationError as error:
             raise StudyError("\n".join(explain(cls, error))) from None
+        if study.name == PAPER and source != PAPER_FILE:
+            _require_the_papers(study, cls.load(PAPER_FILE))
+        return study
 
 
 Study = create_model(
@@ -69,6 +76,16 @@ Study = create_model(
     **{paper.name: (paper.section | None, None) for paper in papers().values()},
 )
 """The study with the sections of all papers that are there."""
+
+
+def _require_the_papers(study: _Study, own: _Study) -> None:
+    """Raise StudyError for a part of a study named `paper` that is not as in params/paper.yaml. It may lack parts."""
+    for name, paper in papers().items():
+        there = paper.section_of(own)
+        for part, value in paper.section_of(study) or ():
+            if there is not None and value and value != getattr(there, part):
+                what = f"is not that of params/paper.yaml, and numbers of a study named '{PAPER}' are judged as such"
+                raise StudyError(f"{name}.{part}: {what}; give it another name")
 
 
 class _Loader(yaml.SafeLoader):

@@ -70,7 +70,8 @@ def key(label: str, color: str = "0.3", marker: object = "o", **look: object) ->
 
 
 def keys(axes: Sequence[Axes], *, below: str = CONDITIONS["below"].label, cut: str = "^") -> list[Line2D]:
-    """What a legend says of gray runs, ticks of means, the paper's values and arrowheads, those that panels have."""
+    """What a legend says of shapes of runs, gray ones, ticks of means, the paper's values and arrowheads, those that
+    panels have."""
     paper = CONDITIONS["paper"]
     entries = {
         BELOW: key(below, CONDITIONS["below"].color),
@@ -78,4 +79,6 @@ def keys(axes: Sequence[Axes], *, below: str = CONDITIONS["below"].label, cut: s
         PAPER: key(paper.label, paper.color, paper.marker, mec=paper.color, **OPEN),
         CUT: key("arrowhead: interval goes on", marker=cut, ms=4),
     }
-    return [entry for label, entry in entries.items() if drawn(axes, label)]
+    shapes = {str(line.get_marker()) for ax in axes for line in ax.lines if line.get_label() in (RUN, BELOW)}
+    several = [key("shape: base model", marker="s")] if len(shapes) > 1 else []
+    return several + [entry for label, entry in entries.items() if drawn(axes, label)]

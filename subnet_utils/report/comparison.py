@@ -59,6 +59,8 @@ def direction(effect: float, p: float, level: float = 0.05) -> float:
 OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
 COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "reason"]
 Criterion = Literal["value", "sign"]
+SHARES = ("accuracy", "density")
+"""What is between 0 and 1."""
 
 
 class Judgement(NamedTuple):
@@ -79,12 +81,12 @@ def compare(
     paper: either one row per group with `<value>_mean`, `<value>_sd` (and `n_bases`), or one row per run with `value`.
 
     `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
-    n_bases - 1 degrees of freedom, since runs that share a base model are not independent.
+    n_bases - 1 degrees of freedom, since runs that share a base model are not independent; of shares cut at 0 and 1.
 
     - value: the claim is the paper's mean +- sd, with a margin of .05 (of a density a quarter of the paper's).
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
       base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
-      interval lies on that side of 0, and differ if it has nothing beyond .05 there.
+      interval lies on that side of 0 and our mean is beyond .05, and differ if the interval has nothing beyond .05.
       Within +-.05 it claims no effect: we agree if our interval is within +-.05, and differ if it is beyond.
 
     All else cannot be told, nor can anything with one base model, which has no interval.
@@ -99,6 +101,8 @@ def compare(
         raise ValueError("ours has no runs to compare; run the notebook that makes them first")
     groups = _with_keys(ours, by).groupby(by, sort=False, observed=True)
     table = pd.DataFrame([dict(zip(by, key, strict=True)) | _summarize(group, value) for key, group in groups])
+    if value in SHARES:  # a t interval does not know what is possible
+        table[["ours_low", "ours_high"]] = table[["ours_low", "ours_high"]].clip(0, 1)
     table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
     comparable = profile == "paper" or criterion == "sign" or (criterion is None and value == "difference")
     criterion = criterion or ("value" if profile == "paper" or value != "difference" else "sign")
@@ -164,4 +168,5 @@ def _judge_sign(row: NamedTuple) -> Judgement:
         return Judgement(NOT_COMPARABLE, "the paper's own runs show no direction")
     side = math.copysign(1, row.paper)
     low, high = sorted((side * row.ours_low, side * row.ours_high))
-    return Judgement(AGREES if low > 0 else verdict(low, high, (CLAIM, math.inf)), "")
+    agrees = low > 0 and side * row.ours > CLAIM
+    return Judgement(AGREES if agrees else verdict(low, high, (CLAIM, math.inf)), "")

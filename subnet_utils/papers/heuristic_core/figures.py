@@ -35,7 +35,7 @@ HEURISTICS = {"lexical overlap": "SO-Swap", "subsequence": "PP-Subj", "constitue
 FEW = 5
 """As many sparsities or steps stand on the axis, each by itself."""
 DOMAINS = {"in domain": ("#111111", "o"), "out of domain": ("#c8321e", "s"), "mixed": ("#7a5195", "^"),
-           "balanced": ("#2f7d32", "D"), "entailed": ("#9a9a9a", "d")}  # fmt: skip
+           "balanced": ("#2f7d32", "D"), "entailed": ("#9a9a9a", "d"), "OOD-E": ("#7ebcf0", "v")}  # fmt: skip
 
 
 def by_heuristic(draw: Callable[[Axes, pd.DataFrame], Axes], *tables: pd.DataFrame) -> Figure:
@@ -228,11 +228,13 @@ def over_sparsity(ax: Axes, table: pd.DataFrame) -> Axes:
     return ax
 
 
-def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> Sequence[Axes]:
+def training(
+    axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "", possible: Sequence[float] = ()
+) -> Sequence[Axes]:
     """Accuracy of the full network (first axes) and effective size (second) while fine-tuning (Figure 6).
 
     sizes: from `published.mean_sizes`; title: of both axes. Bars: the range of the seeds; the full network has none.
-    Dotted: the smallest size on the grid of sparsities.
+    Dotted: the smallest size on the grid of sparsities; with the `possible` ones all of them.
     """
     looks = {domain: look for domain, look in DOMAINS.items() if (sizes["domain"] == domain).any()}
     columns = {"accuracy": ["accuracy"] * 3,
@@ -242,8 +244,9 @@ def training(axes: Sequence[Axes], sizes: pd.DataFrame, *, title: str = "") -> S
         x = sizes["step"].map(along_steps(ax, sizes["step"]))
         with_range(ax, values.assign(name=sizes["domain"], x=x), looks)
         ax.set(ylabel=label, ylim=(-0.03, 1.06), title=title)
-    smallest = sizes["smallest_possible"].min()
-    axes[1].axhline(smallest, color="0.45", ls=":", lw=0.9, zorder=0, label="smallest size on the grid")
+    label = "all sizes on the grid" if possible else "smallest size on the grid"
+    for size in possible or [sizes["smallest_possible"].min()]:
+        axes[1].axhline(size, color="0.45", ls=":", lw=0.9, zorder=0, label=label)
     return axes
 
 
@@ -251,14 +254,14 @@ def learning(ax: Axes, table: pd.DataFrame) -> Axes:
     """Accuracy on every set while the network is fine-tuned (Figure 10). table: columns name, step, accuracy.
 
     Not smoothed. More than a few sets hide each other and are easier to read in panels (`by_heuristic`). Of lines that
-    coincide all are seen: the lowest is whole and the widest, every further one thinner and broken, so that those below
-    show between its dashes; in domain lies on top, thin and whole.
+    coincide the markers tell, which stand at other steps for each.
     """
     names = _in_order(table)
-    for name, above in zip(names, (0, *range(len(names) - 1, 0, -1)), strict=True):
-        rows, look = table[table["name"] == name].sort_values("step"), {"lw": 0.9 + 0.45 * above, "zorder": 3 - above}
-        dashes = "-" if above in (0, len(names) - 1) else (4.0 * above, (2.0, 1.2))
-        ax.plot(rows["step"], rows["accuracy"], color=_look(name)[0], ls=dashes, label=name, **look)
+    for i, name in enumerate(names):
+        rows, (color, marker) = table[table["name"] == name].sort_values("step"), _look(name)
+        every = (i / len(names) / 6, 1 / 6)  # of the panel's diagonal
+        look = {"ms": 3.6, "mew": 0, "lw": 0.8, "markevery": every, "zorder": 3 if name == "in domain" else 2}
+        ax.plot(rows["step"], rows["accuracy"], color=color, marker=marker, label=name, **look)
     ax.set(xlabel="steps of fine-tuning", ylabel="accuracy", ylim=(-0.03, 1.03))
     ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     return ax

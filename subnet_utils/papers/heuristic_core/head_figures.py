@@ -1,27 +1,29 @@
 """The heads of *The Heuristic Core*: which of them pruned networks share, what they cost, where they look.
 
-Functions draw into the Axes that they are given and return it.
+Functions draw into the Axes that they are given and return it; one that lays out panels returns its Figure.
 """
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from subnet_utils.papers.heuristic_core.figures import along_steps, grouped_bars, with_range
 from subnet_utils.plots.layout import legend
 from subnet_utils.plots.style import LEVEL
 
-LINEAR = 0.01
-"""Losses of accuracy up to a point are drawn on a linear scale, larger ones on a logarithmic one."""
 MAPS = 2
 """Heads whose attention is shown on one pair (Figure 7)."""
-PLACE = ["in_domain", "out_of_domain"]
+PLACE = {"in_domain": "in domain", "out_of_domain": "out of domain"}
 CORE, REST = "#c8321e", "#8a8a8a"
-PATTERN_COLORS = {"repeated": "#0069a8", "previous": "#85bb65", "next": "#2f7d32", "separator": "#e0a030"}
+PATTERNS = {"repeated": ("same word in the other sentence", "#0069a8"), "previous": ("word before", "#85bb65"),
+            "next": ("word after", "#2f7d32"), "separator": ("separator", "#e0a030")}  # fmt: skip
+"""Of what a head looks at: its name in figures, and its color."""
 
 
 def shared_heads(ax: Axes, table: pd.DataFrame, sparsities: Sequence[float]) -> Axes:
@@ -67,53 +69,51 @@ def core_by_number(ax: Axes, table: pd.DataFrame) -> Axes:
     return ax
 
 
-def without_heads(ax: Axes, lost: pd.DataFrame, *, named: int = 5) -> Axes:
-    """What ablating a head costs in domain and out of it; crosses: all of the core at once, and as many others.
+def without_heads(lost: pd.DataFrame, *, named: int = 5) -> Figure:
+    """What ablating a head costs in domain (left) and out of it (right), on one scale.
 
-    lost: `findings.drops`. Heads of the core and the `named` that cost (or bring) most have their names. One head may
-    cost a hundred times what others do, so the axes are linear up to a loss of `LINEAR` and logarithmic beyond.
+    A row for each head of the core, red, and for each of the `named` others that cost (or bring) most; one for all
+    other heads, one for the core at once, and one for as many others at once. lost: `findings.drops`.
     """
-    single, core = lost["layer"].notna(), lost["in_core"].astype(bool)
-    kinds = {"as many others at once": (~single & ~core, REST, "x"), "the core at once": (~single & core, CORE, "x"),
-             "other heads": (single & ~core, REST, "o"), "heads of the core": (single & core, CORE, "o")}  # fmt: skip
-    ax.set_xscale("symlog", linthresh=LINEAR)
-    ax.set_yscale("symlog", linthresh=LINEAR)
-    for label, (rows, color, marker) in kinds.items():
-        if rows.any():
-            look = {"ms": 5, "mew": 1.1} if marker == "x" else {"ms": 4, "mew": 0, "alpha": 0.8}
-            ax.plot(*lost.loc[rows, PLACE].to_numpy().T, marker, color=color, label=label, **look)
-    ax.axhline(0, **LEVEL)
-    ax.axvline(0, **LEVEL)
-    ax.set(xlabel="accuracy lost in domain", ylabel="accuracy lost out of domain")
-    ticks, between = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0), np.outer((0.001, 0.01, 0.1), range(1, 10)).ravel()
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(FixedLocator([*np.negative(ticks), 0, *ticks]))
-        axis.set_minor_locator(FixedLocator([*-between, *between]))
-        axis.set_major_formatter("{x:g}")
-    legend(ax, columns=4)
-    extreme = lost[PLACE].abs().max(axis=1)[single].nlargest(named).index
-    _name_beside(ax, lost[single & (core | lost.index.isin(extreme))])
-    return ax
+    rows = _rows(lost, named)
+    figure, axes = plt.subplots(1, 2, figsize=(7, 0.8 + 0.21 * len(rows)), sharey=True, sharex=True)
+    for ax, (column, title) in zip(axes, PLACE.items(), strict=True):
+        for place, own in enumerate(rows.values()):
+            spread = np.arange(len(own)) * 0.618 % 1 - 0.5  # dots of one row lie one above the other, in no order
+            ax.plot(own[column], place + 0.7 * spread * (len(own) > 1), "o", ms=3.6, mew=0, alpha=0.7,
+                    color=CORE if own["in_core"].iloc[0] else REST)  # fmt: skip
+        ax.axvline(0, **LEVEL)
+        ax.grid(axis="y", color="0.92", lw=0.6)
+        ax.set(title=title, xlabel="accuracy lost", axisbelow=True)
+        ax.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(rows)), rows)
+    axes[0].set_ylim(len(rows) - 0.4, -0.6)
+    for label, own in zip(axes[0].get_yticklabels(), rows.values(), strict=True):
+        label.set_color(CORE if own["in_core"].iloc[0] else "#222222")
+    return figure
 
 
-def _name_beside(ax: Axes, heads: pd.DataFrame) -> None:
-    """The names of some heads, in a column at the right of the panel, in the order of their dots, each with a line."""
-    heads, line = heads.sort_values(PLACE[::-1]), {"arrowstyle": "-", "lw": 0.5, "color": "0.6", "shrinkB": 2}
-    for height, (_, head) in zip(np.arange(0.5, len(heads)) / len(heads), heads.iterrows(), strict=True):
-        ax.text(1.06, height, head["ablated"], transform=ax.transAxes, va="center", fontsize=6.5,
-                color=CORE if head["in_core"] else "#222222")  # fmt: skip
-        ax.annotate("", head[PLACE].tolist(), xytext=(1.05, height), textcoords="axes fraction", arrowprops=line)
+def _rows(lost: pd.DataFrame, named: int) -> dict[str, pd.DataFrame]:
+    """The rows of `without_heads`, from above."""
+    core, single = lost["in_core"].astype(bool), lost["layer"].notna()
+    extreme = single & lost.index.isin(lost.loc[single & ~core, list(PLACE)].abs().max(axis=1).nlargest(named).index)
+    heads = pd.concat([lost[single & core], lost[extreme]])
+    rest, others = lost[single & ~core & ~extreme], lost[~single & ~core]
+    rows = {head["ablated"]: heads.iloc[[i]] for i, (_, head) in enumerate(heads.iterrows())}
+    rows |= {f"other heads ({len(rest)})": rest, "the core at once": lost[~single & core]}
+    rows |= {f"as many others at once ({len(others)})": others}
+    return {name: own for name, own in rows.items() if len(own)}
 
 
 def attention_shares(ax: Axes, table: pd.DataFrame) -> Axes:
     """Where heads look: shares of attention on a repeated word, neighbors and separators (Figure 9). table:
     `tables.attention`. Dotted: the half from which on a head counts as of that category."""
-    grouped_bars(ax, table, PATTERN_COLORS)
-    ax.axhline(0.5, color="0.4", ls=":", lw=0.8)
-    ax.text(1.01, 0.5, "half:\nits category", transform=ax.get_yaxis_transform(), va="center", fontsize=6.5)
+    names = {column: name for column, (name, _) in PATTERNS.items()}
+    grouped_bars(ax, table.rename(columns=names), dict(PATTERNS.values()))
+    half = ax.axhline(0.5, color="0.4", ls=":", lw=0.8, label="half of its attention")
     ax.set_xticks(range(len(table)), table["head_name"], rotation=90 if len(table) > 8 else 0)
     ax.set(ylabel="share of attention", ylim=(0, 1.02))
-    legend(ax, columns=len(PATTERN_COLORS), columnspacing=1, handlelength=1.2)
+    legend(ax, [*ax.containers, half], columnspacing=1, handlelength=1.2)
     return ax
 
 

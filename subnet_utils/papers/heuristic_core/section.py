@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
+    Elsewhere,
     Place,
     PositiveFloat,
     PositiveInt,
@@ -80,15 +81,15 @@ class PairFiles(Section):
     Relative paths start at the checkout.
     """
 
-    train: str
-    test: str | None = None
+    train: Elsewhere
+    test: Elsewhere | None = None
     """In-domain pairs; None: the last `held_out` of a shuffled `train`."""
     held_out: PositiveInt = 1000
-    mismatched: str | None = None
+    mismatched: Elsewhere | None = None
     """Further pairs like the training ones, from other sources, such as MNLI's mismatched ones: a set of its own."""
-    hans: str | None = None
+    hans: Elsewhere | None = None
     """HANS, or pairs like it: with subcases, and labels 0 (entailed) and 1."""
-    paws: str | None = None
+    paws: Elsewhere | None = None
     """In place of `hans`: PAWS, or pairs like it, with labels 1 (mean the same) and 0."""
     classes: Annotated[Distinct[str], Field(min_length=2)] = CLASSES
     """Names of the labels in `train` and `test`, in the order of their numbers."""

@@ -25,6 +25,8 @@ from subnet_utils.training import TrainingDiverged
 
 ENTAILED_SETS = "entailed"
 """The mean of the sets that agree with the heuristic."""
+OF_GPT2 = "OOD-E"
+"""The mean of the two of them that the paper has for GPT-2 (appendix E, Figure 16)."""
 SHORT = SUBCASES | {
     "subsequence_sn_PP_on_subject": "PP-Subj", "subsequence_sn_relative_clause_on_subject": "Rel-Subj",
     "constituent_cn_after_if_clause": "After-If", "constituent_cn_adverb": "Adverb",
@@ -210,7 +212,10 @@ def checkpoint_heads(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
 
 def by_domain(lab: Lab, table: pd.DataFrame, about: Sequence[str]) -> pd.DataFrame:
     """Accuracy by domain (`published.by_domain`) for each of `about`. table: with all sets."""
-    return published.by_domain(table, about, domains_of(table["set"], _section(lab).data.out_of_domain))
+    domains = domains_of(table["set"], _section(lab).data.out_of_domain)
+    if _section(lab).paper_network == "gpt2_mnli":
+        domains[OF_GPT2] = [name for name in table["set"].unique() if SHORT.get(name) in FRIENDLY]
+    return published.by_domain(table, about, domains)
 
 
 def _section(lab: Lab) -> Any:

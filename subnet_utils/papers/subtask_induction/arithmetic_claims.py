@@ -1,4 +1,4 @@
-"""Claims of *Instilling Inductive Biases with Subnetworks* on Figure 3, judged (section 4.3, appendix B.2)."""
+"""Claims of *Instilling Inductive Biases with Subnetworks* on Figures 3 and 7, judged (section 4.3, appendix B)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +25,19 @@ def claims(table: pd.DataFrame, *, profile: str) -> pd.DataFrame:
     return pd.DataFrame([*_scratch(table, profile), *_rows_needed(table), *_alike(table)])
 
 
+def frozen_or_not(table: pd.DataFrame) -> pd.DataFrame:
+    """The claims on Figure 7: differences in test accuracy, as in `claims`; what the table lacks cannot be told.
+
+    A random subnetwork gains by being trained on, up to the whole network; the subtask's own gains nothing.
+    """
+    rows = [_difference(table, "the subnetwork, trained on, is as good as frozen", "subnetwork_unfrozen", "subnetwork")]
+    for control, reading in (("random", "as in the text"), ("random_as_released", "as released")):
+        loose, subject = f"{control}_unfrozen", f"a random subnetwork {reading}, trained on,"
+        rows.append(_difference(table, f"{subject} is better than frozen", loose, control, (0.0, np.inf)))
+        rows.append(_difference(table, f"{subject} is like the whole network", loose, "full"))
+    return pd.DataFrame(rows)
+
+
 def _scratch(table: pd.DataFrame, profile: str) -> Iterator[dict[str, Any]]:
     paper = printed("subtask_induction", quantity="mean test accuracy", condition="scratch", samples="1000")
     own = table[(table["condition"] == "scratch") & (table["samples"] == 1000)]
@@ -43,11 +56,18 @@ def _rows_needed(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _alike(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    claim = "random weights of the complement are like any random ones"
+    yield _difference(table, claim, "random_complement", "random")
+
+
+def _difference(
+    table: pd.DataFrame, claim: str, one: str, other: str, claimed: tuple[float, float] = (-CLAIM, CLAIM)
+) -> dict[str, Any]:
+    """By how much one condition is ahead of another with the same seed, depth and number of rows."""
     wide = table.pivot_table(index=CELL, columns="condition", values="test_accuracy")
-    wide = wide.reindex(columns=["random_complement", "random"]).dropna()
-    difference = wide["random_complement"] - wide["random"]
-    found = interval(difference, difference.index.get_level_values("seed"))
-    yield _judged("random weights of the complement are like any random ones: difference", 0.0, (-CLAIM, CLAIM), found)
+    wide = wide.reindex(columns=[one, other]).dropna()
+    found = interval(wide[one] - wide[other], wide.index.get_level_values("seed"))
+    return _judged(f"{claim}: difference", 0.0 if claimed == (-CLAIM, CLAIM) else np.nan, claimed, found)
 
 
 def ratio(table: pd.DataFrame, *, level: float = FOUND) -> dict[str, float]:

@@ -40,12 +40,18 @@ LINES = {
     "strict_random": Line("#63bd92", "--", "random, all else drawn anew"),
     "subnetwork_unfrozen": Line(BLUE, "-.", "subtask induction, not frozen"),
     "random_unfrozen": Line(GREEN, "-.", "random subnetwork, not frozen"),
+    "random_as_released_unfrozen": Line("#6b7300", "-.", "random, as released, not frozen"),
 }
 """Where two conditions have one color, their lines differ; all others can be told apart with deuteranopia."""
 MARKERS = {"-": "o", "--": "s", "-.": "^", ":": "D"}
 """Of the line styles. What is not frozen has open ones: it nearly coincides with what is."""
 MAIN = ("subnetwork", "full", "random", "scratch")
 """The conditions of Figure 3."""
+FROZEN_OR_NOT = {
+    "random as in the text": ("subnetwork", "subnetwork_unfrozen", "random", "random_unfrozen", "full"),
+    "random as released": ("random_as_released", "random_as_released_unfrozen", "full"),
+}
+"""Those of Figure 7, under either random control."""
 FURTHER = ("subnetwork", "full", "random", "embed_only", "scratch")
 """Those of Figures 8 to 10."""
 FEWEST = 3
@@ -65,6 +71,13 @@ def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str]
     for ax, (title, curves) in zip(axes, frames, strict=True):
         _accuracies(ax, curves, conditions, with_formulas(title))
     return legend_below(figure)
+
+
+def frozen_or_not(by_depth: Sequence[tuple[str, pd.DataFrame]]) -> Figure:
+    """Figure 7: two panels for each (title, curves), one for each random control; see `panels`."""
+    shown = [(f"{title}, {reading}", curves[curves["condition"].isin(names)])
+             for title, curves in by_depth for reading, names in FROZEN_OR_NOT.items()]  # fmt: skip
+    return panels(shown, tuple(dict.fromkeys(sum(FROZEN_OR_NOT.values(), ()))), across=2)
 
 
 def variants(curves: pd.DataFrame) -> Figure:

@@ -27,6 +27,7 @@ from subnet_utils.papers.subtask_induction import arithmetic_section as section
 from subnet_utils.papers.subtask_induction import arithmetic_task as task
 from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
+from subnet_utils.papers.subtask_induction.conditions import APART
 from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled, started
 
 FOUND = 0.99
@@ -253,8 +254,10 @@ def transfers(lab: Lab) -> list[Transfers]:
     for induction, layers, seed in settings.runs():
         mask = _mask(settings, induction, layers, seed)
         samples, conditions = settings.transfer.of(first=induction == settings.inductions[0])
-        about = {"target": induction.target, "conditions": conditions, "training": settings.transfer.training}
-        made += [Transfers(mask, samples=number, **about) for number in samples]
+        about = {"target": induction.target, "training": settings.transfer.training}
+        apart = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in APART]
+        for names, numbers in ((tuple(name for name in conditions if name not in APART), samples), *apart):
+            made += [Transfers(mask, samples=number, conditions=names, **about) for number in numbers]
     return made
 
 

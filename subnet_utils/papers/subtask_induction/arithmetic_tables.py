@@ -231,6 +231,14 @@ def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
     return found
 
 
+def lacking(number: int, panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
+    """For a caption: the panels of the paper's figure that the study does not have, or nothing."""
+    rows = reference.load("panels").query("figure == @number")
+    wanted = (f"{one.subtask} for {one.target}" for one in rows.itertuples())
+    others = [title for title in wanted if title not in dict(panels)]
+    return f" Not in this profile: {' and '.join(others)}.".replace("^2", "²").replace("^3", "³") if others else ""
+
+
 def caption(panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
     """What a figure's panels show: the subnetworks, where they were found, their new tasks, and the depths."""
     moves = dict.fromkeys((one.subtask, one.source, one.target) for _, rows in panels for one in rows.itertuples())

@@ -36,11 +36,15 @@ CONDITIONS = {
     "strict_random": Condition("random", carried=False),
     "subnetwork_unfrozen": Condition("subnetwork", frozen=False),
     "random_unfrozen": Condition("random", frozen=False),
+    "random_as_released_unfrozen": Condition("all but random", frozen=False),
 }
 """What is compared. `text` sets `subnetwork` against `random`, as the paper's words have it, but for embeddings, norms
 and biases, which come along although it does not say so. `as_released`, its code, sets it against `random_as_released`,
 where the sampled weights are those drawn anew and all others are inherited and frozen. `strict` draws everything
 outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
+
+APART = ("random_as_released_unfrozen",)
+"""Conditions whose networks are trained by themselves: they came later, and what was made before keeps its key."""
 
 IMAGE_CONDITIONS = ("subnetwork", "random", "embed_only", "strict", "scratch", "mixture", "linear")
 """What is compared with images (Table 1). `mixture` trains the whole base network on with mean-pooled images among the

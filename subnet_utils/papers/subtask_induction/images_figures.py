@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
 
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, DOTTED, FEWEST, LINES, Line, legend_below
 from subnet_utils.papers.subtask_induction.comparison import interval
@@ -36,7 +35,6 @@ SHARES = {"robustness": "share of answers\nnot by texture", "shape_bias": "share
           "shape_accuracy": "accuracy by shape"}  # fmt: skip
 """What a measure counts, if not just the accuracy."""
 CUES = {"shape": "#0069a8", "texture": "#c8321e", "neither": "#d9d9d9"}
-HALO = [withStroke(linewidth=2, foreground="white")]
 
 
 def pairs(shown: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
@@ -117,26 +115,22 @@ def discovery(history: pd.DataFrame, *, chance: float) -> Figure:
 
 
 def by_class(table: pd.DataFrame) -> Figure:
-    """Bars of the mean accuracy on pooled images, class by class, a row a model; lines: the range over seeds.
+    """Mean accuracy on pooled images, class by class, a row a model; lines: the range over seeds.
 
     table: columns model, seed, network, class and accuracy.
     """
     models, classes, networks = list(table.groupby("model", sort=False)), table["class"].unique(), _networks(table)
-    figure, axes = grid(len(models), width=0.62 * len(classes) + 1, height=1.9, across=1, sharex=True)
-    positions, width = np.arange(len(classes)), 0.8 / len(networks)
+    figure, axes = grid(len(models), width=0.62 * len(classes) + 1, height=1.9, across=1)
+    positions = np.arange(len(classes))
     for ax, (model, rows) in zip(axes, models, strict=True):
         for i, (network, line) in enumerate(networks.items()):
             own = rows[rows["network"] == network].groupby("class", sort=False)["accuracy"]
             found = own.agg(["mean", "min", "max"]).reindex(classes)
-            x = positions + (i - (len(networks) - 1) / 2) * width
-            ax.bar(x, found["mean"], width * 0.94, color=line.color, label=line.label)
-            ax.vlines(x, found["min"], found["max"], color=BLACK, lw=0.8, path_effects=HALO)
-            for place, row in zip(x, found.itertuples(), strict=True):
-                if row.mean < 0.02:  # a bar too low to be seen: its mean in figures, above the range
-                    number = f"{row.mean:.2f}".lstrip("0") if row.mean >= 0.005 else "0"
-                    ax.text(place, row.max + 0.015, number, color=line.color, ha="center", va="bottom", fontsize=6.5)
-        ax.axhline(1 / len(classes), **DOTTED | {"zorder": 3})
-        ax.set(title=model, ylabel="accuracy, pooled images", ylim=(0, 1.03))
+            x = positions + (i - (len(networks) - 1) / 2) * 0.5 / len(networks)
+            ax.vlines(x, found["min"], found["max"], color=line.color, lw=1.2)
+            ax.plot(x, found["mean"], "o", ms=5, color=line.color, mec="white", mew=0.6, label=line.label)
+        ax.axhline(1 / len(classes), **DOTTED)
+        ax.set(title=model, ylabel="accuracy, pooled images", ylim=(-0.03, 1.03))
         ax.set_xticks(positions, classes, rotation=45 if len(classes) > 10 else 0)
     return legend_below(figure)
 

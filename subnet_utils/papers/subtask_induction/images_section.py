@@ -7,6 +7,7 @@ from pydantic import Field, Strict, model_validator
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
+    Elsewhere,
     Place,
     PositiveFloat,
     PositiveInt,
@@ -133,7 +134,7 @@ class Folders(Section):
     next number together gives as large a share of what it has: of 586 knives the paper pools 527 and keeps 59."""
     validation_per_class: PositiveInt = 100
     """Training images kept for choosing epochs and masks; in the paper 1,549 in all."""
-    segment_anything: str | None = None
+    segment_anything: Elsewhere | None = None
     """Folder (or hub name) of a Segment Anything model; None: a classical segmentation."""
     segment_scale: PositiveFloat = 300.0
     """Of the classical segmentation: larger for larger segments."""

@@ -22,7 +22,7 @@ from subnet_utils.papers.subtask_induction.comparison import ahead, compared, gr
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
 from subnet_utils.papers.subtask_induction.images_section import Folders
-from subnet_utils.report.comparison import CLAIM, SIZE
+from subnet_utils.report.comparison import CLAIM, FINDING, OPEN, POSITIVE, SIZE, verdict
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
@@ -33,6 +33,11 @@ OVER_IMAGES = {"original": "original_over_images", "pooled": "pooled_over_images
 """Measure -> column with the same accuracy, each image counting alike."""
 BASE, MASK = "base", "mask"
 """Names of the base network and of its subnetwork, next to those of the conditions."""
+FOUND = 0.6
+"""Mean accuracy on pooled images from which on a subnetwork alone counts as one of shape: four fifths of the paper's
+(.738 and .761, Table 2). Below it there is no shape to transfer, and what inherits it says nothing of the claim."""
+INHERIT = ("subnetwork", "strict")
+"""The conditions whose networks inherit the subnetwork."""
 
 
 def prepare(lab: Lab) -> ImageSets:
@@ -69,14 +74,25 @@ def induced(lab: Lab) -> pd.DataFrame:
     return table.drop(missing.index)
 
 
+def unfound(table: pd.DataFrame) -> dict[str, str]:
+    """Each model whose subnetwork alone stays below `FOUND`, and the reason to tell nothing of it.
+
+    table: from `induced`.
+    """
+    alone = table[table["network"] == MASK].groupby("model", sort=False)["pooled"].mean()
+    return {model: f"no shape to inherit: the subnetwork alone has {share:.0%} of pooled images right, not {FOUND:.0%}"
+            for model, share in alone.items() if share < FOUND}  # fmt: skip
+
+
 def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
     """Mean and 95% interval over seeds of every measure, for every network, next to the paper's number. From `induced`.
 
     over_images: our mean where each image counts alike, and not each class; it is shown and not judged.
-    comparable: whether data and networks are the paper's; else there are no verdicts.
+    comparable: whether data and networks are the paper's; else there are no verdicts. reason: from `unfound`.
     """
+    reasons = unfound(table)
     return pd.DataFrame(
-        _beside(about, measure, group, comparable)
+        _beside(about, measure, group, comparable, reasons.get(about["model"]) if about["network"] in INHERIT else None)
         for about, group in groups(table, ["model", "paper_model", "network"])
         for measure in MEASURES
     )
@@ -87,33 +103,43 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
 
     found: from `masks`; base_rows: from `bases`.
     """
-    rows = []
-    for about, group in groups(found[found["chosen"] & (found["condition"] == "trained")], ["model", "paper_model"]):
+    taken, rows = found[found["chosen"] & (found["condition"] == "trained")], []
+    for about, group in groups(taken, ["model", "paper_model"]):
         whole = base_rows[base_rows["model"] == about["model"]]
         for network, measure, own in ((MASK, "density", group), (BASE, "pooled", whole), (MASK, "pooled", group)):
-            rows.append(_beside(about | {"network": network}, measure, own, comparable))
+            reason = unfound(taken).get(about["model"]) if measure == "density" else None
+            rows.append(_beside(about | {"network": network}, measure, own, comparable, reason))
     return pd.DataFrame(rows)
 
 
-def _beside(about: dict[str, str], measure: str, rows: pd.DataFrame, comparable: bool) -> dict[str, Any]:
-    """A network's measure next to the paper's. about: model, paper_model and network; rows: one a seed."""
+def _beside(
+    about: dict[str, str], measure: str, rows: pd.DataFrame, comparable: bool, reason: str | None
+) -> dict[str, Any]:
+    """A network's measure next to the paper's. about: model, paper_model and network; rows: one a seed; reason: why
+    it cannot be told, if it cannot."""
     own = {"network": about["network"], "measure": measure}
     paper = printed("shape_bias", model=about["paper_model"], **own)
     margin = SIZE * paper if measure == "density" else CLAIM
     judged = compared(rows[measure], paper, margin=margin, comparable=comparable)
     over_images = {"over_images": rows[OVER_IMAGES[measure]].mean() if measure in OVER_IMAGES else math.nan}
+    judged |= {"verdict": OPEN if comparable and reason else judged["verdict"], "reason": reason or ""}
     return {"model": about["model"]} | own | over_images | judged
 
 
 def advantages(table: pd.DataFrame) -> pd.DataFrame:
-    """What the subnetwork is ahead of each baseline: means over seeds with 95% t intervals. table: from `induced`."""
-    rows = []
+    """What the subnetwork is ahead of each baseline: means over seeds with 95% t intervals. table: from `induced`.
+
+    verdict: whether it is ahead, which cannot be told of a model that is `unfound`.
+    """
+    rows, reasons = [], unfound(table)
     for model, group in table.set_index("seed").groupby("model", sort=False):
         networks = dict(list(group.groupby("network", sort=False)))
         for measure, (network, own) in product(MEASURES, networks.items()):
             if network not in ("subnetwork", MASK):
                 about = {"model": model, "measure": measure, "baseline": network}
-                rows.append(about | ahead(networks["subnetwork"][measure], own[measure], "ahead"))
+                found = ahead(networks["subnetwork"][measure], own[measure], "ahead")
+                judged = OPEN if model in reasons else verdict(found["low"], found["high"], POSITIVE, FINDING)
+                rows.append(about | found | {"verdict": judged, "reason": reasons.get(model, "")})
     return pd.DataFrame(rows)
 
 

@@ -48,8 +48,14 @@ def sets(task: str, *, names: tuple[str, ...] | None = None) -> Figure:
     for name, row in zip(names, np.reshape(axes, (-1, 4)), strict=True):
         for column, (ax, image) in enumerate(zip(row, _shown(task, name).items[:4].numpy(), strict=True)):
             cell(ax, image, framed=column == 3)
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", labelpad=6)
+        row[0].set_ylabel(_said(name), rotation=0, ha="right", va="center", labelpad=6)
     return figure
+
+
+def _said(name: str) -> str:
+    """A set in words."""
+    kind, _, subroutine = name.partition("-")
+    return {"base": "the whole task", "mask": f"for the mask\nof {subroutine}", "probe": f"Test {subroutine}"}[kind]
 
 
 @cache
