@@ -3,7 +3,7 @@
 #
 #     cluster.sh start FOLDER     all files, logs and process numbers are in FOLDER; what uses the cluster needs
 #                                 SLURM_CONF=FOLDER/slurm.conf, and FOLDER/bin first in its PATH
-#     cluster.sh crash FOLDER     what a power cut does to the node: SIGKILL for slurmd and all that it runs
+#     cluster.sh crash FOLDER     what a power cut does to the node: SIGKILL for slurmd and all that it runs; SLURM is told
 #     cluster.sh node FOLDER      start the node again
 #     cluster.sh stop FOLDER
 #
@@ -23,6 +23,7 @@ configure() {
   echo "NodeName=$node Name=gpu File=$folder/gpu[0-1]" >"$folder/gres.conf"
   # config_overrides: SLURM believes what is said here of cores and memory, however small this machine is.
   # cred_expire: what was on a node that is lost begins again after as many seconds, in place of two minutes.
+  # MinJobAge: as many seconds squeue knows of jobs that have ended.
   # KillWait: as many seconds from SIGTERM to SIGKILL for a job that meets its time limit.
   cat >"$SLURM_CONF" <<END
 ClusterName=test
@@ -45,6 +46,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
 ReturnToService=2
+MinJobAge=3600
 KillWait=5
 NodeName=$node NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 CPUs=16 RealMemory=128000 Gres=gpu:2
 PartitionName=gpu Nodes=$node Default=YES MaxTime=INFINITE
@@ -61,6 +63,7 @@ crash_node() {
   } | cut -d/ -f3 | sort -u || true)
   # shellcheck disable=SC2086
   kill -KILL $processes
+  scontrol update NodeName="$node" State=DOWN Reason="power cut" # as a health check does; SLURM itself waits 5 minutes
 }
 
 case $1 in
