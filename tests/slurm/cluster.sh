@@ -55,7 +55,7 @@ END
 
 # The jobs' processes know the node from their environment; slurmd and those that watch over jobs write to its log. All
 # are ended by one call, before any can say that another has ended.
-crash_node() {
+end_node() {
   local processes
   processes=$({
     grep -lsxz "SLURMD_NODENAME=$node" /proc/[0-9]*/environ
@@ -63,7 +63,6 @@ crash_node() {
   } | cut -d/ -f3 | sort -u || true)
   # shellcheck disable=SC2086
   kill -KILL $processes
-  scontrol update NodeName="$node" State=DOWN Reason="power cut" # as a health check does; SLURM itself waits 5 minutes
 }
 
 case $1 in
@@ -74,11 +73,13 @@ case $1 in
     slurmctld
     slurmd -N "$node"
     ;;
-  crash) crash_node ;;
+  crash)
+    end_node
+    scontrol update NodeName="$node" State=DOWN Reason="power cut" # as a health check does; SLURM waits five minutes
+    ;;
   node) slurmd -N "$node" ;;
   stop)
-    for daemon in slurmd slurmctld munged; do
-      [ ! -e "$folder/$daemon.pid" ] || kill "$(cat "$folder/$daemon.pid")" || true
-    done
+    end_node || true
+    kill $(cat "$folder"/{slurmctld,munged}.pid)
     ;;
 esac

@@ -187,8 +187,8 @@ def contents(artifacts: Path) -> dict[str, dict[str, str]]:
 
 def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster, rooms, profiles):
     here, there = tmp_path / "local", tmp_path / "slurm run"
-    # what a test needs otherwise than a user: a limit of a minute, no database to ask, and no patience
-    options = ["--workflow-profile", ROOT / "params/slurm", "--set-resources", "shard:runtime=attempt"]
+    # what a test needs otherwise than a user: a first limit of a minute, no database to ask, and no patience
+    options = ["--workflow-profile", ROOT / "params/slurm", "--set-resources", "shard:runtime=4 * attempt - 3"]
     options += ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"]
     on_slurm, local = profiles.values()
     path = f"{cluster}/bin:{os.environ['PATH']}"
@@ -214,7 +214,7 @@ def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster
     for before, after in zip(epochs, epochs[1:], strict=False):
         assert 0 < after[0] <= before[-1] + 1  # it went on, from its last checkpoint
         assert before[-1] - after[0] <= 25  # which was not long ago
-    attempts = [["TIMEOUT", "1:00", "16000M"], ["COMPLETED", "2:00", "32000M"]]
+    attempts = [["TIMEOUT", "1:00", "16000M"], ["COMPLETED", "5:00", "32000M"]]
     assert jobs(cluster, "toy-slow") == attempts  # SLURM itself began the first one again after the crash
     assert jobs(cluster, "20_toy") == [["COMPLETED", "4:00:00", "8000M"]]
     assert epochs_of_processes(here / "epochs.txt") == [list(range(EPOCHS))]
