@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.skipif(None in FOUND, reason="no SLURM: `apt-get install slurm-wlm munge`, then this test runs"),
     pytest.mark.skipif(os.geteuid() != 0, reason="not root, who starts SLURM's daemons"),
 ]
-EPOCHS = 110
-"""Of a second each: more than ten before the crash, and a minute that SLURM may let become a minute and a half."""
+EPOCHS = 130
+"""Of a second each, until a time limit is met: more than fit into a minute that may become a minute and a half."""
 STEPS = '''
 """A training that sleeps, and says in a file which process is at which epoch."""
 
@@ -53,7 +53,7 @@ class Slow(Step):
         def batches(epoch):
             with open(os.environ["TEST_EPOCHS"], "a") as file:
                 print(os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), epoch, file=file)
-            time.sleep(float(os.environ["TEST_SECONDS"]))
+            time.sleep(os.path.exists(os.environ["TEST_SLOW"]))
             yield torch.randn(4, generator=generator_for("slow", epoch))
 
         def loss(batch, epoch):
@@ -134,11 +134,11 @@ def profiles(tmp_path: Path) -> Iterator[dict[str, Path]]:
         shutil.rmtree(ROOT / "figures" / name, ignore_errors=True)
 
 
-def snakemake(folder: Path, rooms: Path, profile: Path, seconds: float, *options: str, **more: str) -> subprocess.Popen:
-    """A run of a profile in a folder, with artefacts, epochs and output there."""
+def snakemake(folder: Path, rooms: Path, profile: Path, *options: str, **more: str) -> subprocess.Popen:
+    """A run of a profile in a folder, with artefacts, epochs and output there; slow while a file `slow` is there."""
     folder.mkdir()
     own = {"PYTHONPATH": ROOT, "SUBNET_PAPERS": rooms, "SUBNET_ARTIFACTS": folder / "artifacts"}
-    own |= {"TEST_EPOCHS": folder / "epochs.txt", "TEST_SECONDS": seconds, "OMP_NUM_THREADS": 1, **more}
+    own |= {"TEST_EPOCHS": folder / "epochs.txt", "TEST_SLOW": folder / "slow", "OMP_NUM_THREADS": 1, **more}
     command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "--nolock", *options]
     command += ["--config", f"profile={profile}", *(["shards=1"] if more else [])]
     environment = os.environ | {name: str(value) for name, value in own.items()}
@@ -192,15 +192,18 @@ def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster
     options += ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"]
     on_slurm, local = profiles.values()
     path = f"{cluster}/bin:{os.environ['PATH']}"
-    run = snakemake(there, rooms, on_slurm, 1.0, *options, SLURM_CONF=cluster / "slurm.conf", PATH=path)
+    run = snakemake(there, rooms, on_slurm, *options, SLURM_CONF=cluster / "slurm.conf", PATH=path)
+    (there / "slow").touch()
     try:
         checkpoint = there / "artifacts/partial"
         wait_for("checkpoint", lambda: list(checkpoint.glob("toy-slow-*/checkpoint*")), run, 150)
         control("crash", cluster)
         control("node", cluster)
-        alone = snakemake(here, rooms, local, 0.0, "--cores", "1")
+        alone = snakemake(here, rooms, local, "--cores", "1")
         assert alone.wait(timeout=300) == 0, (here / "output.txt").read_text()
-        run.wait(timeout=400)
+        wait_for("second job", lambda: len(jobs(cluster, "toy-slow")) > 1, run, 300)
+        (there / "slow").unlink()
+        run.wait(timeout=300)
     finally:
         run.kill()
         output = (there / "output.txt").read_text()
