@@ -141,12 +141,14 @@ rule shard:
     params: steps=lambda wildcards: SHARDS[wildcards.shard]["steps"], study=os.path.relpath(FILE)
     log: f"{RUNS}/shards/{{shard}}.log"
     threads: shard_threads
-    retries: 2
+    # Each attempt goes on from the checkpoint of the one before, so six of four hours are a day. A job of an executor is
+    # a Snakemake of its own, which would try as often in vain, within the time and memory of the first attempt.
+    retries: 5 if workflow.is_main_process else 0
     resources:
         gpu=0 if STUDY.compute.device == "cpu" else 1,
-        mem_mb=lambda wildcards, attempt: 16000 * attempt,
-        runtime=lambda wildcards, attempt: 480 * attempt,  # minutes; the third attempt may take a day
-    shell: "{sys.executable:q} -m subnet_utils.shards {params.study:q} {params.steps} > {log:q} 2>&1"
+        mem_mb=lambda wildcards, attempt: 16000 * min(attempt, 4),
+        runtime=240,  # minutes
+    shell: "{sys.executable:q} -m subnet_utils.shards {params.study:q} {params.steps} >> {log:q} 2>&1"
 
 
 for PAPER in {paper.name: paper for paper, _ in NOTEBOOKS.values()} if IN_SHARDS else ():
@@ -177,5 +179,5 @@ for NAME, (PAPER, NOTEBOOK) in NOTEBOOKS.items():
         priority: len(NOTEBOOKS) - list(NOTEBOOKS).index(NAME)  # others wait for the first ones
         resources:
             mem_mb=lambda wildcards, attempt: 8000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=240,
         shell: PAPERMILL

@@ -56,6 +56,21 @@ def test_snakemake_runs_a_new_paper_in_shards_and_does_nothing_twice(tmp_path, r
     assert re.search(r"^shard +4$", gone.stdout, re.MULTILINE)
 
 
+def test_a_job_of_an_executor_leaves_it_to_the_executor_to_try_again(tmp_path, rooms, profile):
+    """It has the time and the memory of its own attempt only."""
+    steps = rooms / "toy/steps.py"
+    steps.write_text(steps.read_text().replace("return self.number**2", "raise RuntimeError"))
+    options = ["snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "1", "--nolock"]
+    options += ["--config", f"profile={profile}", "shards=1"]
+    assert run(tmp_path, *options, "-n", rooms=rooms).returncode == 0
+    shards = tmp_path / "runs" / NAME / "shards"
+    name = next(iter(json.loads(shards.with_suffix(".json").read_text())))
+    target = str((shards / f"{name}.done").relative_to(tmp_path))
+    job = run(tmp_path, *options[:6], "--mode", "remote", "--retries", "0", target, *options[6:], rooms=rooms)
+    log = (shards / f"{name}.log").read_text()
+    assert job.returncode != 0 and "RuntimeError" in log and log.count("no GPU") == 1
+
+
 def test_shards_are_listed_made_by_name_and_left_out_where_data_are_missing(tmp_path, rooms, profile):
     listed = run(tmp_path, "subnet_utils.shards", str(profile), rooms=rooms)
     names = listed.stdout.split()
