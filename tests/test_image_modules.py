@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -40,6 +41,18 @@ def lab(tmp_path_factory):
     lab = Lab.open(study(), tmp_path_factory.mktemp("store"))
     image_tables.made(lab)
     return lab
+
+
+def test_layers_of_the_simple_cnn_are_those_of_table_5_and_ours(lab):
+    def sizes(images: dict) -> pd.DataFrame:
+        return image_tables.layers(Lab.open(study(**images), lab.store.root)).set_index(["model", "layer", "setting"])
+
+    paper = {"model": "printed", "architecture": {"family": "cnn"}, "seeds": [0]}
+    same = sizes({"networks": [paper]})
+    gray = same["paper"] != same["ours"]
+    assert len(same) == 30 and same[gray].index.tolist() == [("printed", 1, "inputs")], "our images have one channel"
+    ours = sizes({})["ours"]
+    assert ours[:, 7, "outputs"].tolist() == [6, 6] and ours[:, 7, "dropout"].tolist() == [0.5, 0.0]
 
 
 def test_digits_are_drawn_by_seed_and_each_class_looks_alike():

@@ -41,6 +41,5 @@ PAPER = Paper(
         "Functional Modularity, Table 4": "Settings for mathematics",
         "Functional Modularity, Table 5": "Layers of the simple CNN",
     },
-    elsewhere={"Functional Modularity, Table 5": "the layers are in `image_networks.py`"},
     also_shows={"Functional Modularity, Appendix B.1": "Overlap of two masks of one function"},
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
@@ -34,6 +35,11 @@ OURS = {
     "overlap of two masks of one function": "iou",
 }
 """Columns of ours beside quantities that the paper's text gives."""
+SIZES = {
+    "in_channels": "inputs", "in_features": "inputs", "out_channels": "outputs", "out_features": "outputs",
+    "output_size": "outputs", "kernel_size": "kernel", "padding": "padding",
+}  # fmt: skip
+"""torch's names of what Table 5 says of a layer, and the paper's."""
 
 
 def made(lab: Lab) -> list[image_steps.Family]:
@@ -53,6 +59,21 @@ def networks(lab: Lab) -> pd.DataFrame:
         kept = control["accuracy"] >= reference.ADEQUATE * base["accuracy"]
         rows.append(about | {"control_is_good": kept, "key": one.control.key(lab)})
     return pd.DataFrame(rows)
+
+
+def layers(lab: Lab) -> pd.DataFrame:
+    """Table 5: the simple CNN, a row for each setting of a layer, the paper's and that of our networks of this kind.
+
+    paper, ours: NaN where the one or the other has no such layer.
+    """
+    simple = {one.network.model: one for one in image_steps.families(lab) if one.settings.architecture.family == "cnn"}
+    tables = []
+    for model, one in simple.items():
+        sizes = enumerate(_sizes(one.network.problem.network(seed=0)), start=1)
+        rows = [(layer, setting, size) for layer, found in sizes for setting, size in found.items()]
+        ours = pd.DataFrame(rows, columns=["layer", "setting", "ours"])
+        tables.append(reference.load("layers").merge(ours, "outer").assign(model=model))
+    return pd.concat(tables, ignore_index=True) if tables else reference.load("layers").assign(ours=math.nan, model="")
 
 
 def drops(lab: Lab) -> pd.DataFrame:
@@ -224,3 +245,16 @@ def sharing_findings(table: pd.DataFrame) -> pd.DataFrame:
             found = judged(values, seeds, within, comparable=lowest >= ALIVE)
             rows.append({"start": start, "lowest_accuracy": lowest, "claim": claim} | found)
     return pd.DataFrame(rows)
+
+
+def _sizes(network: nn.Sequential) -> list[dict[str, float]]:
+    """What Table 5 says of each layer, by its names. Dropout belongs to the layer before it."""
+    layers = []
+    for module in network:
+        found = {name: getattr(module, own) for own, name in SIZES.items() if hasattr(module, own)}
+        if isinstance(module, nn.Dropout):
+            layers[-1]["dropout"] = module.p
+        elif found:
+            found = {name: size[0] if isinstance(size, tuple) else size for name, size in found.items()}
+            layers.append(found | ({"dropout": 0.0} if hasattr(module, "weight") else {}))
+    return layers
