@@ -4,7 +4,6 @@ import math
 import random
 import signal
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -573,10 +572,12 @@ def test_what_only_imitates_bfloat16_trains_in_float32(monkeypatch, capsys, devi
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     devices._say_float32.cache_clear()
-    assert isinstance(autocast(Compute(), torch.device(device)), nullcontext)
+    with autocast(Compute(), torch.device(device)):
+        assert not torch.is_autocast_enabled(device)
     assert capsys.readouterr().err == "" and asked == [False] * (device == "cuda")
     for _ in range(2):
-        assert isinstance(autocast(Compute(precision="bfloat16"), torch.device(device)), nullcontext)
+        with autocast(Compute(precision="bfloat16"), torch.device(device)):
+            assert not torch.is_autocast_enabled(device)
     said = f"compute.precision is 'bfloat16', which this device ({device}) would only imitate: float32\n"
     assert capsys.readouterr().err == said, "once"
 
