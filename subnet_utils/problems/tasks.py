@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import PositiveInt, Section, Several
 from subnet_utils.models.architectures import Bert, ResNet
-from subnet_utils.tasks.odd_one_out import SUBROUTINES
+from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, SUBROUTINES
 
 if TYPE_CHECKING:  # a profile is read without them
     from subnet_utils.problems.odd_one_out import Subroutines
@@ -55,7 +55,7 @@ class OddOneOutTask(Section):
 
     @model_validator(mode="after")
     def _architecture_of_its_kind(self):
-        language = self.task.startswith(("sv-", "anaphora-"))
+        language = self.task in LANGUAGE_TASKS
         if language != (self.architecture.family == "bert"):
             kind = "sentences; give a bert" if language else "images; give a resnet"
             raise invalid("architecture.family", f"items of '{self.task}' are {kind}")
