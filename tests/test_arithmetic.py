@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subnet_utils.papers.subtask_induction import arithmetic_task as arithmetic
-from subnet_utils.papers.subtask_induction.polynomials import WrongExpression, parse
+from subnet_utils.tasks import modular_arithmetic as arithmetic
+from subnet_utils.tasks.polynomials import WrongExpression, parse
 
 COMPUTATIONS = ("ab", "a+ab", "a^2", "a^2+b^2", "a^2+ab", "a^2+ab+b^2", "a^3+ab", "a+b", "a-b", "a^2-b^2")
 """All that the paper computes (sections 4.2 and B.4)."""

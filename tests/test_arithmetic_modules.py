@@ -18,10 +18,10 @@ from subnet_utils.papers.functional_modularity import arithmetic_figures as figu
 from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.problems import sharing
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.report.findings import with_intervals
+from subnet_utils.tasks import digit_arithmetic as arithmetic
 from subnet_utils.training import Recipe
 from tests.test_figures import assert_readable
 

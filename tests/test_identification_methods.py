@@ -29,7 +29,8 @@ from subnet_utils.papers.identification_methods import method_steps as steps
 from subnet_utils.papers.identification_methods import method_tables as tables
 from subnet_utils.papers.identification_methods.steps import every_step
 from subnet_utils.problems.modules import CONTROL
-from subnet_utils.problems.operations import OPERATIONS, Operations, items
+from subnet_utils.problems.operations import Operations
+from subnet_utils.tasks.digit_arithmetic import OPERATIONS, items
 from tests.test_figures import assert_readable
 
 BRIEF = {"steps": 6, "interval": 3, "batch_size": 8}

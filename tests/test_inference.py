@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
-from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE, KINDS
-from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
+from subnet_utils.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.tasks.inference import ADVERSE, KINDS
+from subnet_utils.tasks.pair_files import DataError
+from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
 
 
 def knows_all_words(pairs: pd.DataFrame) -> np.ndarray:

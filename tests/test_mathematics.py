@@ -11,8 +11,8 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
-from subnet_utils.papers.functional_modularity.tasks import mathematics
 from subnet_utils.problems.modules import CONTROL
+from subnet_utils.tasks import mathematics
 
 BRIEF = {"steps": 4, "interval": 2, "batch_size": 8}
 NETWORK = {

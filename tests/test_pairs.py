@@ -12,7 +12,7 @@ from subnet_utils.papers.heuristic_core import pair_networks
 from subnet_utils.papers.heuristic_core.attention_patterns import PATTERNS, example_maps, patterns
 from subnet_utils.papers.heuristic_core.pair_networks import Encoded, PretrainedError, Transformer, published_tokenizer
 from subnet_utils.papers.heuristic_core.section import OwnTransformer
-from subnet_utils.papers.heuristic_core.tasks import inference
+from subnet_utils.tasks import inference
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])

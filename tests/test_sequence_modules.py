@@ -15,8 +15,8 @@ from subnet_utils.papers.functional_modularity import sequence_figures as figure
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
 from subnet_utils.papers.functional_modularity.sequence_networks import END, PADDING, START, right, token_loss
-from subnet_utils.papers.functional_modularity.tasks import scan
 from subnet_utils.problems.modules import CONTROL
+from subnet_utils.tasks import scan
 from tests.test_figures import assert_readable
 
 BRIEF = {"steps": 4, "interval": 2, "batch_size": 8}

@@ -18,8 +18,8 @@ from subnet_utils.papers.heuristic_core.fine_tuning import Checkpoint
 from subnet_utils.papers.heuristic_core.pair_networks import SPECIAL, PretrainedError, published_tokenizer
 from subnet_utils.papers.heuristic_core.section import OwnTransformer
 from subnet_utils.papers.heuristic_core.step_training import shuffled_batches
-from subnet_utils.papers.heuristic_core.tasks import inference, pair_files, sentence_pairs
-from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
+from subnet_utils.tasks import inference, pair_files, sentence_pairs
+from subnet_utils.tasks.pair_files import DataError
 from subnet_utils.training import TrainingDiverged
 
 PRUNING = {"sparsities": [0.2, 0.5], "seeds": [0, 1], "grid_sparsities": [0.2, 0.5], "grid_seeds": [0, 1], "steps": 12,

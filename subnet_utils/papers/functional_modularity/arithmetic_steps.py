@@ -19,9 +19,9 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import section
-from subnet_utils.papers.functional_modularity.tasks import arithmetic
 from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
-from subnet_utils.problems.operations import ABSENT, Items
+from subnet_utils.tasks import digit_arithmetic as arithmetic
+from subnet_utils.tasks.digit_arithmetic import ABSENT, Items
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""

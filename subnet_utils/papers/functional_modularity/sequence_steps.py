@@ -20,8 +20,8 @@ from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_like
 from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity.sequence_networks import END, KINDS, PADDING, lengths, right, token_loss
-from subnet_utils.papers.functional_modularity.tasks import mathematics, scan
 from subnet_utils.problems.modules import CONTROL, Mask, Masked, Problem, networks, seeded
+from subnet_utils.tasks import mathematics, scan
 
 TOKENS = ("padding", "start", "end")
 WORDS, ACTIONS = (*TOKENS, *scan.WORDS), (*TOKENS, *scan.ACTIONS)

@@ -11,12 +11,12 @@ from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.sequence_networks import END
 from subnet_utils.papers.functional_modularity.sequence_steps import ACTIONS, CONTROL_MASK, DIRECT, OWN_MASK, inspected
-from subnet_utils.papers.functional_modularity.tasks import mathematics
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import between_functions
 from subnet_utils.report.comparison import CLAIM, FINDING
 from subnet_utils.report.findings import groups, judged
 from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks import mathematics
 
 OUTPUT = "output.weight"
 SAID = range(END, len(ACTIONS))

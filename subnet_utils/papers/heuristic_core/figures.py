@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from subnet_utils.papers.heuristic_core.tables import SHORT
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, is_entailed
 from subnet_utils.plots.layout import legend
+from subnet_utils.tasks.sentence_pairs import ENTAILED, is_entailed
 
 LOOKS = {"MNLI": ("#111111", "o"), "QQP": ("#111111", "s"), "in domain": ("#111111", "o"),
          "mismatched": ("#3d3d3d", "v"),

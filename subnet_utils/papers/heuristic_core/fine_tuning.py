@@ -23,7 +23,7 @@ from subnet_utils.papers.heuristic_core.pair_pretraining import PairLanguageMode
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, MISMATCHED, PairData, PairSets, pair_sets
 from subnet_utils.papers.heuristic_core.section import FineTuning
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
+from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED
 
 Batch = tuple[dict[str, Tensor], Tensor]
 """Inputs, and labels or the whole network's log-probabilities."""

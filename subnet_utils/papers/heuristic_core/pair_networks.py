@@ -23,7 +23,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from subnet_utils.masks.units import shape_of
 from subnet_utils.models import fingerprint
 from subnet_utils.papers.heuristic_core.section import OwnTransformer, PublishedTransformer
-from subnet_utils.papers.heuristic_core.tasks import inference
+from subnet_utils.tasks import inference
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING, _, FIRST, SEPARATOR, MASK = range(len(SPECIAL))

@@ -21,7 +21,7 @@ from subnet_utils.papers.heuristic_core.pair_networks import MASK, NO_WORD, Enco
 from subnet_utils.papers.heuristic_core.pair_sets import PairData
 from subnet_utils.papers.heuristic_core.section import PairPretraining
 from subnet_utils.papers.heuristic_core.step_training import on_device, train
-from subnet_utils.papers.heuristic_core.tasks import inference
+from subnet_utils.tasks import inference
 from subnet_utils.tasks.hidden_words import make_gaps
 
 Cloze = tuple[dict[str, Tensor], Tensor, Tensor]

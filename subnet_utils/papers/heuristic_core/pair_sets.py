@@ -14,9 +14,9 @@ from subnet_utils.core.sections import ROOT
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.papers.heuristic_core.pair_networks import Encoded, Transformer, published_facts
 from subnet_utils.papers.heuristic_core.section import GeneratedPairs, PairFiles
-from subnet_utils.papers.heuristic_core.tasks import inference, pair_files
-from subnet_utils.papers.heuristic_core.tasks.pair_files import DataError
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, Pair, is_entailed, texts_of
+from subnet_utils.tasks import inference, pair_files
+from subnet_utils.tasks.pair_files import DataError
+from subnet_utils.tasks.sentence_pairs import ENTAILED, Pair, is_entailed, texts_of
 
 IN_DOMAIN = "in domain"
 """Name of the set that is like the training pairs."""

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from subnet_utils.papers.heuristic_core import reference
-from subnet_utils.papers.heuristic_core.tasks.pair_files import MAIN_SUBCASES
+from subnet_utils.tasks.pair_files import MAIN_SUBCASES
 
 SUBCASES = dict(zip(MAIN_SUBCASES, ("SO-Swap", "Prep", "Embed-If", "Embed-Verb"), strict=True))
 """HANS subcases of Table 1 -> the paper's short names."""

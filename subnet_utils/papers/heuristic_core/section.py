@@ -17,9 +17,9 @@ from subnet_utils.core.sections import (
     heads_divide_width,
 )
 from subnet_utils.masks.masking import HardConcrete, any_masking
-from subnet_utils.papers.heuristic_core.tasks.inference import ADVERSE
-from subnet_utils.papers.heuristic_core.tasks.pair_files import CLASSES, MAIN_SUBCASES
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
+from subnet_utils.tasks.inference import ADVERSE
+from subnet_utils.tasks.pair_files import CLASSES, MAIN_SUBCASES
+from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, SAME, is_entailed
 from subnet_utils.training import StepTraining
 
 Share = Annotated[float, Field(ge=0, lt=1)]

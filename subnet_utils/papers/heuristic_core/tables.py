@@ -20,7 +20,7 @@ from subnet_utils.papers.heuristic_core import published, steps
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN, MISMATCHED, OUT_OF_DOMAIN, domains_of, is_friendly
 from subnet_utils.papers.heuristic_core.published import SUBCASES, faithful_sizes
 from subnet_utils.papers.heuristic_core.published_cores import FRIENDLY
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
+from subnet_utils.tasks.sentence_pairs import ENTAILED
 from subnet_utils.training import TrainingDiverged
 
 ENTAILED_SETS = "entailed"

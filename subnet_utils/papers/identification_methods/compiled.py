@@ -20,7 +20,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, require_positive
 from subnet_utils.papers.identification_methods.known_truth import Planted
-from subnet_utils.problems.operations import ABSENT, Items
+from subnet_utils.tasks.digit_arithmetic import ABSENT, Items
 
 BITS = 8
 """Inputs, each 0 or 1. Networks see all 256 items."""

@@ -19,8 +19,8 @@ from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, s
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.method_steps import Inspected
 from subnet_utils.problems.modules import Network, drawn
-from subnet_utils.problems.operations import OPERATIONS
 from subnet_utils.problems.trainings import WeightTraining
+from subnet_utils.tasks.digit_arithmetic import OPERATIONS
 
 NEW = ("-", "swapped -")
 """Operations that are learned by fine-tuning."""

@@ -24,7 +24,7 @@ from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_te
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.papers.identification_methods.modular_tasks import accuracy, chance
-from subnet_utils.problems.operations import Items
+from subnet_utils.tasks.digit_arithmetic import Items
 
 LEAST = 0.98
 """Accuracy from which on a part does its subtask."""

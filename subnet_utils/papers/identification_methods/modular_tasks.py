@@ -11,7 +11,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from subnet_utils.problems.operations import ABSENT, LEARNED, Items, items
+from subnet_utils.tasks.digit_arithmetic import ABSENT, LEARNED, Items, items
 
 BASE = 13
 """Numbers are 0 to 12, and answers are modulo 13."""

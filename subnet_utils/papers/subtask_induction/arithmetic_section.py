@@ -9,7 +9,7 @@ from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seeds, heads_divide_width, without
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, require_conditions
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
-from subnet_utils.papers.subtask_induction.polynomials import parse
+from subnet_utils.tasks.polynomials import parse
 from subnet_utils.training import Training
 
 

@@ -24,11 +24,11 @@ from subnet_utils.masks.controls import NoControl, random_like
 from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.papers.subtask_induction import arithmetic_section as section
-from subnet_utils.papers.subtask_induction import arithmetic_task as task
-from subnet_utils.papers.subtask_induction.arithmetic_task import Pairs, Rows, rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import APART
 from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled, started
+from subnet_utils.tasks import modular_arithmetic as task
+from subnet_utils.tasks.modular_arithmetic import Pairs, Rows, rows_of
 
 FOUND = 0.99
 """Accuracy on its subtask from which on a subnetwork counts as found."""

@@ -16,11 +16,11 @@ from subnet_utils.core.step import Fault, Step, fault_of, make_all
 from subnet_utils.core.store import Artefact
 from subnet_utils.papers.subtask_induction import arithmetic_steps, reference
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, OfSubtask, settings_of
-from subnet_utils.papers.subtask_induction.arithmetic_task import rows_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
 from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 from subnet_utils.report.comparison import SIZE
+from subnet_utils.tasks.modular_arithmetic import rows_of
 
 MASK = ["source", "subtask", "layers"]
 """Columns that say what a mask computes, in which network."""

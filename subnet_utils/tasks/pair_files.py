@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import DIFFERENT, ENTAILED, NOT_ENTAILED, SAME, is_entailed
+from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, NOT_ENTAILED, SAME, is_entailed
 
 CLASSES = ("entailment", "neutral", "contradiction")
 """MNLI's three labels."""

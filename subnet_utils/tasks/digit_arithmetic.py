@@ -1,29 +1,65 @@
-"""Arithmetic modulo 100 on two-digit numbers (*Are Neural Nets Modular?*, sections 3.1 and 3.2).
+"""Arithmetic with remainders, digit by digit.
 
-A digit is one of ten inputs that is 1; the least significant digit comes first. The answer has two digits, too, each
-with ten outputs.
+All pairs of numbers below a modulus are items. A digit is an input that is 1, and of the answer it is a class; the
+least significant one comes first. The tasks of *Are Neural Nets Modular?* (sections 3.1 and 3.2) have two digits:
 
 - `add_mul`: one operation, which two more inputs name. Both operations have the same inputs and outputs.
 - `double_addition`: the same operation on two pairs of numbers. Each pair has inputs and outputs of its own.
 """
 
+import math
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from subnet_utils.problems import operations
-from subnet_utils.problems.operations import ABSENT, Items
-
+LEARNED = ("+", "*")
+"""What networks learn; the operations that they do not learn are there for fine-tuning."""
+OPERATIONS = {
+    "+": lambda a, b: a + b,
+    "*": lambda a, b: a * b,
+    "-": lambda a, b: a - b,
+    "swapped -": lambda a, b: b - a,
+}
+ABSENT = -100
+"""Target of an output that is not asked for; what torch's cross-entropy leaves out."""
 BASE, DIGITS = 100, 2
-"""Numbers are 0 to 99, and answers are modulo 100; each has two digits."""
+"""Numbers of the paper's tasks are 0 to 99, and answers are modulo 100; each has two digits."""
 PAIRS = ("pair 1", "pair 2")
+
+
+class Items(NamedTuple):
+    """Items of a function: inputs [m, ...], int64 targets [m, ...]; outputs have classes in one more dimension."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+@cache
+def items(modulus: int, base: int, operation: str) -> Items:
+    """Inputs [modulus^2, 2 digits base + 4] and targets [modulus^2, digits] of all pairs for an operation.
+
+    The last four inputs name the operation.
+
+    >>> inputs, targets = items(100, 10, "+")
+    >>> inputs.shape, targets[99 * 100 + 3].tolist()  # 99 + 3 = 2 modulo 100
+    (torch.Size([10000, 44]), [2, 0])
+    """
+    digits = round(math.log(modulus, base))
+    places = base ** torch.arange(digits)
+    pairs = torch.cartesian_prod(torch.arange(modulus), torch.arange(modulus))
+    answers = OPERATIONS[operation](*pairs.T) % modulus
+    numbers = one_hot(pairs[:, :, None] // places % base, base).flatten(1)
+    asked = one_hot(torch.tensor(list(OPERATIONS).index(operation)), len(OPERATIONS)).expand(len(pairs), -1)
+    return Items(torch.cat([numbers, asked], dim=1).float(), answers[:, None] // places % base)
 
 
 @cache
 def add_mul() -> dict[str, Items]:
     """All 10,000 pairs of numbers for addition, and for multiplication: 42 inputs, 2 digits."""
-    every = {name: operations.items(BASE, 10, name) for name in operations.LEARNED}
+    every = {name: items(BASE, 10, name) for name in LEARNED}
     return {name: Items(inputs[:, :42].contiguous(), targets) for name, (inputs, targets) in every.items()}
 
 
@@ -44,10 +80,10 @@ def both_pairs(count: int, generator: torch.Generator) -> Items:
     return Items(*(tensor[pairs].flatten(1) for tensor in _sums()))
 
 
-def asked(items: Items, function: str) -> Items:
+def asked(given: Items, function: str) -> Items:
     """Items with both pairs that ask for one of them alone."""
     own = torch.arange(2 * DIGITS) // DIGITS == PAIRS.index(function)
-    return Items(items.inputs, items.targets.where(own, ABSENT))
+    return Items(given.inputs, given.targets.where(own, ABSENT))
 
 
 def operation_of(answers: Tensor) -> dict[str, Tensor]:
@@ -65,5 +101,5 @@ TASKS = {"add_mul": add_mul, "double_addition": double_addition}
 
 def _sums() -> Items:
     """All pairs of numbers: 40 inputs, 2 digits."""
-    inputs, targets = operations.items(BASE, 10, "+")
+    inputs, targets = items(BASE, 10, "+")
     return Items(inputs[:, :40], targets)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.subtask_induction.polynomials import parse
+from subnet_utils.tasks.polynomials import parse
 
 
 class Rows(NamedTuple):

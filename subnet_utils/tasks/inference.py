@@ -16,7 +16,7 @@ import torch
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair, is_entailed
+from subnet_utils.tasks.sentence_pairs import ENTAILED, NOT_ENTAILED, Pair, is_entailed
 
 PEOPLE = ("baker", "clerk", "dancer", "driver", "farmer", "guard", "miner", "monk", "nurse", "pilot", "poet", "sailor",
           "singer", "student", "tailor", "writer")  # fmt: skip

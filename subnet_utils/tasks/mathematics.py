@@ -16,7 +16,7 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.papers.functional_modularity.tasks.scan import Split
+from subnet_utils.tasks.scan import Split
 
 LEVELS = ("easy", "medium", "hard")
 ENTROPY = {"add_or_sub": (4.0, 16.0), "linear_1d": (3.0, 10.0), "differentiate": (3.0, 10.0), "sort": (3.0, 10.0),
