@@ -258,16 +258,16 @@ def save_table(path: Path, table: pd.DataFrame) -> None:
 
 def write_whole(path: Path, *content: bytes | memoryview) -> None:
     """Write a file whole or not at all: beside the target, flushed to disk, then renamed."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             for part in content:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

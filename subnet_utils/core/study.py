@@ -54,9 +54,9 @@ class _Study(Section):
             return source
         values = source if isinstance(source, Mapping) else _read(source)
         if "study" in values:
-            beside = [str(key) for key in values if key != "study"]
-            if beside:
-                raise StudyError(f"{beside[0]}: unknown key beside 'study'; move it into 'study' or remove it")
+            others = [str(key) for key in values if key != "study"]
+            if others:
+                raise StudyError(f"{others[0]}: unknown key beside 'study'; move it into 'study' or remove it")
             values = values["study"]
         if not isinstance(values, Mapping):
             raise StudyError(f"study: {reprlib.repr(values)} is not valid; give a mapping of keys such as 'name'")

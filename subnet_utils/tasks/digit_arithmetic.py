@@ -69,8 +69,8 @@ def double_addition() -> dict[str, Items]:
     sums = _sums()
     none = Items(torch.zeros_like(sums.inputs), torch.full_like(sums.targets, ABSENT))
     sides = (sums, none), (none, sums)
-    beside = [Items(*(torch.cat(both, dim=1) for both in zip(*pairs, strict=True))) for pairs in sides]
-    return dict(zip(PAIRS, beside, strict=True))
+    padded = [Items(*(torch.cat(both, dim=1) for both in zip(*pairs, strict=True))) for pairs in sides]
+    return dict(zip(PAIRS, padded, strict=True))
 
 
 def both_pairs(count: int, generator: torch.Generator) -> Items:

@@ -136,9 +136,9 @@ def _number_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -
     counts = np.where(kinds % 2, _other_number(n, 2, rng), n)
     cells = []
     for (row, column), kind in np.ndenumerate(kinds):
-        apart = int(kind >= 2)
-        clump = _clump(counts[row, column] - apart, itself[row], outlines.extents[row], resolution, rng)
-        cells.append([[(row, offset) for offset in clump]] + apart * [[(row, (0, 0))]])
+        separate = int(kind >= 2)
+        clump = _clump(counts[row, column] - separate, itself[row], outlines.extents[row], resolution, rng)
+        cells.append([[(row, offset) for offset in clump]] + separate * [[(row, (0, 0))]])
     return outlines, cells
 
 

@@ -255,8 +255,8 @@ def transfers(lab: Lab) -> list[Transfers]:
         mask = _mask(settings, induction, layers, seed)
         samples, conditions = settings.transfer.of(first=induction == settings.inductions[0])
         about = {"target": induction.target, "training": settings.transfer.training}
-        apart = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in APART]
-        for names, numbers in ((tuple(name for name in conditions if name not in APART), samples), *apart):
+        alone = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in APART]
+        for names, numbers in ((tuple(name for name in conditions if name not in APART), samples), *alone):
             made += [Transfers(mask, samples=number, conditions=names, **about) for number in numbers]
     return made
 
