@@ -11,19 +11,22 @@ from subnet_utils.core.study import Study
 def main(arguments: list[str]) -> int:
     """Check profiles, and that the data and published weights that they name are there.
 
-    These are listed on stdout; then, without --list, the missing ones are fetched. One line on stderr for each error,
-    and for each notebook that cannot run. Exit status 2 for a profile that is not valid, or of which no notebook can
-    run: what one paper lacks stops no other.
+    These are listed on stdout; then, without --list, the missing ones are fetched, and the profile is called valid. One
+    line on stderr for each error, and for each notebook that cannot run. Exit status 2 for a profile that is not valid,
+    or of which no notebook can run: what one paper lacks stops no other.
     """
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.check", description=__doc__)
     parser.add_argument("profile", nargs="+", help="a name, such as laptop, or a YAML file")
     parser.add_argument("--list", action="store_true", help="list what comes from elsewhere, and fetch nothing")
     chosen = parser.parse_args(arguments)
     try:
-        for study in map(Study.load, chosen.profile):
+        for given in chosen.profile:
+            study = Study.load(given)
             print(table(external(study)) or "nothing comes from elsewhere", flush=True)
-            for line in () if chosen.list else require(study):
-                print(line, file=sys.stderr)
+            if not chosen.list:
+                for line in require(study):
+                    print(line, file=sys.stderr)
+                print(f"{given}: valid; `make cost PROFILE={given}` says how long it takes here")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -448,8 +448,8 @@ def test_pretraining_must_suit_the_network_its_data_and_its_place():
     assert line.endswith("pretraining.batch_size: 128 images are more than 40 train examples a task give; lower it")
 
 
-def test_no_other_study_bears_the_name_under_which_numbers_are_judged():
-    """It may lack parts, and be computed in another way."""
+def test_no_other_study_bears_the_name_of_a_profile(tmp_path):
+    """Its figures would replace the profile's. It may lack parts, and be computed in another way."""
     values = yaml.safe_load((ROOT / "params" / "paper.yaml").read_text())["study"]
     fewer = copy.deepcopy(values) | {"compute": {"workers": 3}}
     del fewer["break_it_down"], fewer["subtask_induction"]["images"]
@@ -458,6 +458,10 @@ def test_no_other_study_bears_the_name_under_which_numbers_are_judged():
     with pytest.raises(StudyError, match=r"^heuristic_core.pruning: is not that of params/paper.yaml, .* another name"):
         Study.load(fewer)
     assert Study.load(fewer | {"name": "mine"}).name == "mine"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text((ROOT / "params" / "tiny.yaml").read_text().replace("draws: 9", "draws: 8"))
+    with pytest.raises(StudyError, match=r"^break_it_down.controls: is not that of params/tiny.yaml, whose figures"):
+        Study.load(mine)
 
 
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
@@ -485,7 +489,7 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
-    assert check([str(ROOT / "params" / "tiny.yaml")]) == 0
+    assert check(["tiny"]) == 0 and "tiny: valid; `make cost PROFILE=tiny`" in capsys.readouterr().out
     with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
         begin(path, "08_heuristic_core")
     assert not (ROOT / "figures" / "mine").exists()

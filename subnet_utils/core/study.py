@@ -23,7 +23,7 @@ class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
 
 
-PAPER, PAPER_FILE = "paper", ROOT / "params" / "paper.yaml"
+PAPER = "paper"
 """The profile of the papers' own sizes. Under its name alone numbers are judged against theirs."""
 
 
@@ -64,8 +64,9 @@ class _Study(Section):
             study = cls.model_validate(values)
         except ValidationError as error:
             raise StudyError("\n".join(explain(cls, error))) from None
-        if study.name == PAPER and source != PAPER_FILE:
-            _require_the_papers(study, cls.load(PAPER_FILE))
+        own = ROOT / "params" / f"{study.name}.yaml"
+        if own.is_file() and (isinstance(source, Mapping) or profile_file(source).resolve() != own):
+            _require_own_name(study, cls.load(own))
         return study
 
 
@@ -78,14 +79,17 @@ Study = create_model(
 """The study with the sections of all papers that are there."""
 
 
-def _require_the_papers(study: _Study, own: _Study) -> None:
-    """Raise StudyError for a part of a study named `paper` that is not as in params/paper.yaml. It may lack parts."""
+def _require_own_name(study: _Study, own: _Study) -> None:
+    """Raise StudyError for a part that is not as in the profile of this name, whose figures the study would replace.
+
+    It may lack parts.
+    """
     for name, paper in papers().items():
         there = paper.section_of(own)
         for part, value in paper.section_of(study) or ():
             if there is not None and value and value != getattr(there, part):
-                what = f"is not that of params/paper.yaml, and numbers of a study named '{PAPER}' are judged as such"
-                raise StudyError(f"{name}.{part}: {what}; give it another name")
+                what = f"is not that of params/{own.name}.yaml, whose figures the study would replace"
+                raise StudyError(f"{name}.{part}: {what}; give the study another name")
 
 
 class _Loader(yaml.SafeLoader):
