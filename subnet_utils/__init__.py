@@ -7,6 +7,7 @@ a notebook's first act is to start the server that its workers are copied from, 
 """
 
 import warnings
+from importlib import import_module
 from typing import Any
 
 # transformers' progress bars would like notebook widgets; ours are plain
@@ -15,10 +16,13 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    """`identify` and `Task`, when they are asked for."""
-    if name not in ("Task", "identify"):
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from subnet_utils.masks import identify
+EXPORTS = {"Task": "identify", "identify": "identify", "discover": "discover", "Subnetwork": "subnetwork",
+           "ContinuousSparsification": "methods", "random_like": "controls"}  # fmt: skip
+"""Modules of `masks` that hold what the package itself gives, too."""
 
-    return getattr(identify, name)
+
+def __getattr__(name: str) -> Any:
+    """One of `EXPORTS`, when it is asked for."""
+    if name not in EXPORTS:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.masks.{EXPORTS[name]}"), name)

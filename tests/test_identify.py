@@ -1,5 +1,6 @@
 """One call for all methods: what it finds, its defaults, the search for a density, and what it refuses."""
 
+import copy
 import doctest
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
+from transformers import BertConfig, BertForSequenceClassification
 
 from subnet_utils import Task, identify
 from subnet_utils.core.sections import ROOT
@@ -28,7 +30,10 @@ from subnet_utils.masks.masking import (
     TrainedMasking,
 )
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models import fingerprint
+from subnet_utils.models.frozen import FrozenPrefix
+from subnet_utils.models.staged import StagedModel
 
 
 @pytest.fixture(autouse=True)
@@ -280,3 +285,55 @@ def test_the_package_is_imported_without_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
     with pytest.raises(ImportError, match="cannot import name 'identfy'"):
         from subnet_utils import identfy  # noqa: F401
+
+
+class Bare(nn.Module):
+    """Attention-like weights that are parameters of their own, in no layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.W_in, self.W_out = nn.Parameter(torch.randn(4, 8, 6)), nn.Parameter(torch.randn(4, 6, 2))
+
+    def forward(self, inputs):
+        return torch.einsum("bd,hdk,hko->bo", inputs, self.W_in, self.W_out)
+
+
+def own_networks():
+    """Of other makers: a function that makes the network, its inputs, and a call."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=20, num_labels=2, **sizes)
+    words = {"input_ids": torch.randint(1, 20, (40, 5)), "attention_mask": torch.ones(40, 5, dtype=torch.long)}
+    words["attention_mask"][::2, 3:] = 0
+    layers = nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)
+    plain = torch.randn(40, 8)
+    yield lambda: nn.Sequential(*copy.deepcopy(layers)), plain, lambda network: network(plain)
+    yield Bare, plain, lambda network: network(plain)
+    yield lambda: BertForSequenceClassification(config), words, lambda network: network(**words).logits
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("method", ["attribution", "gumbel_sigmoid"])
+def test_masks_are_found_in_anybodys_network_and_fit_a_fresh_copy(which, method):
+    torch.manual_seed(0)
+    make, inputs, call = list(own_networks())[which]
+    network, fresh = make().eval(), make().eval()
+    task = Task(inputs, torch.randint(2, (40,)))
+    found = identify(network, task, method, training=MaskSteps(steps=4, batch_size=40), density=0.5).subnetwork
+    fresh.load_state_dict(network.state_dict())
+    assert set(found.masks) <= set(dict(network.named_parameters())) and len(repr(found)) < 120
+    assert torch.equal(call(found.apply(network)), call(found.apply(fresh)))
+    zeroed = copy.deepcopy(network)  # by hand
+    with torch.no_grad():
+        for name, mask in found.masks.items():
+            zeroed.get_parameter(name).mul_(mask)
+    torch.testing.assert_close(call(found.apply(fresh)), call(zeroed))
+
+
+def test_the_loss_of_a_network_with_named_inputs_is_its_own():
+    make, words, call = list(own_networks())[2]
+    network, targets = make().eval(), torch.randint(2, (40,))
+    loss = TaskLoss(network, words, lambda _: [(torch.arange(40), targets)], class_loss)
+    (found,) = loss.losses({})
+    torch.testing.assert_close(found, class_loss(call(network), targets))
+    with pytest.raises(ValueError, match="leave out the start, or give one tensor"):
+        FrozenPrefix(StagedModel({"first": nn.Identity()}), words, device=torch.device("cpu"), limit_gb=1.0)

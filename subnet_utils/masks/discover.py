@@ -25,7 +25,7 @@ from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, State, sent
+from subnet_utils.models.frozen import FrozenPrefix, Items, State, outputs_of, sent
 from subnet_utils.models.staged import cut, evaluating, fingerprint, for_each, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
@@ -38,7 +38,7 @@ class MaskTask:
     shape) and targets; seed: of all that training draws.
     """
 
-    items: Tensor | FrozenPrefix
+    items: Items | FrozenPrefix
     batches: Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
     method: MaskMethod
     seed: int
@@ -70,7 +70,7 @@ class Discovery:
 
 def discover(
     model: nn.Module,
-    items: Tensor | FrozenPrefix,
+    items: Items | FrozenPrefix,
     batches: Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]],
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
@@ -174,13 +174,13 @@ class _Together:
 
     def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
-        method = tasks[0].method
+        method, names = tasks[0].method, tasks[0].items.names
         flat = FlatMasks.of(method, weights, self.names, len(tasks))
         logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
-                embeddings = torch.func.functional_call(self.suffix, weights | masked, state)
+                embeddings = outputs_of(self.suffix, weights | masked, state, names)
             return self.loss(embeddings[places].float(), targets)
 
         def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:

@@ -42,6 +42,7 @@ from torch.nn.functional import cross_entropy
 from subnet_utils.core.messages import explain, nearest
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.masking import METHODS, Masking, TrainedMasking
+from subnet_utils.models.frozen import Items, tables
 from subnet_utils.models.staged import maskable, require_positive
 from subnet_utils.training import Recipe
 
@@ -66,18 +67,20 @@ def class_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 class Task:
     """What a subnetwork is to do.
 
-    inputs: [m, ...]; targets: [m, ...]; loss(outputs, targets): a scalar. Raises ValueError for no items, and for
-    inputs and targets of unequal length.
+    inputs: [m, ...], or several by name, as a tokenizer gives them to a network of transformers; targets: [m, ...];
+    loss(outputs, targets): a scalar; of several outputs it gets the `logits`, or the first. Raises ValueError for no
+    items, and for inputs and targets of unequal length.
     """
 
-    inputs: Tensor
+    inputs: Items
     targets: Tensor
     loss: Callable[[Tensor, Tensor], Tensor] = class_loss
 
     def __post_init__(self):
-        if len(self.inputs) != len(self.targets):
-            raise ValueError(f"{len(self.inputs)} inputs and {len(self.targets)} targets; give one target for each")
-        if not len(self.inputs):
+        for table in tables(self.inputs):
+            if len(table) != len(self.targets):
+                raise ValueError(f"{len(table)} inputs and {len(self.targets)} targets; give one target for each")
+        if not len(self.targets):
             raise ValueError("the task has no items; give at least one")
 
 
@@ -134,8 +137,8 @@ def identify(
     training = training or MaskSteps()
 
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        every = torch.arange(len(task.inputs)).split(training.batch_size)
-        for rows in training.epoch(len(task.inputs), generator) if masking.trains else every:
+        every = torch.arange(len(task.targets)).split(training.batch_size)
+        for rows in training.epoch(len(task.targets), generator) if masking.trains else every:
             yield rows, task.targets[rows]
 
     def find(one: Masking) -> Discovery:

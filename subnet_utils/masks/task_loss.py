@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.models.frozen import FrozenPrefix, sent
+from subnet_utils.models.frozen import FrozenPrefix, Items, outputs_of, sent
 from subnet_utils.models.staged import cut, evaluating
 
 
@@ -25,7 +25,7 @@ class TaskLoss:
     """
 
     model: nn.Module
-    items: Tensor | FrozenPrefix
+    items: Items | FrozenPrefix
     batches: Callable[[torch.Generator], Iterable[tuple[Tensor, Tensor]]]
     loss: Callable[[Tensor, Tensor], Tensor]
     start: str | None = None
@@ -52,7 +52,7 @@ class TaskLoss:
             state = outputs(distinct)
             state = suffix.compact(state) if getattr(suffix, "takes_padding", False) else state
             with evaluating(suffix), self.autocast():
-                found = torch.func.functional_call(suffix, own | dict(weights), state)[sent(places, outputs.device)]
+                found = outputs_of(suffix, own | dict(weights), state, outputs.names)[sent(places, outputs.device)]
             # float64 stays what it is: finite differences need it
             found = found.to(torch.promote_types(found.dtype, torch.float32))
             yield self.loss(found, sent(targets, outputs.device))

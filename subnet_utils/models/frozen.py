@@ -7,16 +7,18 @@ They are computed once in float32 and kept if they fit. A step of training then 
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from subnet_utils.models.staged import StagedModel, fingerprint
 
 State = tuple[Tensor, ...]
+Items = Tensor | Mapping[str, Tensor]
+"""A table of items [m, ...], or several by the names under which a network takes them, as tokenizers give them."""
 CHUNK = 256
 """Items that pass through a network at a time when nothing is trained."""
 
@@ -24,25 +26,29 @@ CHUNK = 256
 class FrozenPrefix:
     """Outputs of a prefix for a table of items, by row.
 
-    items: [m, ...]; limit_gb: largest cache, GiB. Larger outputs are computed again at every look-up, and a line says
-    so. The outputs of an empty prefix are the items themselves; they are moved to the device whatever their size.
-    make_room: called with the GiB that are needed, before memory is taken.
+    items: see `Items`; limit_gb: largest cache, GiB. Larger outputs are computed again at every look-up, and a line
+    says so. The outputs of an empty prefix are the items themselves; they are moved to the device whatever their size.
+    make_room: called with the GiB that are needed, before memory is taken. Raises ValueError for items by name before a
+    prefix that is not empty.
     """
 
     def __init__(
         self,
         prefix: StagedModel,
-        items: Tensor,
+        items: Items,
         *,
         device: torch.device,
         limit_gb: float,
         make_room: Callable[[float], None] = lambda gb: None,
     ):
         self.prefix, self.items, self.device, self.network = prefix, items, device, fingerprint(prefix)
+        self.names = tuple(items) if isinstance(items, Mapping) else ()
         self._cache: State | None = None
         if not prefix.stage_names:
-            make_room(items.nbytes / 2**30)
-            self._cache = (items.to(device),)
+            make_room(sum(table.nbytes for table in tables(items)) / 2**30)
+            self._cache = tuple(table.to(device) for table in tables(items))
+        elif self.names:
+            raise ValueError("items by name enter a network as a whole; leave out the start, or give one tensor")
         elif len(items):
             self._fill(limit_gb, make_room)
 
@@ -54,9 +60,11 @@ class FrozenPrefix:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits for the items: of their number, shape and type, and of a thousand of them."""
-        some = self.items[:: max(1, len(self.items) // 1000)].cpu().reshape(-1)
-        digest = hashlib.sha256(f"{tuple(self.items.shape)} {self.items.dtype}".encode())
-        digest.update(some.view(torch.uint8).numpy().tobytes())
+        digest = hashlib.sha256()
+        for table in tables(self.items):
+            some = table[:: max(1, len(table) // 1000)].cpu().reshape(-1)
+            digest.update(f"{tuple(table.shape)} {table.dtype}".encode())
+            digest.update(some.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def __call__(self, rows: Tensor) -> State:
@@ -68,7 +76,7 @@ class FrozenPrefix:
 
     @classmethod
     def of(
-        cls, prefix: StagedModel, items: "Tensor | FrozenPrefix", *, device: torch.device, limit_gb: float
+        cls, prefix: StagedModel, items: "Items | FrozenPrefix", *, device: torch.device, limit_gb: float
     ) -> "FrozenPrefix":
         """The prefix's outputs: those given, if they are its own, or new ones for a table of items."""
         if not isinstance(items, FrozenPrefix):
@@ -107,6 +115,24 @@ class FrozenPrefix:
                 raise
             return _say(f"out of memory for prefix outputs of {needed:.1f} GiB")
         self._cache = cache
+
+
+def tables(items: Items) -> tuple[Tensor, ...]:
+    """The table, or all that have names. One row of each is an item."""
+    return tuple(items.values()) if isinstance(items, Mapping) else (items,)
+
+
+def outputs_of(module: nn.Module, weights: Mapping[str, Tensor], state: State, names: Sequence[str] = ()) -> Tensor:
+    """What a module gives for a state with these weights in place of its own.
+
+    names: of the state's tensors, for a module that takes them by name. Of several outputs it is `logits`, as the
+    networks of transformers call it, or the first.
+    """
+    given = ((), dict(zip(names, state, strict=True))) if names else (state,)
+    found = torch.func.functional_call(module, dict(weights), *given)
+    if isinstance(found, Mapping):
+        return found.get("logits", next(iter(found.values())))
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _say(why: str) -> None:
