@@ -343,8 +343,8 @@ def test_a_method_of_ones_own_may_be_any_class(every_epoch, tmp_path):
         def __init__(self, k: int, l0: float) -> None:
             self.k, self.l0 = k, l0
 
-        def init(self, shape: torch.Size) -> Tensor:
-            return torch.linspace(0, 1, shape.numel()).view(shape)
+        def init(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+            return torch.linspace(0, 1, weight.numel()).view(weight.shape)
 
         def soft(self, logits, epoch, generator):
             return {name: torch.sigmoid(s) for name, s in logits.items()}
@@ -927,3 +927,16 @@ def test_a_module_without_stages_is_masked_as_the_same_network_with_one_stage():
 def test_a_module_without_stages_cannot_start_at_one():
     with pytest.raises(ValueError, match="a Sequential has no stages, so no 'head' to start at; use start=None"):
         find(perceptron(), noisy_examples(), start="head")
+
+
+def test_first_logits_may_depend_on_the_weight_and_be_drawn():
+    """Without training they are the mask: here all large weights, and a draw of its seed among the others."""
+
+    class Sized(ContinuousSparsification):
+        def init(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+            return torch.where(weight.abs() >= 1, 1.0, 0.5 - torch.rand(weight.shape, generator=generator))
+
+    model, options = planted(), {"start": "middle", "rate": 1e-12, "method": Sized(epochs=2)}
+    one, again, other = (find(model, noisy_examples(), seed=seed, **options).subnetwork for seed in (0, 0, 1))
+    assert one == again != other
+    assert all(mask[model.get_parameter(name).abs() >= 1].all() for name, mask in other.masks.items())

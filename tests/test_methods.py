@@ -68,7 +68,7 @@ def test_unannealed_prefixes_stay_at_one():
 
 @pytest.mark.parametrize("value", [0.1, 0.05, 0.0, -0.05])
 def test_all_logits_start_at_one_value(value):
-    first = ContinuousSparsification(start_value=value).init(torch.Size((2, 3)))
+    first = ContinuousSparsification(start_value=value).init(torch.zeros(2, 3))
     assert first.dtype == torch.float32 and first.shape == (2, 3) and (first == torch.tensor(value)).all()
 
 
@@ -178,7 +178,7 @@ def test_flat_masks_are_for_gpus_and_for_one_temperature():
 
 def test_settings_are_those_of_are_neural_nets_modular():
     method = GumbelSigmoid()
-    first = method.init(torch.Size((2, 3)))
+    first = method.init(torch.zeros(2, 3))
     assert method.temperature == 1 and first.shape == (2, 3) and (first == 2).all()
     assert sigmoid(first.numpy()) == pytest.approx(0.881, abs=5e-4)
 
@@ -302,7 +302,7 @@ def test_the_penalty_of_hard_concrete_is_the_expected_number_of_gates_above_zero
 @pytest.mark.parametrize("kind", [ContinuousSparsification, GumbelSigmoid, HardConcrete])
 def test_one_logit_stands_for_a_row(kind):
     method = kind(units="neurons", start_value=1.0, l0=1.0)
-    first = {"w": method.init(torch.Size((4, 3))), "k": method.init(torch.Size((2, 3, 5, 5)))}
+    first = {"w": method.init(torch.zeros(4, 3)), "k": method.init(torch.zeros(2, 3, 5, 5))}
     assert first["w"].shape == (4, 1) and first["k"].shape == (2, 1, 1, 1)
     masked, penalty = soft.masked_weights(
         method, {"w": torch.ones(4, 3), "k": torch.ones(2, 3, 5, 5)}, first, 0, torch.Generator().manual_seed(0)

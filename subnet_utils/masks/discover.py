@@ -225,7 +225,11 @@ class _Together:
         self, tasks: Sequence[MaskTask], weights: Mapping[str, Tensor], flat: FlatMasks | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The logits by name, [k, *shape] for k masks; and the same memory as the tensors that are trained."""
-        first = {name: torch.stack([one.method.init(weights[name].shape) for one in tasks]) for name in self.names}
+        draws = [generator_for("first logits", one.seed) for one in tasks]
+        both = list(zip(tasks, draws, strict=True))
+        first = {
+            name: torch.stack([one.method.init(weights[name], draw).cpu() for one, draw in both]) for name in self.names
+        }
         if flat is None:
             logits = {name: values.to(weights[name].device).requires_grad_() for name, values in first.items()}
             return logits, logits

@@ -21,8 +21,11 @@ class MaskMethod(Protocol):
     deterministic: bool
     """Whether `soft` draws nothing; only then can masks be trained at once."""
 
-    def init(self, shape: torch.Size) -> Tensor:
-        """Logits before training."""
+    def init(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        """Logits of a weight before training, float32, of its shape or of one that broadcasts to it.
+
+        weight: of the frozen network; generator: on the CPU, of the mask's seed, for a method that draws them.
+        """
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """The soft mask used in a step of training, entries in [0, 1]; the generator is on the CPU."""
@@ -44,10 +47,10 @@ class ThresholdedAtZero:
     start_value: float
     units: str
 
-    def init(self, shape: torch.Size) -> Tensor:
+    def init(self, weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """`start_value` everywhere."""
-        rows = (*shape[:1], *[1] * (len(shape) - 1))
-        return torch.full(rows if self.units == "neurons" else tuple(shape), self.start_value)
+        rows = (*weight.shape[:1], *[1] * (weight.ndim - 1))
+        return torch.full(rows if self.units == "neurons" else tuple(weight.shape), self.start_value)
 
     def hard(self, logits: Tensor) -> Tensor:
         """s > 0."""

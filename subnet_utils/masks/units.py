@@ -213,7 +213,7 @@ class _Pruning:
         self.multipliers = torch.zeros(2, device=self.device, requires_grad=True)
         self.logits, draws = {}, generator_for("gates", self.seed)
         for name, size in {"heads": (layers, heads), "mlps": (layers,)}.items():  # near where the method starts
-            near = self.method.init(size) + 0.01 * torch.randn(*size, generator=draws)
+            near = self.method.init(torch.empty(size), draws) + 0.01 * torch.randn(*size, generator=draws)
             self.logits[name] = near.to(self.device).requires_grad_()
 
     def interval(self, batches: Batches, interval: int) -> Iterator[tuple[int, Inputs, Tensor, torch.Generator]]:
