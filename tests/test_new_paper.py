@@ -134,7 +134,7 @@ from subnet_utils.models import build
 class Found(Step):
     masking: Masking
 
-values = Study.load("tiny").model_dump(mode="json")
+values = Study.load("tiny").model_dump(mode="json") | {"name": "mine"}
 masks = values["break_it_down"]["experiments"][0]["masks"]
 def chosen(masking):
     masks["masking"] = masking
