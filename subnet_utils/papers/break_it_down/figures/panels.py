@@ -95,8 +95,8 @@ def differences(table: pd.DataFrame, stars: pd.DataFrame) -> Figure:
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
-    """Figures 5 and 7: differences by what the networks started from, a row of panels each, a column for every task.
-    starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
+    """The runs behind Figures 5 and 7: differences by what the networks started from, a row of panels each, a column
+    for every task. starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
     every = pd.concat([some for some, _ in starts.values()], ignore_index=True)
     tasks = [name for name, _ in _groups(every, ["task", "number"])]
     figure, axes = layout.grid(len(starts) * len(tasks), across=len(tasks), sharey=True, **PANEL)
@@ -108,6 +108,19 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
         ax.set_ylabel(f"{start}\n{effects.DIFFERENCE}")
     layout.label_first_column(axes)
     return _explained(figure, every, stars=_star_note(every))
+
+
+def start_heatmaps(means: pd.DataFrame) -> Figure:
+    """Figures 5 and 7: mean differences by what the networks started from, the paper's and ours, a panel for each task.
+    means: from `paper_tables.by_start`, of one family."""
+    means = means.sort_values("number", ascending=False, kind="stable")  # singular first, as everywhere
+    groups = _groups(means, ["task", "number"])
+    figure, axes = layout.grid(len(groups), width=3.5, height=2.0, across=2)
+    for ax, (about, rows) in zip(axes, groups, strict=True):
+        effects.start_heatmap(ax, rows).set_title(_title("", *about))
+    label = effects.DIFFERENCE
+    figure.colorbar(axes[0].collections[0], ax=axes, label=label, aspect=30, fraction=0.02, pad=0.01)
+    return figure
 
 
 def accuracies(table: pd.DataFrame) -> Figure:
