@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from subnet_utils.papers.break_it_down import paper_tables
+from subnet_utils.papers.break_it_down import paper_tables, subnetwork_overlap
 from subnet_utils.papers.break_it_down.figures import controls, discovery, dissection, effects, overlap, rows
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
 from subnet_utils.plots import layout, marks
@@ -198,15 +198,19 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 def overlaps(layers: pd.DataFrame) -> Figure:
     """Figure 19: overlap by layer, the mean over base models that learned their task and each of them, a panel for each
-    model and task. If no base model has learned, all of them. layers: from `subnetwork_overlap.by_layer`."""
+    model and task, and the paper's one. If no base model has learned, all of them. layers: from
+    `subnetwork_overlap.by_layer`."""
     shown, note = _learned(layers)
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
-    figure, panels = _panels(shown, ABOUT, width=4.6, height=2.9, across=2)
-    for ax, (model, task, number), one in panels:
+    groups = _groups(shown, ABOUT)
+    figure, axes = layout.grid(len(groups) + 1, width=4.6, height=2.9, across=2)
+    for ax, ((model, task, number), one) in zip(axes, groups, strict=False):
         means = one.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         overlap.overlap(ax, mean, one if one["base_model"].nunique() > 1 else None)
         ax.set_title(_title(model, task, number) + note, pad=20)
+    overlap.overlap(axes[-1], subnetwork_overlap.printed_layers())
+    axes[-1].set_title("the paper's resnet50\ninside-number", pad=20)
     layout.label_first_column(figure.axes)
     layout.legend(figure, overlap.keys(figure.axes))
     return figure
@@ -220,10 +224,12 @@ def forest(compared: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
 
 def needed(power: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need, by the spread of ours. power: from `paper_tables.power`, of this
-    table."""
+    """Base models that the paper's effects would need, by the spread of ours. Where not all that were trained learned
+    their task, a row says how many did. power: from `paper_tables.power`, of this table."""
     ours = _under_our_names(power, table).reset_index(drop=True)
     names = ours[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    of_all = " (" + ours["n_bases"].astype(str) + " of " + ours["n_trained"].astype(str) + ")"
+    names += of_all.where(ours["n_bases"] < ours["n_trained"], "")
     figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(ours), 2)))
     rows.needed(ax, ours.assign(label=names))
     return figure
