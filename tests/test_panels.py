@@ -106,6 +106,9 @@ def test_the_papers_overlap_stands_beside_ours():
     ticks = [[label.get_text() for label in ax.get_xticklabels()] for ax in figure.axes[:2]]
     assert set(ticks[0]) < set(ticks[1]) and len(ticks[1]) == 12
     assert_readable(figure)
+    several = pd.concat([layers.assign(task=task) for task in ("number-contact", "inside-number")])
+    shown = [title.split("\n") for title in titles(panels.overlaps(several))]
+    assert shown == [["m", "inside-number"], ["the paper's resnet50", "inside-number"], ["m", "number-contact"]]
 
 
 def test_bases_that_did_not_learn_are_counted_as_trained():

@@ -198,19 +198,20 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 def overlaps(layers: pd.DataFrame) -> Figure:
     """Figure 19: overlap by layer, the mean over base models that learned their task and each of them, a panel for each
-    model and task, and the paper's one. If no base model has learned, all of them. layers: from
+    model and task, the paper's one after ours of its task. If no base model has learned, all of them. layers: from
     `subnetwork_overlap.by_layer`."""
     shown, note = _learned(layers)
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
     groups = _groups(shown, ABOUT)
     figure, axes = layout.grid(len(groups) + 1, width=4.6, height=2.9, across=2)
-    for ax, ((model, task, number), one) in zip(axes, groups, strict=False):
+    theirs = axes.pop(next((i + 1 for i, (about, _) in enumerate(groups) if "inside-number" in about), -1))
+    overlap.overlap(theirs, subnetwork_overlap.printed_layers())
+    theirs.set_title("the paper's resnet50\ninside-number", pad=20)
+    for ax, ((model, task, number), one) in zip(axes, groups, strict=True):
         means = one.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         overlap.overlap(ax, mean, one if one["base_model"].nunique() > 1 else None)
         ax.set_title(_title(model, task, number) + note, pad=20)
-    overlap.overlap(axes[-1], subnetwork_overlap.printed_layers())
-    axes[-1].set_title("the paper's resnet50\ninside-number", pad=20)
     layout.label_first_column(figure.axes)
     layout.legend(figure, overlap.keys(figure.axes))
     return figure
