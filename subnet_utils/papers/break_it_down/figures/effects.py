@@ -22,7 +22,7 @@ DIFFERENCES = (-0.8, 0.8)
 DIFFERENCE = "Test Target $-$ Test Other"
 NETWORKS = ("subnetwork", "ablated")
 BELOW = CONDITIONS["below"].label
-STARTS = {"paper_scratch": "paper,\nfrom\nscratch", "paper_pretrained": "paper,\npre-\ntrained",
+BY_START = {"paper_scratch": "paper,\nfrom\nscratch", "paper_pretrained": "paper,\npre-\ntrained",
           "ours_scratch": "ours,\nfrom\nscratch", "ours_pretrained": "ours,\npre-\ntrained"}  # fmt: skip
 """Columns of a heat map by start, and what they are called."""
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
@@ -75,10 +75,10 @@ def start_heatmap(ax: Axes, means: pd.DataFrame) -> Axes:
     """
     networks = pd.Categorical(means["network"], NETWORKS)
     means = means.assign(network=networks).sort_values(["subroutine", "network"])
-    shown = means.set_index(means["subroutine"] + ", " + means["network"].astype(str))[list(STARTS)].astype(float)
+    shown = means.set_index(means["subroutine"] + ", " + means["network"].astype(str))[list(BY_START)].astype(float)
     numbers = shown.map(lambda value: f"{value:.2f}".replace("-", "\N{MINUS SIGN}"))
     sns.heatmap(shown, ax=ax, vmin=CHANCE - 1, vmax=1 - CHANCE, cmap="RdBu", annot=numbers, fmt="", cbar=False,
-                linewidths=1, annot_kws={"size": 7.5}, xticklabels=list(STARTS.values()))  # fmt: skip
+                linewidths=1, annot_kws={"size": 7.5}, xticklabels=list(BY_START.values()))  # fmt: skip
     ax.axvline(2, color="white", lw=5)
     ax.tick_params(length=0, labelrotation=0)
     ax.set(xlabel="", ylabel="")
