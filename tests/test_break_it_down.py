@@ -259,6 +259,15 @@ def test_paper_tables_judge_only_what_is_comparable(lab, effects):
     assert len(paper_tables.sizes(tables.find_masks(lab), "micro")) == 4 and paper_tables.table_1(effects).empty
 
 
+def test_accuracies_of_base_models_list_each_of_them():
+    about = {"model": "small", "paper_model": "resnet50", "task": "inside-contact", "number": ""}
+    found = pd.DataFrame([about | {"base_model": str(i), "test_accuracy": x} for i, x in enumerate((0.5, 0.98765))])
+    language = about | {"paper_model": "bert_small", "task": "anaphora", "number": "plural", "base_model": "plural-0"}
+    table = paper_tables.bases(pd.concat([found, pd.DataFrame([language | {"test_accuracy": 1.0}])]), "small")
+    assert table["paper_each"].tolist() == ["1.000, 1.000, 0.759", "1.000, 1.000, 1.000"]
+    assert table["ours_each"].tolist() == ["0.500, 0.988", "1.000"]
+
+
 def test_masked_totals_are_the_printed_ones():
     totals = paper_tables.masked_totals().set_index(["model", "start"])
     assert totals.loc[("resnet50", "stem"), "ours"] == 27_911_360

@@ -27,12 +27,25 @@ def test_images_are_of_the_kind_in_their_title(task):
     stimuli = shapes.generate(task, "base", 24, seed=examples.SEED, split="test").odd_one_out()
     kinds = {item.numpy().tobytes(): kind for item, kind in zip(stimuli.items, stimuli.kinds.tolist(), strict=True)}
     a, b = (name.capitalize() for name in subroutines_of(task))
-    axes = examples.four_kinds(task).axes
+    axes = [ax for ax in examples.four_kinds(task).axes if ax.images]
     assert [kinds[drawn(ax).tobytes()] for ax in axes] == [0, 1, 2, 3]
     for kind, ax in enumerate(axes):
         assert ax.get_title() == f"{'−' if kind & 1 else '+'}{a}, {'−' if kind & 2 else '+'}{b}"
         framed = same_color(ax.spines["left"].get_edgecolor(), CONDITIONS["ablated"].color)
         assert framed == (kind > 0)
+    right, upper = (np.array([getattr(ax.get_position(), side) for ax in axes]) for side in ("x0", "y0"))
+    assert right.argmax() in (0, 2) and upper.argmax() in (0, 1), "the rule is in the upper right quadrant"
+
+
+def test_what_the_hypotheses_predict_is_what_the_paper_says_of_them():
+    """Section 3: one template gives equal accuracies; parts give a positive difference, and without one a negative."""
+    template, parts = [ax for ax in examples.four_kinds("inside-contact").axes if ax.patches and not ax.images]
+    for ax, signs in ((template, "=="), (parts, "><")):
+        bars = np.reshape([bar.get_height() for bar in ax.patches], (2, 2))
+        assert "".join("=><"[int(np.sign(target - other))] for target, other in bars) == signs
+        assert [text.get_text() for text in ax.texts] == [f"difference {sign} 0" for sign in signs]
+        assert [bar.get_facecolor()[:3] == (1, 1, 1) for bar in ax.patches] == [False, True] * 2
+    assert parts.get_ylabel() == "" and [label.get_text() for label in parts.get_xticklabels()][1] == "ablated model"
 
 
 def test_a_row_of_a_gallery_is_an_example_of_its_set():

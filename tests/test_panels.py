@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subnet_utils.papers.break_it_down import paper_tables
+from subnet_utils.papers.break_it_down import paper_tables, reference
 from subnet_utils.papers.break_it_down.figures import panels
 from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable, markers
@@ -72,6 +72,55 @@ def test_networks_from_scratch_stand_above_those_that_were_pretrained():
     assert [text.get_text() for text in below.texts] == ["n/a"] * 2, "the stars are of the other networks"
     assert set(paper_tables.starts_of("bert_small", scratch, own)) == set()
     assert set(paper_tables.starts_of("resnet50", scratch.iloc[:0], own)) == {"pretrained"}
+
+
+def test_a_heat_map_by_start_shows_each_mean_where_it_belongs():
+    starts = {"paper_scratch": 0.1, "paper_pretrained": 0.2, "ours_scratch": 0.3, "ours_pretrained": -0.4}
+    rows = [{"family": "bert_small", "task": task, "number": number, "subroutine": subroutine, "network": network}
+            | {name: sign * value for name, value in starts.items()}
+            for task, number in (("anaphora", "plural"), ("anaphora", "singular"), ("sv-agreement", "plural"))
+            for subroutine in "ab" for network, sign in (("ablated", -1), ("subnetwork", 1))]  # fmt: skip
+    figure = panels.start_heatmaps(pd.DataFrame(rows))
+    assert titles(figure) == ["sv-agreement plural", "anaphora singular", "anaphora plural"]
+    for ax in [ax for ax in figure.axes if ax.get_title()]:
+        labels = [label.get_text() for label in ax.get_yticklabels()]
+        assert labels == ["a, subnetwork", "a, ablated", "b, subnetwork", "b, ablated"]
+        cells = np.reshape(ax.collections[0].get_array(), (4, 4))
+        assert np.allclose(cells, np.outer([1, -1] * 2, list(starts.values())))
+        assert ax.collections[0].get_clim() == (-0.75, 0.75) and ax.texts[3].get_text() == "−0.40"
+    assert_readable(figure)
+
+
+def test_the_papers_overlap_stands_beside_ours():
+    """Its layers are in the order of the network and by the names that ours have."""
+    about = {"model": "m", "task": "inside-number", "number": "", "base_model": "0", "base_accuracy": 0.95}
+    names = [f"stages.{name}.weight" for name in ("stage_4.0.conv1", "stage_4.0.conv2", "head.embedding")]
+    layers = pd.DataFrame({"layer": names, "iou": [0.1, 0.2, 0.3], "expected": 0.05, "comparison": "between"} | about)
+    figure = panels.overlaps(layers)
+    assert titles(figure) == ["m\ninside-number", "the paper's resnet50\ninside-number"]
+    ours, theirs = ({line.get_label(): list(line.get_ydata()) for line in ax.lines} for ax in figure.axes[:2])
+    assert ours["between"] == [0.1, 0.2, 0.3] and len(theirs) == 4  # three comparisons, and chance, which is unknown
+    for label, number in (("as printed: inside", 13), ("as printed: number", 14), ("between", 15)):
+        assert sorted(theirs[label]) == sorted(reference.load(f"table{number}")["iou"])
+    assert (theirs["between"][0], theirs["between"][-1]) == (0.122, 0.321)
+    ticks = [[label.get_text() for label in ax.get_xticklabels()] for ax in figure.axes[:2]]
+    assert set(ticks[0]) < set(ticks[1]) and len(ticks[1]) == 12
+    assert_readable(figure)
+    several = pd.concat([layers.assign(task=task) for task in ("number-contact", "inside-number")])
+    shown = [title.split("\n") for title in titles(panels.overlaps(several))]
+    assert shown == [["m", "inside-number"], ["the paper's resnet50", "inside-number"], ["m", "number-contact"]]
+
+
+def test_bases_that_did_not_learn_are_counted_as_trained():
+    table = effects(("inside-contact", "")).assign(mask_seed=0)
+    more = table.assign(base_model=table["base_model"] + "x", base_accuracy=0.8)
+    both = pd.concat([table, more, effects(("inside-number", ""))])
+    power = paper_tables.power(both)
+    counts = power.groupby("task")[["n_bases", "n_trained"]].first()
+    assert counts.loc["inside-contact"].tolist() == [2, 4] and counts.loc["inside-number"].tolist() == [2, 2]
+    (ax,) = panels.needed(power, both).axes
+    noted = [label.get_text().endswith("(2 of 4)") for label in ax.get_yticklabels()]
+    assert noted == list(power["task"] == "inside-contact")
 
 
 def test_our_networks_have_their_own_names():

@@ -13,7 +13,7 @@ from subnet_utils.core.papers import papers
 from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import discover
-from subnet_utils.papers.subtask_induction import arithmetic_claims, arithmetic_steps
+from subnet_utils.papers.subtask_induction import arithmetic_claims, arithmetic_steps, reference
 from subnet_utils.papers.subtask_induction import arithmetic_figures as induction_figures
 from subnet_utils.papers.subtask_induction import arithmetic_tables as subtask_induction
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS, VARIANTS
@@ -329,6 +329,14 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     assert subtask_induction.lacking(8, [*shown[8], ("ab for a^2+ab+b^2", curves)]) == ""
     assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab (2 layers)."
     assert subtask_induction.caption([("", main)]) == "ab, found in a+ab, moved to a²+ab (1 and 2 layers)."
+
+
+def test_figures_of_which_laptop_has_a_part_are_listed_as_that():
+    done = [tuple(one.model_dump().values()) for one in Study.load("laptop").subtask_induction.arithmetic.inductions]
+    for number, panels in reference.load("panels").groupby("figure"):
+        has = sum(one in done for one in panels[["source", "subtask", "target"]].itertuples(index=False, name=None))
+        title = papers()["subtask_induction"].reproduces[f"Subtask Induction, Figure {number}"]
+        assert title.endswith(f"(laptop: {has} of {len(panels)} panels)")
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,17 @@ BY_TASK = ["model", "task", "number"]
 
 
 def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
-    """Table 2 (or 3, of pretrained ones): test accuracy of the base models, one row per model and task."""
-    ours, printed = found.rename(columns={"test_accuracy": "accuracy"}), reference.load(f"table{table}")
-    return compare(_as_paper_model(ours), printed, by=BY_TASK, value="accuracy", profile=profile)
+    """Table 2 (or 3, of pretrained ones): test accuracy of the base models, one row per model and task.
+
+    `paper_each`, `ours_each`: of every base model, in their order, which the means hide.
+    """
+    ours = _as_paper_model(found.rename(columns={"test_accuracy": "accuracy"}))
+    printed = reference.load(f"table{table}").fillna({"number": ""})
+    compared = compare(ours, printed, by=BY_TASK, value="accuracy", profile=profile)
+    for name, bases in (("paper_each", printed), ("ours_each", ours)):
+        each = bases["accuracy"].map("{:.3f}".format).groupby([bases[key] for key in BY_TASK]).agg(", ".join)
+        compared = compared.join(each.rename(name), on=BY_TASK)
+    return compared
 
 
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
@@ -131,9 +139,14 @@ def starts_of(family: str, scratch: pd.DataFrame, pretrained: pd.DataFrame) -> d
 
 
 def power(effects: pd.DataFrame) -> pd.DataFrame:
-    """How many base models the paper's effects would need, by the spread of ours: see `contrasts.power_table`."""
-    learned = effects[effects["base_accuracy"] >= LEARNED]
-    return contrasts.power_table(_as_paper_model(learned), printed_effects())
+    """How many base models the paper's effects would need, by the spread of ours: see `contrasts.power_table`.
+
+    `n_trained`: base models with masks; `n_bases` are those of them that learned their task.
+    """
+    ours, by = _as_paper_model(effects), [*KEYS, "network"]
+    table = contrasts.power_table(ours[ours["base_accuracy"] >= LEARNED], printed_effects())
+    trained = ours.groupby(by)["base_model"].nunique().rename("n_trained")
+    return table.join(trained, on=by)[[*by, "n_trained", *table.columns.drop(by)]]
 
 
 def table_12(effects: pd.DataFrame) -> pd.DataFrame:

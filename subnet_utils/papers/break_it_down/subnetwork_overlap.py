@@ -23,6 +23,9 @@ from subnet_utils.statistics import LEARNED, t_interval
 TASK = ["paper_model", "task", "number"]
 PRINTED = {"within inside": 13, "within number": 14, "between": 15}
 """Tables of the paper by what they compare, all for one ResNet50 on inside-number."""
+PRINTED_NAMES = {"backbone.layer4": "stages.stage_4", "mlp.model.0": "stages.head.hidden",
+                 "mlp.model.2": "stages.head.embedding"}  # fmt: skip
+"""What weights are called there, and here."""
 PRINTED_LAYERS = 12
 """In each of them: stage 4 and the head."""
 NEARLY_ALL, NEAR = 0.95, 0.1
@@ -60,6 +63,18 @@ def pairs(lab: Lab) -> pd.DataFrame:
             overall = {name: measure([a, b])[overlap.OVERALL] for name, measure in measures.items()}
             rows.append(about | kind | {"first": f"{first} {i}", "second": f"{second} {j}"} | overall)
     return pd.DataFrame(rows)
+
+
+def printed_layers() -> pd.DataFrame:
+    """Tables 13 to 15 as columns of Figure 19: layer, by its name here, comparison, iou, expected (unknown) and bases.
+
+    What is within a subroutine is |m1 & m2 & m3| / |m3| there, and its label says so.
+    """
+    parts = [reference.load(f"table{number}").assign(comparison=name) for name, number in PRINTED.items()]
+    table = pd.concat(parts, ignore_index=True)
+    table["layer"] = table["layer"].replace(PRINTED_NAMES, regex=True) + ".weight"
+    table["comparison"] = table["comparison"].str.replace("within ", "as printed: ")
+    return table[["layer", "comparison", "iou"]].assign(expected=float("nan"), bases=1)
 
 
 def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:

@@ -8,6 +8,7 @@ without the gray ones), and an open diamond for the paper's mean +- sd.
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,6 +22,9 @@ DIFFERENCES = (-0.8, 0.8)
 DIFFERENCE = "Test Target $-$ Test Other"
 NETWORKS = ("subnetwork", "ablated")
 BELOW = CONDITIONS["below"].label
+BY_START = {"paper_scratch": "paper,\nfrom\nscratch", "paper_pretrained": "paper,\npre-\ntrained",
+          "ours_scratch": "ours,\nfrom\nscratch", "ours_pretrained": "ours,\npre-\ntrained"}  # fmt: skip
+"""Columns of a heat map by start, and what they are called."""
 STARS = "*** p < .001, ** .01, * .05, \N{DAGGER} .1: the paper's test"
 
 
@@ -60,6 +64,24 @@ def accuracies(ax: Axes, effects: pd.DataFrame, reference: pd.DataFrame, network
     groups = [(network, runs, value) for value in ("target_accuracy", "other_accuracy")]
     _clusters(ax, effects, groups, reference, limits)
     ax.set(ylim=limits, ylabel=f"{CONDITIONS[network].label}: accuracy")
+    return ax
+
+
+def start_heatmap(ax: Axes, means: pd.DataFrame) -> Axes:
+    """One panel of Figures 5 and 7: mean differences by what the networks started from, the paper's and ours.
+
+    means: rows of `paper_tables.by_start` of one task and number. A subroutine's subnetworks stand above the networks
+    without them. Blue is above 0, red below, as far as clamped accuracies go.
+    """
+    networks = pd.Categorical(means["network"], NETWORKS)
+    means = means.assign(network=networks).sort_values(["subroutine", "network"])
+    shown = means.set_index(means["subroutine"] + ", " + means["network"].astype(str))[list(BY_START)].astype(float)
+    numbers = shown.map(lambda value: f"{value:.2f}".replace("-", "\N{MINUS SIGN}"))
+    sns.heatmap(shown, ax=ax, vmin=CHANCE - 1, vmax=1 - CHANCE, cmap="RdBu", annot=numbers, fmt="", cbar=False,
+                linewidths=1, annot_kws={"size": 7.5}, xticklabels=list(BY_START.values()))  # fmt: skip
+    ax.axvline(2, color="white", lw=5)
+    ax.tick_params(length=0, labelrotation=0)
+    ax.set(xlabel="", ylabel="")
     return ax
 
 

@@ -2,18 +2,25 @@
 
 from functools import cache
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from subnet_utils.tasks import agreement, shapes
-from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
-from subnet_utils.plots import layout
-from subnet_utils.plots.style import CONDITIONS
+from subnet_utils.tasks.odd_one_out import CHANCE, LANGUAGE_TASKS, OddOneOut, sets_of, subroutines_of
+from subnet_utils.plots import layout, marks
+from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS
 
 SEED = 3
 """Of the examples shown; any other would do."""
+PREDICTED = {
+    "One template for the whole task": {"subnetwork": (1.0, 1.0), "ablated": (CHANCE, CHANCE)},
+    "A part for each subroutine": {"subnetwork": (1.0, CHANCE), "ablated": (CHANCE, 1.0)},
+}
+"""Hypothesis -> network -> accuracy on Test Target and Test Other, if it were wholly true. The second hypothesis is
+structural compositionality."""
 
 
 def cell(ax: Axes, image: np.ndarray, *, framed: bool) -> None:
@@ -29,15 +36,37 @@ def frame(ax: Axes, framed: bool) -> None:
 
 
 def four_kinds(task: str) -> Figure:
-    """One image of each kind, from (+A, +B) to (-A, -B), as in Figure 1. Those that break the rule are framed."""
+    """Figure 1: one image of each kind, (+A, +B) at the upper right, and what either hypothesis predicts. Images that
+    break the rule are framed."""
     a, b = (name.capitalize() for name in subroutines_of(task))
     shown = _shown(task, "base")
-    figure, axes = layout.grid(4, width=1.75, height=2.0, margin=0)
-    for kind, (ax, signs) in enumerate(zip(axes, ("++", "−+", "+−", "−−"), strict=True)):
+    figure = plt.figure(figsize=(8.2, 3.2))
+    grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 1.5, 1.5))
+    for kind, signs in enumerate(("++", "−+", "+−", "−−")):
+        ax = figure.add_subplot(grid[kind // 2, 1 - kind % 2])
         row = int((shown.kinds == kind).nonzero()[0])
         cell(ax, shown.items[row].numpy(), framed=kind > 0)
         ax.set_title(f"{signs[0]}{a}, {signs[1]}{b}")
+    drawn = [prediction(figure.add_subplot(grid[:, 2 + i]), name) for i, name in enumerate(PREDICTED)]
+    layout.label_first_column(drawn[1:])
+    tests = [marks.key("Test Target", marker="s"), marks.key("Test Other", marker="s", mec="0.3", mfc="white")]
+    layout.legend(figure, [*tests, *layout.named(drawn)])
     return figure
+
+
+def prediction(ax: Axes, hypothesis: str) -> Axes:
+    """What a hypothesis of `PREDICTED` says of a subnetwork and of the network without it: accuracies as bars, filled
+    on Test Target, and the sign of their difference. Dotted: chance."""
+    for place, (network, (target, other)) in enumerate(PREDICTED[hypothesis].items()):
+        color = CONDITIONS[network].color
+        ax.bar(place - 0.2, target, 0.36, fc=color, ec=color)
+        ax.bar(place + 0.2, other, 0.36, fc="white", ec=color)
+        sign = "=><"[int(np.sign(target - other))]
+        ax.text(place, max(target, other) + 0.03, f"difference {sign} 0", ha="center", size=7.5)
+    ax.axhline(CHANCE, zorder=3, **CHANCE_LINE)
+    ax.set_xticks(range(2), [CONDITIONS[network].label for network in PREDICTED[hypothesis]])
+    ax.set(title=hypothesis, ylabel="accuracy", ylim=(0, 1.15), yticks=(0, 0.25, 0.5, 0.75, 1))
+    return ax
 
 
 def sets(task: str, *, names: tuple[str, ...] | None = None) -> Figure:

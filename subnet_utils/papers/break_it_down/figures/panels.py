@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from subnet_utils.papers.break_it_down import paper_tables
+from subnet_utils.papers.break_it_down import paper_tables, subnetwork_overlap
 from subnet_utils.papers.break_it_down.figures import controls, discovery, dissection, effects, overlap, rows
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS, split_task, subroutines_of
 from subnet_utils.plots import layout, marks
@@ -95,8 +95,8 @@ def differences(table: pd.DataFrame, stars: pd.DataFrame) -> Figure:
 
 
 def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
-    """Figures 5 and 7: differences by what the networks started from, a row of panels each, a column for every task.
-    starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
+    """The runs behind Figures 5 and 7: differences by what the networks started from, a row of panels each, a column
+    for every task. starts: name of a start -> effects and stars as in `differences`, all with the same tasks."""
     every = pd.concat([some for some, _ in starts.values()], ignore_index=True)
     tasks = [name for name, _ in _groups(every, ["task", "number"])]
     figure, axes = layout.grid(len(starts) * len(tasks), across=len(tasks), sharey=True, **PANEL)
@@ -108,6 +108,19 @@ def by_start(starts: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> Figure:
         ax.set_ylabel(f"{start}\n{effects.DIFFERENCE}")
     layout.label_first_column(axes)
     return _explained(figure, every, stars=_star_note(every))
+
+
+def start_heatmaps(means: pd.DataFrame) -> Figure:
+    """Figures 5 and 7: mean differences by what the networks started from, the paper's and ours, a panel for each task.
+    means: from `paper_tables.by_start`, of one family."""
+    means = means.sort_values("number", ascending=False, kind="stable")  # singular first, as everywhere
+    groups = _groups(means, ["task", "number"])
+    figure, axes = layout.grid(len(groups), width=3.5, height=2.0, across=2)
+    for ax, (about, rows) in zip(axes, groups, strict=True):
+        effects.start_heatmap(ax, rows).set_title(_title("", *about))
+    label = effects.DIFFERENCE
+    figure.colorbar(axes[0].collections[0], ax=axes, label=label, aspect=30, fraction=0.02, pad=0.01)
+    return figure
 
 
 def accuracies(table: pd.DataFrame) -> Figure:
@@ -185,11 +198,16 @@ def alternatives(table: pd.DataFrame) -> Figure:
 
 def overlaps(layers: pd.DataFrame) -> Figure:
     """Figure 19: overlap by layer, the mean over base models that learned their task and each of them, a panel for each
-    model and task. If no base model has learned, all of them. layers: from `subnetwork_overlap.by_layer`."""
+    model and task, the paper's one after ours of its task. If no base model has learned, all of them. layers: from
+    `subnetwork_overlap.by_layer`."""
     shown, note = _learned(layers)
     shown = shown[shown.groupby("layer")["iou"].transform(lambda values: values.notna().any())]
-    figure, panels = _panels(shown, ABOUT, width=4.6, height=2.9, across=2)
-    for ax, (model, task, number), one in panels:
+    groups = _groups(shown, ABOUT)
+    figure, axes = layout.grid(len(groups) + 1, width=4.6, height=2.9, across=2)
+    theirs = axes.pop(next((i + 1 for i, (about, _) in enumerate(groups) if "inside-number" in about), -1))
+    overlap.overlap(theirs, subnetwork_overlap.printed_layers())
+    theirs.set_title("the paper's resnet50\ninside-number", pad=20)
+    for ax, ((model, task, number), one) in zip(axes, groups, strict=True):
         means = one.groupby(["layer", "comparison"], sort=False)
         mean = means[["iou", "expected"]].mean().assign(bases=means["iou"].count()).reset_index()
         overlap.overlap(ax, mean, one if one["base_model"].nunique() > 1 else None)
@@ -207,10 +225,12 @@ def forest(compared: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
 
 def needed(power: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Base models that the paper's effects would need, by the spread of ours. power: from `paper_tables.power`, of this
-    table."""
+    """Base models that the paper's effects would need, by the spread of ours. Where not all that were trained learned
+    their task, a row says how many did. power: from `paper_tables.power`, of this table."""
     ours = _under_our_names(power, table).reset_index(drop=True)
     names = ours[["model", "task", "subroutine", "network"]].agg(" · ".join, axis=1)
+    of_all = " (" + ours["n_bases"].astype(str) + " of " + ours["n_trained"].astype(str) + ")"
+    names += of_all.where(ours["n_bases"] < ours["n_trained"], "")
     figure, ax = plt.subplots(figsize=(7, 1.0 + 0.19 * max(len(ours), 2)))
     rows.needed(ax, ours.assign(label=names))
     return figure
