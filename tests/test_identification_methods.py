@@ -15,7 +15,6 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods import (
     cluster_figures,
-    cluster_steps,
     cluster_tables,
     composition_figures,
     composition_tables,
@@ -275,7 +274,7 @@ def test_the_best_cluster_against_the_overlap_of_each():
                 both += inside and bool(masks[name][i, j])
                 either += inside or bool(masks[name][i, j])
         found.append(both / either)
-    assert cluster_steps._best(Partition(labels, "n"), Subnetwork(masks, "n")) == pytest.approx(max(found))
+    assert Partition(labels, "n").best_overlap(Subnetwork(masks, "n")) == pytest.approx(max(found))
 
 
 @pytest.mark.usefixtures("paper_style")

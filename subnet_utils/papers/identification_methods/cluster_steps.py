@@ -2,22 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import one_hot
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.feature_vectors import FeatureVectors, feature_vectors, hierarchical
 from subnet_utils.masks.partitions import Partition, shuffled, spectral
 from subnet_utils.masks.specialization import local_specialization
-from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
 from subnet_utils.problems.modules import CONTROL, Network
@@ -97,28 +93,10 @@ class BestCluster(Step):
         """Measure it."""
         network, mask = self.mask.network.load(lab), self.mask.load(lab)
         found = partition(self.mask.network.problem, network, self.by, self.count)
-        random = [_best(_shuffled(found, draw), mask) for draw in range(self.draws)]
-        own = _best(found, mask)
+        random = [found.randomized(draw).best_overlap(mask) for draw in range(self.draws)]
+        own = found.best_overlap(mask)
         p = (1 + sum(one >= own for one in random)) / (1 + self.draws)
         return {"iou": own, "random_iou": sum(random) / self.draws, "p": p}
-
-
-def _best(found: Partition, mask: Subnetwork) -> float:
-    """The largest IoU of a mask with the weights inside a cluster."""
-    both, inside = torch.zeros(found.count), torch.zeros(found.count)
-    for (_, before), (name, after) in pairwise(found.labels.items()):
-        own = torch.where(after[:, None] == before, after[:, None], -1)  # of each weight the cluster that it is inside
-        inside += own[own >= 0].bincount(minlength=found.count)
-        kept = own[mask.masks[name]]
-        both += kept[kept >= 0].bincount(minlength=found.count)
-    return float((both / (inside + mask.active - both)).max())
-
-
-def _shuffled(found: Partition, draw: int) -> Partition:
-    def moved(layer: str, own: Tensor) -> Tensor:
-        return own[torch.randperm(len(own), generator=generator_for("random clusters", draw, layer))]
-
-    return Partition({layer: moved(layer, own) for layer, own in found.labels.items()}, found.network)
 
 
 def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
