@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
 from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.operations import Operations
+from subnet_utils.problems.pruning import Pruned, dense_and_pruned
 
 KINDS = ("spectral", "feature_vectors")
 """Ways of clustering: by weights, and by correlations."""
+MOVED = {False: "moved", True: "in place"}
+"""What shuffling does with weights that are 0."""
 
 
 def vectors(problem: Operations, network: nn.Module) -> FeatureVectors:
@@ -39,16 +43,20 @@ def partition(problem: Operations, network: nn.Module, kind: str, count: int) ->
 
 @dataclass(frozen=True)
 class Cut(Step):
-    """The normalized cut of a network's clusters, beside those of networks with shuffled weights."""
+    """The normalized cut of a network's clusters, beside those of networks with shuffled weights.
 
-    network: Network
+    nonzero: weights that are 0 keep their places.
+    """
+
+    network: Network | Pruned
     count: int
     draws: int
+    nonzero: bool = False
 
     def build(self, lab: Lab, folder: Path) -> dict[str, float]:
         """Measure it."""
-        network = self.network.load(lab)
-        found = shuffled(network, maskable(network), self.count, draws=self.draws, seed=self.network.seed)
+        network, options = self.network.load(lab), {"draws": self.draws, "nonzero": self.nonzero}
+        found = shuffled(network, maskable(network), self.count, seed=self.network.seed, **options)
         spread = {"shuffled": float(found.null.mean()), "sd": float(found.null.std())}
         return {"n_cut": found.observed} | spread | {"p": found.p}
 
@@ -57,7 +65,7 @@ class Cut(Step):
 class Lesions(Step):
     """What silencing each cluster costs (`specialization.local_specialization`); a table `lesions`."""
 
-    network: Network
+    network: Network | Pruned
     by: str
     count: int
     draws: int
@@ -106,7 +114,7 @@ def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
         return
     about = {"model": one.settings.model, "seed": network.seed}
     for count in settings.counts:
-        yield about | {"clusters": count}, Cut(network, count, settings.shuffles)
+        yield about | {"clusters": count, "zeros": MOVED[False]}, Cut(network, count, settings.shuffles)
         for kind in KINDS:
             kinds = about | {"kind": kind, "clusters": count}
             yield kinds, Lesions(network, kind, count, settings.lesions)
@@ -115,3 +123,15 @@ def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
                     mask = one.identified(training, name)
                     which = kinds | {"method": training.masking.method, "function": name}
                     yield which, BestCluster(mask, kind, count, settings.lesions)
+
+
+def of_pictures(lab: Lab) -> Iterator[tuple[dict[str, Any], Step]]:
+    """Every step on clusters of networks that learn pictures, dense and pruned, each with what it is about."""
+    pictures = lab.section("identification_methods").pictures
+    for one in pictures.networks if pictures else ():
+        for (name, network), count in product(dense_and_pruned(one, pictures.data), pictures.clusters.counts):
+            about = {"model": name, "seed": network.seed, "clusters": count}
+            for nonzero in (False, True) if isinstance(network, Pruned) else (False,):
+                cut = Cut(network, count, pictures.clusters.shuffles, nonzero)
+                yield about | {"zeros": MOVED[nonzero]}, cut
+            yield about | {"kind": KINDS[0]}, Lesions(network, KINDS[0], count, pictures.clusters.lesions)

@@ -6,17 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
-from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like, random_within
 from subnet_utils.masks.identify import at_density
 from subnet_utils.masks.mean_ablation import mean_ablated
+from subnet_utils.masks.minimality import share_that_matters
 from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
@@ -108,25 +107,12 @@ class Compared(Step):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Measure them."""
-        network, problem = self.found.network.load(lab), self.found.network.problem
-        kept = self.found.cut(lab, self.density)
+        network, problem, function = self.found.network.load(lab), self.found.network.problem, self.found.function
+        kept, of = self.found.cut(lab, self.density), f"log-probability on {function}"
         drawn = [problem.scores(random_like(kept, seed=i).apply(network), problem.functions) for i in range(self.draws)]
-        return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
-
-    def _matter(self, lab: Lab, kept: Subnetwork) -> float:
-        network, problem = kept.apply(self.found.network.load(lab)), self.found.network.problem
-        own, of = (self.found.function,), f"log-probability on {self.found.function}"
-        weights = dict(network.named_parameters())
-        places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
-        order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
-        whole, matter = problem.scores(network, own)[of], 0
-        for name, i in (places[j] for j in order.tolist()):
-            flat = weights[name].data.view(-1)  # what is written here is taken back below
-            value = flat[i].item()
-            flat[i] = 0.0
-            matter += whole - problem.scores(network, own)[of] > MATTERS
-            flat[i] = value
-        return float(matter) / len(order)
+        options = {"sampled": self.sampled, "limit": MATTERS, "draw": self.found.name}
+        matter = share_that_matters(kept, network, lambda part: problem.scores(part, (function,))[of], **options)
+        return {"random": drawn, "matter": matter}
 
 
 WITHIN = {"A - B": "A", "B - A": "B", "A & B": "A"}

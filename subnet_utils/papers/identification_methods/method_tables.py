@@ -105,7 +105,8 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
     rows = []
     for one in found:
         near = beside(curve[curve["model"].eq(one.settings.model)], one.settings.reference)
-        levels = {name: _mean_accuracy(one, scores) for name, scores in _levels(lab, one).items()}
+        functions = [f"accuracy on {name}" for name in one.network.problem.functions]
+        levels = {name: float(pd.Series(scores)[functions].mean()) for name, scores in _levels(lab, one).items()}
         for training in one.settings.methods:
             about = _about(one, training)
             own = near[near["method"].eq(about["method"]) & near["seed"].eq(about["seed"])]
@@ -137,10 +138,6 @@ def _levels(lab: Lab, one: Inspected, ablation: str = "zero") -> dict[str, dict[
     parts = {"nothing": every & ~every, "whole": every | ~every}
     scores = one.network.problem.scores
     return {name: scores(applied(lab, one.network, part, ablation)) for name, part in parts.items()}
-
-
-def _mean_accuracy(one: Inspected, scores: dict[str, float]) -> float:
-    return float(np.mean([scores[f"accuracy on {name}"] for name in one.network.problem.functions]))
 
 
 def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, list[Subnetwork]]:
