@@ -241,8 +241,8 @@ def tests(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for about, some in groups(table[table["method"] != "random"], "model", "method"):
-        apart, beaten, draws = some[OWN] - some[OTHER] - some["random_apart"], some["beats_random"], some["draws"].min()
-        better = FAILS if beaten.min() < 1 else HOLDS if draws >= RANDOM_DRAWS else OPEN
+        apart, draws = (some[OWN] - some[OTHER] - some["random_apart"]).round(12), some["draws"].min()
+        better = FAILS if some["beats_random"].min() < 1 else HOLDS if draws >= RANDOM_DRAWS else OPEN
         row = about | {"n_runs": len(some), "apart": apart.mean(), "apart_p": paired(apart)}
         row |= {"draws": draws, "better_than_random": better}
         for name, (ours, level) in EQUAL.items():

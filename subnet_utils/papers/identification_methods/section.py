@@ -123,4 +123,6 @@ class IdentificationMethods(Section):
     def _shows_methods(self):
         if self.networks and self.networks[0].learns.task != "add_mul":
             raise invalid("networks", "the first one shows the methods by hand; put one that learns add_mul first")
+        if self.pictures and not self.networks:
+            raise invalid("pictures", "are shown beside networks (10a); add some, or leave pictures out")
         return self
