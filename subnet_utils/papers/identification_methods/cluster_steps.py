@@ -24,8 +24,6 @@ from subnet_utils.problems.pruning import Pruned, dense_and_pruned
 
 KINDS = ("spectral", "feature_vectors")
 """Ways of clustering: by weights, and by correlations."""
-MOVED = {False: "moved", True: "in place"}
-"""What shuffling does with weights that are 0."""
 
 
 def vectors(problem: Operations, network: nn.Module) -> FeatureVectors:
@@ -115,7 +113,7 @@ def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
         return
     about = {"model": one.settings.model, "seed": network.seed}
     for count in settings.counts:
-        yield about | {"clusters": count, "zeros": MOVED[False]}, Cut(network, count, settings.shuffles)
+        yield about | {"clusters": count, "zeros": "moved"}, Cut(network, count, settings.shuffles)
         for kind in KINDS:
             kinds = about | {"kind": kind, "clusters": count}
             yield kinds, Lesions(network, kind, count, settings.lesions)
@@ -132,9 +130,10 @@ def of_pictures(lab: Lab) -> Iterator[tuple[dict[str, Any], Step]]:
     for one in pictures.networks if pictures else ():
         for (name, network), count in product(dense_and_pruned(one, pictures.data), pictures.clusters.counts):
             about = {"model": name, "seed": network.seed, "clusters": count}
-            for nonzero in (False, True) if isinstance(network, Pruned) else (False,):
-                cut = Cut(network, count, pictures.clusters.shuffles, nonzero)
-                yield about | {"zeros": MOVED[nonzero]}, cut
+            cut = Cut(network, count, pictures.clusters.shuffles)
+            yield about | {"zeros": "moved"}, cut
+            if isinstance(network, Pruned):
+                yield about | {"zeros": "in place"}, cut.but(nonzero=True)
             yield about | {"kind": KINDS[0]}, Lesions(network, KINDS[0], count, pictures.clusters.lesions)
 
 

@@ -205,9 +205,8 @@ def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame, abla
                     x, y = np.array([0, *f.index, 1]), np.array([0, *f, 1])
                     areas = {"cpr": np.trapezoid(y, x), "cmd": np.trapezoid(np.abs(1 - y), x)}
                     rows.append(about | {"measure": measure} | areas | {"densities": len(f)})
-    columns = ["model", "method", "seed", "measure"]
-    table = pd.DataFrame(rows)
-    return table.groupby(columns, sort=False)[["cpr", "cmd", "densities"]].mean().reset_index()
+    seeds = pd.DataFrame(rows).groupby(["model", "method", "seed", "measure"], sort=False)
+    return seeds[["cpr", "cmd", "densities"]].mean().reset_index()
 
 
 def by_ablation(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
