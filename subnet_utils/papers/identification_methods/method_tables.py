@@ -212,20 +212,19 @@ def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame, abla
 def by_ablation(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """Does it matter what becomes of the weights that are taken out? A row a method, means over seeds.
 
-    Columns model, method; cpr (by accuracy), cmd, own, own_without and other_without, each where those weights are 0
-    (_zero) and where they leave their mean behind (_mean); ours, how much larger the CPR then is, with its interval,
-    and whether it is the same within .05.
+    Columns model, method; own, other_without and CPR by accuracy, each where those weights are 0 (_zero) and where they
+    leave their mean behind (_mean); ours, how much larger the CPR then is, and whether it is the same within .05.
     """
     rows, made, by = [], [], ["model", "method", "seed"]
     some = [one for one in found if one.ablations == ABLATIONS]
     for ablation in ABLATIONS:
         curve = along_densities(lab, some, ablation)
-        areas = faithfulness(lab, some, curve, ablation).query("measure == 'accuracy'").set_index(by)[["cpr", "cmd"]]
-        left = side_by_side(lab, some, curve).set_index(by)[[OWN, f"{OWN}_without", f"{OTHER}_without"]]
+        areas = faithfulness(lab, some, curve, ablation).query("measure == 'accuracy'").set_index(by)[["cpr"]]
+        left = side_by_side(lab, some, curve).set_index(by)[[OWN, f"{OTHER}_without"]]
         made.append(areas.join(left).add_suffix(f"_{ablation}"))
     for about, both in groups(made[0].join(made[1]).reset_index(), "model", "method"):
         found = judged(both["cpr_mean"] - both["cpr_zero"], both["seed"], (-WITHIN, WITHIN))
-        rows.append(about | both.drop(columns=by).mean().to_dict() | found)
+        rows.append(about | both.drop(columns=by).mean().sort_index(ascending=False).to_dict() | found)
     return pd.DataFrame(rows)
 
 
