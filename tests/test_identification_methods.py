@@ -210,9 +210,10 @@ def test_tests_of_methods_in_four_networks():
     assert list(found["better_than_random"]) == ["holds", "does not hold"]
     assert found["apart_p"].tolist() == [0.25, 0.25]  # 2 of 16 sign changes, twice as much by Holm
     assert found.loc["good", "apart"] == pytest.approx(0.8925)
-    assert list(found["alike_verdict"]) == ["holds", "does not hold"]
+    assert list(found["alike"]) == ["holds", "does not hold"]
+    assert found.loc["good", "alike_by"] == pytest.approx(-0.0075)
     assert found.loc["good", "complete_p"] < 0.05 and found.loc["poor", "complete_p"] > 0.9
-    assert list(found["independent_verdict"]) == ["cannot be told"] * 2
+    assert list(found["independent"]) == ["cannot be told"] * 2
     few = tables.tests(rows[0].assign(draws=19))
     assert few["better_than_random"].tolist() == ["cannot be told"]
 

@@ -36,7 +36,8 @@ CLAIMS = (
 WITHIN = 0.05
 """A difference of accuracies, or of CPR, up to which two are the same."""
 EQUAL = {"alike": (OWN, "whole"), "complete": ("own_without", "nothing"), "independent": ("other_without", "whole")}
-"""What should be the same: an accuracy, and the level that it should be at."""
+"""What should be the same: its own function with it as with all weights, and without it as with none; the other one
+without it as with all. An accuracy, and the level that it should be at."""
 
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
@@ -231,24 +232,22 @@ def by_ablation(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
 def tests(table: pd.DataFrame) -> pd.DataFrame:
     """Is it better than random, and is it equal to what it should be? A row a method; every p is adjusted over methods.
 
-    table: from `side_by_side`. apart: how much further own and other are apart than in random subnetworks; its p is of
-    a permutation; better_than_random: whether every one of 39 draws or more is exceeded. alike: own accuracy less the
-    whole network's; complete: what is left of it without the subnetwork, less what no weights have; independent: what
-    is left of the other function, less the whole network's. Their p are of two one-sided tests of being .05 apart;
-    their verdicts ask whether the interval is within .05.
+    table: from `side_by_side`. Verdicts: better_than_random, whether own and other are further apart than in every one
+    of 39 draws or more; alike, complete, independent (see `EQUAL`), whether the interval is within .05. Then the
+    numbers: apart, how much further, with the p of a permutation, and draws; of each equality the difference (_by),
+    with the p of two one-sided tests of being .05 apart.
     """
     rows = []
     for about, some in groups(table[table["method"] != "random"], "model", "method"):
         apart, draws = (some[OWN] - some[OTHER] - some["random_apart"]).round(12), some["draws"].min()
         better = FAILS if some["beats_random"].min() < 1 else HOLDS if draws >= RANDOM_DRAWS else OPEN
-        row = about | {"n_runs": len(some), "apart": apart.mean(), "apart_p": paired(apart)}
-        row |= {"draws": draws, "better_than_random": better}
+        row, numbers = about | {"n_runs": len(some), "better_than_random": better}, {"draws": draws}
+        numbers |= {"apart": apart.mean(), "apart_p": paired(apart)}
         for name, (ours, level) in EQUAL.items():
-            difference = some[ours] - some[level]
-            found = judged(difference, some["seed"], (-WITHIN, WITHIN))
-            row |= {name: found["ours"], f"{name}_p": equivalence(difference, WITHIN)}
-            row |= {f"{name}_verdict": found["verdict"]}
-        rows.append(row)
+            found = judged(difference := some[ours] - some[level], some["seed"], (-WITHIN, WITHIN))
+            row[name] = found["verdict"]
+            numbers |= {f"{name}_by": found["ours"], f"{name}_p": equivalence(difference, WITHIN)}
+        rows.append(row | numbers)
     found = pd.DataFrame(rows)
     p = [name for name in found if name.endswith("_p")]
     return found.assign(**found.groupby("model")[p].transform(adjusted))
