@@ -9,13 +9,13 @@ import torch
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
+from subnet_utils.masks.mean_ablation import mean_ablated
 from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.masks.partitions import Partition
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods import (
     cluster_figures,
-    cluster_steps,
     cluster_tables,
     composition_figures,
     composition_tables,
@@ -27,6 +27,7 @@ from subnet_utils.papers.identification_methods import (
 )
 from subnet_utils.papers.identification_methods import method_steps as steps
 from subnet_utils.papers.identification_methods import method_tables as tables
+from subnet_utils.papers.identification_methods.cluster_steps import of_pictures
 from subnet_utils.papers.identification_methods.steps import every_step
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.operations import Operations
@@ -178,6 +179,46 @@ def test_a_perfect_and_a_useless_ranking_have_the_areas_that_one_draws_by_hand(l
     assert areas.loc["useless", "cpr"] == pytest.approx(0.2) and areas.loc["useless", "cmd"] == pytest.approx(0.8)
 
 
+def test_mean_ablation_of_a_method(lab, found, curve):
+    one, training = found[0], found[0].settings.methods[1]
+    kept, network, problem = one.identified(training, "+").cut(lab, 0.5), one.network.load(lab), one.network.problem
+    inputs = torch.cat([items(5, 5, name).inputs for name in ("+", "*")])
+    by_hand = problem.scores(mean_ablated(~kept, network, inputs))["accuracy on *"]
+    rows = tables.along_densities(lab, found[:1], "mean").query(
+        "method == 'attribution' and repeat == 0 and asked == .5"
+    )
+    assert rows.query("function == '+' and part == 'without'")["other"].item() == pytest.approx(by_hand)
+    swapped = tables.by_ablation(lab, found).set_index("method")
+    areas = tables.faithfulness(lab, found, curve).query("measure == 'accuracy'").groupby("method")["cpr"].mean()
+    assert swapped.loc["attribution", "cpr_zero"] == pytest.approx(areas["attribution"])
+    assert swapped["n_runs"].eq(2).all() and np.allclose(swapped["ours"], swapped["cpr_mean"] - swapped["cpr_zero"])
+
+
+def test_tests_of_methods_in_four_networks():
+    about = {"model": "m", "lost": 0.2, "draws": 39, "beats_random": 1.0, "whole": 1.0, "nothing": 0.1, "other": 0.1}
+    about |= {"random_apart": 0.0}
+    good = {"method": "good", "own": [1, 0.99, 1, 0.98], "own_without": [0.1, 0.11, 0.1, 0.09]}
+    poor = {
+        "method": "poor",
+        "own": [0.7, 0.68, 0.7, 0.68],
+        "own_without": [0.5, 0.6, 0.7, 0.4],
+        "beats_random": [1, 1, 1, 0.9],
+    }
+    rows = [pd.DataFrame(about | {"seed": range(4), "other_without": [0.9, 1, 1, 0.5]} | one) for one in (good, poor)]
+    random = rows[1].assign(method="random")
+    found = tables.tests(pd.concat([*rows, random])).set_index("method")
+    assert list(found.index) == ["good", "poor"]
+    assert list(found["better_than_random"]) == ["holds", "does not hold"]
+    assert found["apart_p"].tolist() == [0.25, 0.25]  # 2 of 16 sign changes, twice as much by Holm
+    assert found.loc["good", "apart"] == pytest.approx(0.8925)
+    assert list(found["alike"]) == ["holds", "does not hold"]
+    assert found.loc["good", "alike_by"] == pytest.approx(-0.0075)
+    assert found.loc["good", "complete_p"] < 0.05 and found.loc["poor", "complete_p"] > 0.9
+    assert list(found["independent"]) == ["cannot be told"] * 2
+    few = tables.tests(rows[0].assign(draws=19))
+    assert few["better_than_random"].tolist() == ["cannot be told"]
+
+
 def test_agreement_is_the_overlap_of_what_two_methods_find(lab, found):
     table = tables.agreement(lab, found)
     assert len(table) == 2 * 9
@@ -276,7 +317,7 @@ def test_the_best_cluster_against_the_overlap_of_each():
                 both += inside and bool(masks[name][i, j])
                 either += inside or bool(masks[name][i, j])
         found.append(both / either)
-    assert cluster_steps._best(Partition(labels, "n"), Subnetwork(masks, "n")) == pytest.approx(max(found))
+    assert Partition(labels, "n").best_overlap(Subnetwork(masks, "n")) == pytest.approx(max(found))
 
 
 @pytest.mark.usefixtures("paper_style")
@@ -326,6 +367,23 @@ def test_the_leaderboard_orders_methods_and_says_how_far_they_are_apart():
     for draw in (planted_figures.behavior, planted_figures.overlaps):
         assert_readable(draw(table, ["better", "worse"]))
     assert_readable(planted_figures.leaderboard(table, list(board["method"])))
+
+
+def test_clusters_of_networks_of_pictures(tmp_path):
+    one = {"widths": [6, 5], "training": BRIEF, "retraining": BRIEF, "kept": 0.5, "seeds": [0]}
+    both = [one | {"model": name, "architecture": name} for name in ("mlp", "cnn")]
+    data = {"source": "drawn", "train": 60, "test": 40, "resolution": 16}
+    pictures = {"data": data, "networks": both, "clusters": {"counts": [2], "shuffles": 3, "lesions": 3}}
+    whole = study()
+    whole["identification_methods"]["pictures"] = pictures
+    lab = Lab.open(whole, tmp_path)
+    cuts, lesions = cluster_tables.cuts(lab, []), cluster_tables.lesions(lab, [])
+    assert list(cuts["model"]) == ["mlp", "mlp_pruned", "mlp_pruned", "cnn", "cnn_pruned", "cnn_pruned"]
+    assert list(cuts["zeros"]) == ["moved", "moved", "in place"] * 2 and len(lesions) == 4
+    step = next(step for _, step in of_pictures(lab))
+    scores = step.network.problem.scores(step.network.load(lab))
+    assert cuts.loc[0, "accuracy"] == pytest.approx(np.mean([scores[f"accuracy on {name}"] for name in "0123456789"]))
+    assert (cuts.loc[[1, 2], "n_cut"].nunique(), cuts.loc[[1, 2], "shuffled"].nunique()) == (1, 2)
 
 
 def test_every_step_can_be_named_before_anything_is_made(tmp_path):

@@ -12,6 +12,7 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.controls import random_within
 from subnet_utils.papers.functional_modularity import image_figures, image_networks, image_steps, image_tables, section
 from subnet_utils.papers.functional_modularity import permuted_steps as permuted
+from subnet_utils.problems.tasks import DIGITS
 from subnet_utils.tasks import pictures
 from tests.test_figures import assert_readable
 
@@ -169,7 +170,7 @@ def test_figures_are_legible(lab):
     drops, confusions, sharing = image_tables.drops(lab), image_tables.confusions(lab), image_tables.sharing(lab)
     test = image_steps.Source.of(image_steps.settings_of(lab).data).load("test")
     for figure in (
-        image_figures.pictures(test, section.DIGITS),
+        image_figures.pictures(test, DIGITS),
         image_figures.drops(drops[drops["usual_l0"]]),
         image_figures.others(drops[drops["usual_l0"]], room=0.1),
         image_figures.confusion(confusions),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from subnet_utils.core.store import StoreError
 from subnet_utils.masks.overlap import OVERALL, iou
+from subnet_utils.masks.recovery import mask_scores, ranking_scores
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods import compiled as by_hand
@@ -337,7 +338,7 @@ def test_rankings_with_ties_against_pairs_and_thresholds(entries):
     values, bits = (np.array(column) for column in zip(*entries, strict=True))
     if bits.all() or not bits.any():
         return
-    found = scoring.ranking_scores({"w": torch.tensor(values)}, truth_of(bits))
+    found = ranking_scores({"w": torch.tensor(values)}, truth_of(bits))
     pairs = [(a > b) + 0.5 * (a == b) for a in values[bits] for b in values[~bits]]
     assert found["auroc"] == pytest.approx(np.mean(pairs))
     precision, recalls = 0.0, [0.0]
@@ -355,12 +356,12 @@ def test_rankings_with_ties_against_pairs_and_thresholds(entries):
 def test_known_values():
     """scikit-learn's documentation: scores .1, .4, .35, .8 of classes 0, 0, 1, 1 have AUROC .75, precision .83."""
     scores, truth = torch.tensor([0.1, 0.4, 0.35, 0.8]), truth_of([0, 0, 1, 1])
-    found = scoring.ranking_scores({"w": scores}, truth)
+    found = ranking_scores({"w": scores}, truth)
     assert found["auroc"] == 0.75 and found["average_precision"] == pytest.approx(0.8333, abs=1e-4)
     assert found["precision_at_size"] == 0.5
-    same = scoring.ranking_scores({"w": torch.ones(4)}, truth)
+    same = ranking_scores({"w": torch.ones(4)}, truth)
     assert list(same.values()) == [0.5, 0.5, 0.5, 0.5]
-    best = scoring.ranking_scores({"w": truth.masks["w"].float()}, truth)
+    best = ranking_scores({"w": truth.masks["w"].float()}, truth)
     assert list(best.values()) == [1.0, 1.0, 1.0, 0.5]
 
 
@@ -368,15 +369,15 @@ def test_a_random_ranking_knows_nothing(groups):
     draw = torch.Generator().manual_seed(0)
     truth = groups.truth["add"]
     scores = {name: torch.rand(mask.shape, generator=draw) for name, mask in truth.masks.items()}
-    found = scoring.ranking_scores(scores, truth)
+    found = ranking_scores(scores, truth)
     assert abs(found["auroc"] - 0.5) < 0.05 and abs(found["average_precision"] - truth.density) < 0.02
     assert found["base_rate"] == pytest.approx(truth.density)
 
 
 def test_masks_are_counted():
-    found = scoring.mask_scores(truth_of([1, 1, 1, 0, 0]), truth_of([0, 1, 1, 1, 1]))
+    found = mask_scores(truth_of([1, 1, 1, 0, 0]), truth_of([0, 1, 1, 1, 1]))
     assert found == {"precision": 2 / 3, "recall": 0.5, "iou": 0.4}
-    assert np.isnan(scoring.mask_scores(truth_of([0, 0]), truth_of([0, 1]))["precision"])
+    assert np.isnan(mask_scores(truth_of([0, 0]), truth_of([0, 1]))["precision"])
 
 
 def test_rows_of_a_method(groups):
@@ -403,9 +404,9 @@ def test_faults_of_a_method_are_told_in_one_line(groups):
         ({"w": ones * torch.nan}, "a score is not a number; look at the method"),
     ):
         with pytest.raises(ValueError, match=message):
-            scoring.ranking_scores(scores, truth)
+            ranking_scores(scores, truth)
     with pytest.raises(ValueError, match="the truth has none or all of the weights"):
-        scoring.ranking_scores({"w": ones}, truth_of([1, 1]))
+        ranking_scores({"w": ones}, truth_of([1, 1]))
     with pytest.raises(ValueError, match="no subtask 'ad' is planted; did you mean 'add'?"):
         scoring.score_method(groups, {"ad": None})
     with pytest.raises(WrongNetwork):

@@ -27,6 +27,7 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 
 from subnet_utils.core.messages import nearest
+from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.statistics import ratio
@@ -98,6 +99,24 @@ class Partition:
             pairs, shape = inside[name][:, None] & inside[before], model.get_parameter(name).shape
             masks[name] = pairs.reshape(*pairs.shape, *[1] * (len(shape) - 2)).expand(shape)
         return Subnetwork(masks, self.network)
+
+    def best_overlap(self, mask: Subnetwork) -> float:
+        """The largest IoU of a mask with the weights inside one of the clusters, of a chain of matrices."""
+        both, inside = torch.zeros(self.count), torch.zeros(self.count)
+        for (_, before), (name, after) in pairwise(self.labels.items()):
+            own = torch.where(after[:, None] == before, after[:, None], -1)  # the cluster that each weight is inside
+            inside += own[own >= 0].bincount(minlength=self.count)
+            kept = own[mask.masks[name]]
+            both += kept[kept >= 0].bincount(minlength=self.count)
+        return float((both / (inside + mask.active - both)).max())
+
+    def randomized(self, draw: int) -> "Partition":
+        """Random clusters that have as many units in each layer."""
+
+        def moved(layer: str, own: Tensor) -> Tensor:
+            return own[torch.randperm(len(own), generator=generator_for("random clusters", draw, layer))]
+
+        return Partition({layer: moved(layer, own) for layer, own in self.labels.items()}, self.network)
 
 
 class Graph(NamedTuple):

@@ -5,7 +5,7 @@ function. What the task is, a `Problem` says; all experiments of the paper share
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -213,3 +213,17 @@ def drawn(examples: int, training: StepTraining, generator: torch.Generator) -> 
     """The batches of one interval: rows [batch], with replacement."""
     for _ in range(training.interval):
         yield torch.randint(examples, (training.batch_size,), generator=generator)
+
+
+def batches_of(
+    lab: Lab, network: Network, functions: Sequence[str], training: StepTraining, about: str
+) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:
+    """The batches of an epoch, by its number: `drawn` from the examples of some functions. about: what for."""
+
+    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        examples = [network.problem.examples(name, network.seed) for name in functions]
+        inputs, targets = (torch.cat(parts).to(lab.device) for parts in zip(*examples, strict=True))
+        for rows in drawn(len(inputs), training, generator_for(about, network.seed, epoch)):
+            yield inputs[rows], targets[rows]
+
+    return batches

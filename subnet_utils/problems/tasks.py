@@ -1,18 +1,21 @@
-"""What networks with known subtasks learn, as a profile says it (notebooks 10a and 10b)."""
+"""What networks with known subtasks learn, as a profile says it (notebooks 09c, 10a and 10b)."""
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import PositiveInt, Section, Several
+from subnet_utils.core.sections import Distinct, Place, PositiveInt, Section, Seed, Several
 from subnet_utils.models.architectures import Bert, ResNet
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, SUBROUTINES
 
 if TYPE_CHECKING:  # a profile is read without them
     from subnet_utils.problems.odd_one_out import Subroutines
     from subnet_utils.problems.operations import Operations
+
+ClassName = Annotated[str, Field(pattern=r"^[^,]+$")]
+DIGITS = tuple("0123456789")
 
 
 class AddMul(Section):
@@ -71,3 +74,29 @@ class OddOneOutTask(Section):
 
 
 Learned = Annotated[AddMul | OddOneOutTask, Field(discriminator="task")]
+
+
+class Drawn(Section):
+    """Digits that the study draws (`tasks.pictures.drawn`)."""
+
+    source: Literal["drawn"]
+    train: PositiveInt = 8000
+    test: PositiveInt = 2000
+    resolution: Annotated[int, Field(ge=16)] = 28
+    noise: Annotated[float, Field(ge=0, le=1)] = 0.2
+    turn: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Largest rotation, radians; shear and size change along."""
+    seed: Seed = 0
+    classes: ClassVar[tuple[str, ...]] = DIGITS
+
+
+class Files(Section):
+    """Images from a folder: MNIST or Fashion-MNIST as idx files, or CIFAR10's binary version."""
+
+    source: Literal["files"]
+    folder: Place
+    classes: Distinct[ClassName] = DIGITS
+    """In the order of their numbers."""
+
+
+ImageData = Annotated[Drawn | Files, Field(discriminator="source")]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import PositiveFloat, PositiveInt, Several
+from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section, Seeds, Several
 from subnet_utils.masks.masking import GumbelSigmoid, any_masking
 from subnet_utils.training import StepTraining
 
@@ -56,3 +56,17 @@ class MaskTraining(WeightTraining):
             what = f"{samples} samples do not divide the batch of {self.batch_size}; change one of them"
             raise invalid("masking.samples", what)
         return self
+
+
+class PictureNetwork(Section):
+    """A network that learns classes of pictures, dense and pruned (`problems.pictures`, `problems.pruning`)."""
+
+    model: ModelName
+    architecture: Literal["mlp", "cnn"]
+    widths: Several[PositiveInt]
+    """Neurons, or channels, of the hidden layers."""
+    training: WeightTraining = WeightTraining()
+    kept: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of the weights that stay in the pruned network, those that are largest in each layer."""
+    retraining: WeightTraining = WeightTraining()
+    seeds: Seeds = (0, 1, 2)

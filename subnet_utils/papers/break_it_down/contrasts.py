@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 from scipy import optimize
-from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
 from subnet_utils.papers.break_it_down.statistics import KEYS, checked_effects
+from subnet_utils.report.significance import adjusted
 from subnet_utils.statistics import by_base, ratio, without_rounding
 
 POWER, LEVEL = 0.8, 0.05
@@ -67,18 +67,12 @@ def corrected(table: pd.DataFrame, p_columns: Iterable[str]) -> pd.DataFrame:
 
     Raises KeyError for a missing column, ValueError for a value that is no probability.
     """
-    adjusted = {}
+    found = {}
     for column in p_columns:
         p = table[column].to_numpy(dtype=float, na_value=np.nan)
-        outside = p[(p < 0) | (p > 1)]
-        if outside.size:
-            raise ValueError(f"p-value {outside[0]:g} in {column!r} is outside [0, 1]; give probabilities")
-        tested = ~np.isnan(p)
         for name, method in (("holm", "holm"), ("bh", "fdr_bh")):
-            adjusted[f"{column}_{name}"] = p.copy()
-            if tested.any():
-                adjusted[f"{column}_{name}"][tested] = multipletests(p[tested], method=method)[1]
-    return table.assign(**adjusted)
+            found[f"{column}_{name}"] = adjusted(p, method, column)
+    return table.assign(**found)
 
 
 def _power(size: float, n_bases: float) -> float:

@@ -5,9 +5,7 @@ output layer is the control's. What the latter lacks served the missing class al
 that class and at no other.
 """
 
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,53 +20,12 @@ from subnet_utils.masks.controls import random_within
 from subnet_utils.papers.functional_modularity import section
 from subnet_utils.papers.functional_modularity.image_networks import build, settle
 from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
-from subnet_utils.tasks import pictures
-from subnet_utils.tasks.pictures import PictureError, Pictures
+from subnet_utils.problems.pictures import Source
 
 CHUNK = 500
 """Images that a network sees at once when it is tested."""
 WITHOUT, ONLY = "without {}", "only {} and {}"
 """Functions: all classes but one, and two classes."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """The images of a study. data: of files without the folder; files: digest of what they hold; folder: where."""
-
-    data: section.Drawn | section.Files
-    files: str = ""
-    folder: str = field(default="", compare=False)
-
-    @classmethod
-    def of(cls, data: section.Drawn | section.Files) -> "Source":
-        """The images that a section names. Where there are none in a folder, steps have names but cannot be made."""
-        if data.source == "drawn":
-            return cls(data)
-        files = "missing"
-        with suppress(PictureError):
-            files = _digest(data.folder)
-        return cls(data.model_copy(update={"folder": ""}), files, data.folder)
-
-    def load(self, title: str) -> Pictures:
-        """The images of `train` or `test`. Raises PictureError for files that cannot be read or have changed."""
-        return _loaded(self)[title]
-
-
-@lru_cache(maxsize=2)
-def _loaded(source: Source) -> dict[str, Pictures]:
-    data, sets = source.data, ("train", "test")
-    if data.source == "drawn":
-        look = data.model_dump(exclude={"source", *sets})
-        return {title: pictures.drawn(getattr(data, title), about=title, **look) for title in sets}
-    if _digest(source.folder) != source.files:
-        raise PictureError(f"the images of {source.folder} have changed; start again")
-    found = pictures.from_folder(Path(source.folder))
-    if (most := max(int(one.labels.max()) for one in found.values())) >= len(data.classes):
-        raise PictureError(f"{source.folder} has a class number {most}; give 'classes' at least {most + 1} names")
-    return found
-
-
-_digest = lru_cache(maxsize=4)(lambda folder: pictures.digest_of(Path(folder)))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """The section of a study for *Are Neural Nets Modular?*: modules in arithmetic, sequences and images."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
-from subnet_utils.core.sections import Distinct, Place, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
+from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
+from subnet_utils.problems.tasks import ClassName, ImageData
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Recipe
 
@@ -15,8 +16,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Entropy = Annotated[float, Field(ge=1, le=16)]
 Split = Literal["jump", "turn left", "length", "easy"]
-Name = Annotated[str, Field(pattern=r"^[^,]+$")]
-DIGITS = tuple("0123456789")
 
 
 class MaskedNetwork(Section):
@@ -166,32 +165,6 @@ class SequenceNetwork(MaskedNetwork):
         return self
 
 
-class Drawn(Section):
-    """Digits that the study draws (`tasks.pictures.drawn`)."""
-
-    source: Literal["drawn"]
-    train: PositiveInt = 8000
-    test: PositiveInt = 2000
-    resolution: Annotated[int, Field(ge=16)] = 28
-    noise: Share = 0.2
-    turn: Share = 0.3
-    """Largest rotation, radians; shear and size change along."""
-    seed: Seed = 0
-    classes: ClassVar[tuple[str, ...]] = DIGITS
-
-
-class Files(Section):
-    """Images from a folder: MNIST or Fashion-MNIST as idx files, or CIFAR10's binary version."""
-
-    source: Literal["files"]
-    folder: Place
-    classes: Distinct[Name] = DIGITS
-    """In the order of their numbers."""
-
-
-ImageData = Annotated[Drawn | Files, Field(discriminator="source")]
-
-
 class Convolutional(Section):
     """The paper's simple CNN (Table 5)."""
 
@@ -250,7 +223,7 @@ class ImageNetwork(MaskedNetwork):
     architecture: Annotated[Convolutional | Residual, Field(discriminator="family")]
     training: ImageTraining = ImageTraining()
     masks: MaskTraining = MaskTraining(learning_rate=0.001)
-    removed: Distinct[Name] | None = None
+    removed: Distinct[ClassName] | None = None
     """Classes that a mask is trained without, each in turn. None: all."""
     l0: Distinct[PositiveFloat] | None = None
     """Other values of alpha, for the first three of these classes."""

@@ -2,26 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import one_hot
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.feature_vectors import FeatureVectors, feature_vectors, hierarchical
 from subnet_utils.masks.partitions import Partition, shuffled, spectral
 from subnet_utils.masks.specialization import local_specialization
-from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
 from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.operations import Operations
+from subnet_utils.problems.pictures import Source
+from subnet_utils.problems.pruning import Pruned, dense_and_pruned
 
 KINDS = ("spectral", "feature_vectors")
 """Ways of clustering: by weights, and by correlations."""
@@ -43,16 +42,20 @@ def partition(problem: Operations, network: nn.Module, kind: str, count: int) ->
 
 @dataclass(frozen=True)
 class Cut(Step):
-    """The normalized cut of a network's clusters, beside those of networks with shuffled weights."""
+    """The normalized cut of a network's clusters, beside those of networks with shuffled weights.
 
-    network: Network
+    nonzero: weights that are 0 keep their places.
+    """
+
+    network: Network | Pruned
     count: int
     draws: int
+    nonzero: bool = False
 
     def build(self, lab: Lab, folder: Path) -> dict[str, float]:
         """Measure it."""
-        network = self.network.load(lab)
-        found = shuffled(network, maskable(network), self.count, draws=self.draws, seed=self.network.seed)
+        network, options = self.network.load(lab), {"draws": self.draws, "nonzero": self.nonzero}
+        found = shuffled(network, maskable(network), self.count, seed=self.network.seed, **options)
         spread = {"shuffled": float(found.null.mean()), "sd": float(found.null.std())}
         return {"n_cut": found.observed} | spread | {"p": found.p}
 
@@ -61,7 +64,7 @@ class Cut(Step):
 class Lesions(Step):
     """What silencing each cluster costs (`specialization.local_specialization`); a table `lesions`."""
 
-    network: Network
+    network: Network | Pruned
     by: str
     count: int
     draws: int
@@ -97,28 +100,10 @@ class BestCluster(Step):
         """Measure it."""
         network, mask = self.mask.network.load(lab), self.mask.load(lab)
         found = partition(self.mask.network.problem, network, self.by, self.count)
-        random = [_best(_shuffled(found, draw), mask) for draw in range(self.draws)]
-        own = _best(found, mask)
+        random = [found.randomized(draw).best_overlap(mask) for draw in range(self.draws)]
+        own = found.best_overlap(mask)
         p = (1 + sum(one >= own for one in random)) / (1 + self.draws)
         return {"iou": own, "random_iou": sum(random) / self.draws, "p": p}
-
-
-def _best(found: Partition, mask: Subnetwork) -> float:
-    """The largest IoU of a mask with the weights inside a cluster."""
-    both, inside = torch.zeros(found.count), torch.zeros(found.count)
-    for (_, before), (name, after) in pairwise(found.labels.items()):
-        own = torch.where(after[:, None] == before, after[:, None], -1)  # of each weight the cluster that it is inside
-        inside += own[own >= 0].bincount(minlength=found.count)
-        kept = own[mask.masks[name]]
-        both += kept[kept >= 0].bincount(minlength=found.count)
-    return float((both / (inside + mask.active - both)).max())
-
-
-def _shuffled(found: Partition, draw: int) -> Partition:
-    def moved(layer: str, own: Tensor) -> Tensor:
-        return own[torch.randperm(len(own), generator=generator_for("random clusters", draw, layer))]
-
-    return Partition({layer: moved(layer, own) for layer, own in found.labels.items()}, found.network)
 
 
 def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
@@ -128,7 +113,7 @@ def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
         return
     about = {"model": one.settings.model, "seed": network.seed}
     for count in settings.counts:
-        yield about | {"clusters": count}, Cut(network, count, settings.shuffles)
+        yield about | {"clusters": count, "zeros": "moved"}, Cut(network, count, settings.shuffles)
         for kind in KINDS:
             kinds = about | {"kind": kind, "clusters": count}
             yield kinds, Lesions(network, kind, count, settings.lesions)
@@ -137,3 +122,23 @@ def clustered(one: Inspected) -> Iterator[tuple[dict[str, Any], Step]]:
                     mask = one.identified(training, name)
                     which = kinds | {"method": training.masking.method, "function": name}
                     yield which, BestCluster(mask, kind, count, settings.lesions)
+
+
+def of_pictures(lab: Lab) -> Iterator[tuple[dict[str, Any], Step]]:
+    """Every step on clusters of networks that learn pictures, dense and pruned, each with what it is about."""
+    pictures = lab.section("identification_methods").pictures
+    for one in pictures.networks if pictures else ():
+        for (name, network), count in product(dense_and_pruned(one, pictures.data), pictures.clusters.counts):
+            about = {"model": name, "seed": network.seed, "clusters": count}
+            cut = Cut(network, count, pictures.clusters.shuffles)
+            yield about | {"zeros": "moved"}, cut
+            if isinstance(network, Pruned):
+                yield about | {"zeros": "in place"}, cut.but(nonzero=True)
+            yield about | {"kind": KINDS[0]}, Lesions(network, KINDS[0], count, pictures.clusters.lesions)
+
+
+def require_pictures(lab: Lab) -> None:
+    """Raise PictureError unless the files of pictures that the study names can be read."""
+    pictures = lab.section("identification_methods").pictures
+    if pictures and pictures.data.source == "files":
+        Source.of(pictures.data).load("train")

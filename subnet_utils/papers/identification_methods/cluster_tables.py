@@ -8,28 +8,36 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step, make_all
 from subnet_utils.masks.specialization import fisher
-from subnet_utils.papers.identification_methods.cluster_steps import BestCluster, Cut, Lesions, clustered
+from subnet_utils.papers.identification_methods.cluster_steps import BestCluster, Cut, Lesions, clustered, of_pictures
 from subnet_utils.papers.identification_methods.method_steps import Inspected
+
+
+def _steps(lab: Lab, found: Sequence[Inspected], kind: type[Step] = Step) -> list[tuple[dict[str, Any], Step]]:
+    every = [*(pair for one in found for pair in clustered(one)), *of_pictures(lab)]
+    return [(about, step) for about, step in every if isinstance(step, kind)]
 
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
     """Make all on clusters side by side, and return the keys."""
-    return [one.key for one in make_all(lab, [step for one in found for _, step in clustered(one)], "clusters")]
-
-
-def _steps(found: Sequence[Inspected], kind: type[Step]) -> list[tuple[dict[str, Any], Step]]:
-    return [(about, step) for one in found for about, step in clustered(one) if type(step) is kind]
+    return [one.key for one in make_all(lab, [step for _, step in _steps(lab, found)], "clusters")]
 
 
 def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
-    """Normalized cuts beside those of shuffled networks (mean, sd): a row a network and number of clusters."""
-    table = pd.DataFrame(about | step.result(lab) for about, step in _steps(found, Cut))
+    """Normalized cuts beside those of shuffled networks (mean, sd): a row a network and number of clusters.
+
+    accuracy: of the network, mean over its functions; zeros: whether weights that are 0 were moved by shuffling.
+    """
+    rows = []
+    for about, step in _steps(lab, found, Cut):
+        accuracies = pd.Series(step.network.result(lab)).filter(like="accuracy on").astype(float)
+        rows.append(about | {"accuracy": accuracies.mean()} | step.result(lab))
+    table = pd.DataFrame(rows)
     return table.assign(z=(table["n_cut"] - table["shuffled"]) / table["sd"].where(table["sd"] > 0))
 
 
 def beside_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """IoU of each mask with the cluster that fits best, and with the best of random clusters: means over functions."""
-    table = pd.DataFrame(about | step.result(lab) for about, step in _steps(found, BestCluster))
+    table = pd.DataFrame(about | step.result(lab) for about, step in _steps(lab, found, BestCluster))
     by = ["model", "seed", "kind", "clusters", "method"]
     return table.groupby(by, sort=False)[["iou", "random_iou", "p"]].mean().reset_index()
 
@@ -40,7 +48,7 @@ def lesions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     Columns model, seed, kind, clusters, lesions; mean_fisher, mean_p_max, range_fisher, range_p_max.
     """
     rows = []
-    for about, step in _steps(found, Lesions):
+    for about, step in _steps(lab, found, Lesions):
         table = step.make(lab).table("lesions")
         row = about | {"lesions": len(table)}
         for name in ("mean", "range"):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
@@ -18,7 +17,7 @@ from subnet_utils.masks.select import select
 from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, sparse_fine_tuning
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.method_steps import Inspected
-from subnet_utils.problems.modules import Network, drawn
+from subnet_utils.problems.modules import Network, batches_of
 from subnet_utils.problems.trainings import WeightTraining
 from subnet_utils.tasks.digit_arithmetic import OPERATIONS
 
@@ -59,17 +58,11 @@ class FineTuned(Step):
             scores = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
             given = select(scores, round(self.density * total), network=fingerprint(network))
         problem, recipe = self.network.problem, self.training.recipe(self.network.seed)
-        train = by_recipe(partial(self._batches, lab), problem.loss, recipe)
+        batches = batches_of(lab, self.network, self.functions, self.training, "fine-tuning")
+        train = by_recipe(batches, problem.loss, recipe)
         found = sparse_fine_tuning(network, train, round(self.density * total), support=given)
         found.save(folder / "difference.safetensors")
         return problem.scores(found.apply(network), EVERY)
-
-    def _batches(self, lab: Lab, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        problem, seed = self.network.problem, self.network.seed
-        examples = [problem.examples(name, seed) for name in self.functions]
-        inputs, targets = (torch.cat(parts).to(lab.device) for parts in zip(*examples, strict=True))
-        for rows in drawn(len(inputs), self.training, generator_for("fine-tuning", seed, epoch)):
-            yield inputs[rows], targets[rows]
 
     def read(self, lab: Lab, artefact: Artefact) -> SparseDifference:
         """See the class."""

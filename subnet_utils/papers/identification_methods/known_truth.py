@@ -23,8 +23,8 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.papers.identification_methods.modular_tasks import accuracy, chance
 from subnet_utils.tasks.digit_arithmetic import Items
+from subnet_utils.tasks.modular_tasks import accuracy, chance
 
 LEAST = 0.98
 """Accuracy from which on a part does its subtask."""

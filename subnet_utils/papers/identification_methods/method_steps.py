@@ -6,22 +6,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
-from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like, random_within
 from subnet_utils.masks.identify import at_density
+from subnet_utils.masks.mean_ablation import mean_ablated
+from subnet_utils.masks.minimality import share_that_matters
 from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.section import IdentifiedNetwork
-from subnet_utils.problems.modules import Mask, Network, networks
+from subnet_utils.problems.modules import CONTROL, Mask, Network, networks
 from subnet_utils.problems.trainings import MaskTraining
 
+ABLATIONS = ("zero", "mean")
+"""What becomes of weights that are taken out: they are 0, or leave their mean contribution behind."""
 MATTERS = 0.01
 """A weight matters if the log-probability of right answers falls by more than this, nats, without it."""
 
@@ -60,25 +62,33 @@ class Identified(Mask):
         return select(self.scores(lab), round(density * found.total), network=found.network)
 
 
+def applied(lab: Lab, step: Network, kept: Subnetwork, ablation: str = "zero") -> nn.Module:
+    """A network with some of its weights. ablation: what becomes of the others; means are over all that it learned."""
+    network = step.load(lab)
+    if ablation == "zero":
+        return kept.apply(network)
+    return mean_ablated(kept, network, step.problem.examples(CONTROL, step.seed)[0])
+
+
 @dataclass(frozen=True)
 class Measured(Step):
     """What subnetworks do by themselves, and the network without them: a row for each, with the problem's scores.
 
-    densities: at which the scores are cut; () for the subnetwork that was found.
+    densities: at which the scores are cut; () for the subnetwork that was found. ablation: of `ABLATIONS`.
     """
 
     found: Identified
     densities: tuple[float, ...] = ()
+    ablation: str = "zero"
 
     def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
         """Measure them."""
-        network, problem = self.found.network.load(lab), self.found.network.problem
         rows = []
         for density in self.densities or (None,):
             kept = self.found.cut(lab, density)
             for part, some in (("alone", kept), ("without", ~kept)):
                 rows.append({"part": part, "asked": density, "density": kept.density})
-                rows[-1] |= problem.scores(some.apply(network))
+                rows[-1] |= self.found.network.problem.scores(applied(lab, self.found.network, some, self.ablation))
         return rows
 
 
@@ -97,25 +107,12 @@ class Compared(Step):
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Measure them."""
-        network, problem = self.found.network.load(lab), self.found.network.problem
-        kept = self.found.cut(lab, self.density)
+        network, problem, function = self.found.network.load(lab), self.found.network.problem, self.found.function
+        kept, of = self.found.cut(lab, self.density), f"log-probability on {function}"
         drawn = [problem.scores(random_like(kept, seed=i).apply(network), problem.functions) for i in range(self.draws)]
-        return {"random": drawn, "matter": self._matter(lab, kept) if kept.active else 0.0}
-
-    def _matter(self, lab: Lab, kept: Subnetwork) -> float:
-        network, problem = kept.apply(self.found.network.load(lab)), self.found.network.problem
-        own, of = (self.found.function,), f"log-probability on {self.found.function}"
-        weights = dict(network.named_parameters())
-        places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
-        order = torch.randperm(len(places), generator=generator_for("minimality", self.found.name))[: self.sampled]
-        whole, matter = problem.scores(network, own)[of], 0
-        for name, i in (places[j] for j in order.tolist()):
-            flat = weights[name].data.view(-1)  # what is written here is taken back below
-            value = flat[i].item()
-            flat[i] = 0.0
-            matter += whole - problem.scores(network, own)[of] > MATTERS
-            flat[i] = value
-        return float(matter) / len(order)
+        options = {"sampled": self.sampled, "limit": MATTERS, "draw": self.found.name}
+        matter = share_that_matters(kept, network, lambda part: problem.scores(part, (function,))[of], **options)
+        return {"random": drawn, "matter": matter}
 
 
 WITHIN = {"A - B": "A", "B - A": "B", "A & B": "A"}
@@ -175,13 +172,18 @@ class Inspected:
         """Where a method stands beside the others: a ranking at the reference, a trained mask as it came out."""
         return None if training.masking.trains else self.settings.reference
 
-    def measured(self, training: MaskTraining, function: str) -> list[Measured]:
+    @property
+    def ablations(self) -> tuple[str, ...]:
+        """Those that there are: means need biases, which a chain of linear layers has."""
+        return ABLATIONS if self.settings.learns.task == "add_mul" else ABLATIONS[:1]
+
+    def measured(self, training: MaskTraining, function: str, ablation: str = "zero") -> list[Measured]:
         """What is measured along densities: rankings are cut, trained masks are trained to each."""
         found = self.repeats(training, function)
         if not training.masking.trains:
-            return [Measured(one, self.settings.densities) for one in found]
+            return [Measured(one, self.settings.densities, ablation) for one in found]
         searched = [self.identified(training, function, density=density) for density in self.settings.searched]
-        return [Measured(one) for one in (*found, *searched)]
+        return [Measured(one, ablation=ablation) for one in (*found, *searched)]
 
     def compared(self, training: MaskTraining, function: str) -> Compared:
         """The first of them beside random ones."""
@@ -203,7 +205,8 @@ class Inspected:
         """All that is made of it by notebook 10a."""
         for training in self.settings.methods:
             for function in self.network.problem.functions:
-                yield from self.measured(training, function)
+                for ablation in self.ablations:
+                    yield from self.measured(training, function, ablation)
                 yield self.compared(training, function)
 
     @property

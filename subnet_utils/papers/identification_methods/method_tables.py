@@ -12,11 +12,13 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
-from subnet_utils.papers.identification_methods.method_steps import Inspected, Measured
+from subnet_utils.papers.identification_methods.method_steps import ABLATIONS, Inspected, Measured, applied
 from subnet_utils.problems.sharing import overlaps
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.problems.trainings import MaskTraining
+from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
 from subnet_utils.report.findings import groups, interval, judged
+from subnet_utils.report.significance import RANDOM_DRAWS, adjusted, equivalence, paired
 
 OWN, OTHER, VARIED = "own", "other", "own_varied"
 SHARED = ["iou", "chance_iou"]
@@ -31,14 +33,22 @@ CLAIMS = (
 )
 """What one expects of a subnetwork: the claim, the accuracy, and whether it is at least .9 or as good as lost."""
 
+WITHIN = 0.05
+"""A difference of accuracies, or of CPR, up to which two are the same."""
+EQUAL = {"alike": (OWN, "whole"), "complete": ("own_without", "nothing"), "independent": ("other_without", "whole")}
+"""What should be the same: its own function with it as with all weights, and without it as with none; the other one
+without it as with all. An accuracy, and the level that it should be at."""
+
 
 def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
     """Make what notebook 10a shows side by side, and return the keys of the measurements."""
     return [one.key for one in make_all(lab, [step for one in found for step in one.steps], "methods")]
 
 
-def along_densities(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+def along_densities(lab: Lab, found: Sequence[Inspected], ablation: str = "zero") -> pd.DataFrame:
     """What subnetworks of every size do: a row for each, and one for the network without it.
+
+    ablation: of `method_steps.ABLATIONS`; networks that do not have it are left out.
 
     Columns model, method, trained, seed, function, repeat, target (density that was asked of a mask), part, asked (at
     which a ranking was cut), density, own, other (accuracy on both functions), own_log, other_log (log-probability of
@@ -47,9 +57,10 @@ def along_densities(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     return pd.DataFrame(
         row
         for one in found
+        if ablation in one.ablations
         for training in one.settings.methods
         for function in one.network.problem.functions
-        for measured in one.measured(training, function)
+        for measured in one.measured(training, function, ablation)
         for row in _rows(lab, one, training, measured)
     )
 
@@ -77,7 +88,7 @@ def _own_and_other(scores: dict[str, float], function: str, functions: Sequence[
     } | {VARIED: scores.get(f"accuracy on {function}{VARIES}", np.nan)}
 
 
-def beside(curve: pd.DataFrame, reference: float) -> pd.DataFrame:
+def at_reference(curve: pd.DataFrame, reference: float) -> pd.DataFrame:
     """The rows at which methods stand beside each other: trained masks as they come out, rankings at the reference."""
     return curve[curve["target"].isna() & (curve["trained"] | np.isclose(curve["asked"].astype(float), reference))]
 
@@ -86,18 +97,22 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
     """One row a method and seed, means over functions and repeats.
 
     Columns model, method, seed; density; own, own_varied, other; own_without, other_without; lost (accuracy up to which
-    a function is lost); beats_random (share of random subnetworks with a smaller difference of own and other); matter
-    (share of its weights that matter); same_iou (of two subnetworks for one function; NaN where there is one),
-    other_iou (for both functions) and chance_iou; passes, seconds (of the processor).
+    a function is lost); whole, nothing (accuracy of the network on its functions, with all weights and with none of
+    them); random_apart (difference of own and other in random subnetworks, mean over so many draws); beats_random
+    (share of them with a smaller difference); matter (share of its weights that matter); same_iou (of two subnetworks
+    for one function; NaN where there is one), other_iou (for both functions) and chance_iou; passes, seconds (of the
+    processor).
     """
     rows = []
     for one in found:
-        near = beside(curve[curve["model"].eq(one.settings.model)], one.settings.reference)
+        near = at_reference(curve[curve["model"].eq(one.settings.model)], one.settings.reference)
+        functions = [f"accuracy on {name}" for name in one.network.problem.functions]
+        levels = {name: float(pd.Series(scores)[functions].mean()) for name, scores in _levels(lab, one).items()}
         for training in one.settings.methods:
             about = _about(one, training)
             own = near[near["method"].eq(about["method"]) & near["seed"].eq(about["seed"])]
             alone, without = (own[own["part"] == part] for part in ("alone", "without"))
-            row = about | {"lost": one.network.problem.lost}
+            row = about | {"lost": one.network.problem.lost} | levels
             row |= {name: alone[name].mean() for name in ("density", OWN, VARIED, OTHER)}
             row |= {f"{name}_without": without[name].mean() for name in (OWN, OTHER)}
             rows.append(row | _beside_random(lab, one, training, alone) | _shared(lab, one, training))
@@ -106,14 +121,24 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
 
 
 def _beside_random(lab: Lab, one: Inspected, training: MaskTraining, alone: pd.DataFrame) -> dict[str, float]:
-    functions, beaten, matter = one.network.problem.functions, [], []
+    functions, apart, beaten, matter = one.network.problem.functions, [], [], []
     for function in functions:
         result = one.compared(training, function).result(lab)
         first = alone[alone["function"].eq(function) & alone["repeat"].eq(0)].iloc[0]
         drawn = [_own_and_other(scores, function, functions) for scores in result["random"]]
-        beaten += [first[OWN] - first[OTHER] > row[OWN] - row[OTHER] for row in drawn]
+        apart += (random := [row[OWN] - row[OTHER] for row in drawn])
+        beaten += [first[OWN] - first[OTHER] > one for one in random]
         matter.append(result["matter"])
-    return {"beats_random": float(np.mean(beaten)), "matter": float(np.mean(matter))}
+    means = {"random_apart": apart, "beats_random": beaten, "matter": matter}
+    return {"draws": len(drawn)} | {name: float(np.mean(values)) for name, values in means.items()}
+
+
+def _levels(lab: Lab, one: Inspected, ablation: str = "zero") -> dict[str, dict[str, float]]:
+    """Scores of the network without any of its masked weights, and of the whole."""
+    every = one.identified(one.settings.methods[0], one.network.problem.functions[0]).load(lab)
+    parts = {"nothing": every & ~every, "whole": every | ~every}
+    scores = one.network.problem.scores
+    return {name: scores(applied(lab, one.network, part, ablation)) for name, part in parts.items()}
 
 
 def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, list[Subnetwork]]:
@@ -161,30 +186,71 @@ def agreement(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> pd.DataFrame:
+def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame, ablation: str = "zero") -> pd.DataFrame:
     """Faithfulness along densities as one number (MIB: Mueller et al. 2025), by accuracy and by log-probability.
 
     f = (m(subnetwork) - m(nothing)) / (m(network) - m(nothing)), where nothing is the network without its masked
     weights. Columns model, method, seed, measure; cpr, the area under f over densities from 0 to 1 (1 is best); cmd,
     the area of |1 - f| (0 is best); densities, how many there were between. Methods with less than two are left out.
+    curve, ablation: from and of `along_densities`.
     """
     rows = []
     for one in found:
-        network, problem = one.network.load(lab), one.network.problem
-        every = one.identified(one.settings.methods[0], problem.functions[0]).load(lab)
-        levels = [problem.scores(part.apply(network)) for part in (every & ~every, every | ~every)]
+        levels = _levels(lab, one, ablation)
         own = curve[curve["model"].eq(one.settings.model) & curve["seed"].eq(one.network.seed)]
         for about, some in groups(own[own["part"] == "alone"], "model", "method", "seed", "function"):
             for measure, end in MEASURES.items():
-                nothing, whole = (level[f"{measure} on {about['function']}"] for level in levels)
+                nothing, whole = (levels[name][f"{measure} on {about['function']}"] for name in ("nothing", "whole"))
                 f = (some.groupby("density")[f"{OWN}{end}"].mean() - nothing) / (whole - nothing)
                 if len(f) > 1:
                     x, y = np.array([0, *f.index, 1]), np.array([0, *f, 1])
                     areas = {"cpr": np.trapezoid(y, x), "cmd": np.trapezoid(np.abs(1 - y), x)}
                     rows.append(about | {"measure": measure} | areas | {"densities": len(f)})
-    columns = ["model", "method", "seed", "measure"]
-    table = pd.DataFrame(rows)
-    return table.groupby(columns, sort=False)[["cpr", "cmd", "densities"]].mean().reset_index()
+    seeds = pd.DataFrame(rows).groupby(["model", "method", "seed", "measure"], sort=False)
+    return seeds[["cpr", "cmd", "densities"]].mean().reset_index()
+
+
+def by_ablation(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+    """Does it matter what becomes of the weights that are taken out? A row a method, means over seeds.
+
+    Columns model, method; own, other_without and CPR by accuracy, each where those weights are 0 (_zero) and where they
+    leave their mean behind (_mean); ours, how much larger the CPR then is, and whether it is the same within .05.
+    """
+    rows, made, by = [], [], ["model", "method", "seed"]
+    some = [one for one in found if one.ablations == ABLATIONS]
+    for ablation in ABLATIONS:
+        curve = along_densities(lab, some, ablation)
+        areas = faithfulness(lab, some, curve, ablation).query("measure == 'accuracy'").set_index(by)[["cpr"]]
+        left = side_by_side(lab, some, curve).set_index(by)[[OWN, f"{OTHER}_without"]]
+        made.append(areas.join(left).add_suffix(f"_{ablation}"))
+    for about, both in groups(made[0].join(made[1]).reset_index(), "model", "method"):
+        found = judged(both["cpr_mean"] - both["cpr_zero"], both["seed"], (-WITHIN, WITHIN))
+        rows.append(about | both.drop(columns=by).mean().sort_index(ascending=False).to_dict() | found)
+    return pd.DataFrame(rows)
+
+
+def tests(table: pd.DataFrame) -> pd.DataFrame:
+    """Is it better than random, and is it equal to what it should be? A row a method; every p is adjusted over methods.
+
+    table: from `side_by_side`. Verdicts: better_than_random, whether own and other are further apart than in every one
+    of 39 draws or more; alike, complete, independent (see `EQUAL`), whether the interval is within .05. Then the
+    numbers: apart, how much further, with the p of a permutation, and draws; of each equality the difference (_by),
+    with the p of two one-sided tests of being .05 apart.
+    """
+    rows = []
+    for about, some in groups(table[table["method"] != "random"], "model", "method"):
+        apart, draws = (some[OWN] - some[OTHER] - some["random_apart"]).round(12), some["draws"].min()
+        better = FAILS if some["beats_random"].min() < 1 else HOLDS if draws >= RANDOM_DRAWS else OPEN
+        row, numbers = about | {"n_runs": len(some), "better_than_random": better}, {"draws": draws}
+        numbers |= {"apart": apart.mean(), "apart_p": paired(apart)}
+        for name, (ours, level) in EQUAL.items():
+            found = judged(difference := some[ours] - some[level], some["seed"], (-WITHIN, WITHIN))
+            row[name] = found["verdict"]
+            numbers |= {f"{name}_by": found["ours"], f"{name}_p": equivalence(difference, WITHIN)}
+        rows.append(row | numbers)
+    found = pd.DataFrame(rows)
+    p = [name for name in found if name.endswith("_p")]
+    return found.assign(**found.groupby("model")[p].transform(adjusted))
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:

@@ -26,8 +26,8 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods import planted_networks as networks
 from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, proof, shortfall
-from subnet_utils.papers.identification_methods.modular_tasks import BASE, OPERATIONS, modular_tasks
 from subnet_utils.tasks.digit_arithmetic import Items
+from subnet_utils.tasks.modular_tasks import BASE, OPERATIONS, modular_tasks
 from subnet_utils.training import Recipe, fit
 
 KINDS = ("groups", "scattered")

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.models.layers import attend
 from subnet_utils.models.staged import require_multiple, require_positive
-from subnet_utils.papers.identification_methods.modular_tasks import BASE, WIDTH
+from subnet_utils.tasks.modular_tasks import BASE, WIDTH
 
 RESIDUAL = 64
 """Numbers that a token of the transformer has."""

@@ -6,8 +6,8 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
-from subnet_utils.problems.tasks import AddMul, Learned
-from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
+from subnet_utils.problems.tasks import AddMul, Drawn, ImageData, Learned
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, PictureNetwork, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -68,6 +68,14 @@ class IdentifiedNetwork(Section):
         return self
 
 
+class ClusteredPictures(Section):
+    """Networks of pictures whose clusters stand beside published ones (Filan et al. 2021)."""
+
+    data: ImageData = Drawn(source="drawn")
+    networks: Networks[PictureNetwork]
+    clusters: Clusters = Clusters()
+
+
 class PlantedNetworks(Section):
     """Networks into which subnetworks are planted; see `planted.Design`."""
 
@@ -106,6 +114,7 @@ class IdentificationMethods(Section):
     """Methods side by side (notebook 10a), composition (10b), and the benchmark with known truth (10c)."""
 
     networks: Networks[IdentifiedNetwork] | None = None
+    pictures: ClusteredPictures | None = None
     benchmark: Benchmark | None = None
 
     _something_to_do = model_validator(mode="after")(has_a_part)
@@ -114,4 +123,6 @@ class IdentificationMethods(Section):
     def _shows_methods(self):
         if self.networks and self.networks[0].learns.task != "add_mul":
             raise invalid("networks", "the first one shows the methods by hand; put one that learns add_mul first")
+        if self.pictures and not self.networks:
+            raise invalid("pictures", "are shown beside networks (10a); add some, or leave pictures out")
         return self
