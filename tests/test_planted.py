@@ -14,7 +14,7 @@ from subnet_utils.masks.recovery import mask_scores, ranking_scores
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods import compiled as by_hand
-from subnet_utils.papers.identification_methods import known_truth, modular_tasks, planted_networks, scoring
+from subnet_utils.papers.identification_methods import known_truth, planted_networks, scoring
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import holds, load, proof, save
 from subnet_utils.papers.identification_methods.planted import Design, one_thread, plant
