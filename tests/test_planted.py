@@ -18,6 +18,7 @@ from subnet_utils.papers.identification_methods import known_truth, planted_netw
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import holds, load, proof, save
 from subnet_utils.papers.identification_methods.planted import Design, one_thread, plant
+from subnet_utils.tasks import modular_tasks
 
 
 @pytest.fixture(scope="module")
