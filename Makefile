@@ -17,17 +17,18 @@ unexport PYTHONDONTWRITEBYTECODE
 NAME = $(notdir $(basename $(PROFILE)))
 FILE = $(if $(filter %.yaml %.yml,$(PROFILE)),$(PROFILE),params/$(PROFILE).yaml)
 
-.PHONY: help reproduce cost test lab lint
+.PHONY: help reproduce cost rehearse test lab lint
 help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
 	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
+	@echo 'make rehearse PROFILE=...  make one step of each kind of a profile on a CPU, before a GPU is rented'
 	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
 	@echo 'make lab                   open JupyterLab; ARGS=... for its options, such as --no-browser'
 	@echo 'make lint                  check style and formatting of code and notebooks'
 
 # Before the installation: a misspelt profile should not cost minutes.
-ifneq ($(filter reproduce cost,$(MAKECMDGOALS)),)
+ifneq ($(filter reproduce cost rehearse,$(MAKECMDGOALS)),)
 # By subst: to filter, two names are two words and % stands for anything.
 ifeq ($(strip $(foreach name,$(PROFILES) $(wildcard $(FILE)),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
@@ -50,6 +51,9 @@ cost: .venv/.installed
 	@mkdir -p runs/$(NAME)
 	$(VENV_PYTHON) -m subnet_utils.execute notebooks/11_cost_of_a_study.ipynb runs/$(NAME)/11_cost_of_a_study.ipynb \
 		-f $(FILE) --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -
+
+rehearse: .venv/.installed
+	$(VENV_PYTHON) -m subnet_utils.cost.rehearse $(PROFILE) $(ARGS)
 
 # The tests of the package side by side, a file at a time; then the notebooks, as `reproduce` does it: first all that
 # they show, which keeps all cores busy, then several at a time.

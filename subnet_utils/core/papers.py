@@ -51,7 +51,8 @@ class Paper:
 
     name: of its folder and of its section in a study. title, reference: of the paper, as in a bibliography. section:
     its part of a study. steps: `module:function` in the room, which gives every step that can be named before anything
-    is made, as an iterable, for a lab. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
+    is made, as an iterable, for a lab. stand_ins: `module:table` of what stands in for published weights and data, see
+    `cost.stand_ins`. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
     shows; the report names those that are missing. elsewhere: of those that no notebook makes at most profiles, where
     they come from. also_shows: further labels, such as appendices, that are not missed.
     """
@@ -62,6 +63,7 @@ class Paper:
     section: type[Section]
     notebooks: tuple[Notebook, ...]
     steps: str = ""
+    stand_ins: str = ""
     reproduces: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     also_shows: Mapping[str, str] = field(default_factory=dict)

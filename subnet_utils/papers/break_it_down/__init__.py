@@ -17,6 +17,7 @@ PAPER = Paper(
         Notebook("06_overlap", after=("03_ablations",)),
     ),
     steps="steps:every_step",
+    stand_ins="stand_ins:MAKERS",
     reproduces={
         "Figure 1": "Odd-one-out tasks",
         "Figure 2": "The experiment, on one network",

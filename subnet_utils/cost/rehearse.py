@@ -1,0 +1,185 @@
+"""Every step of a profile, made small before a GPU is rented: `python -m subnet_utils.cost.rehearse paper`.
+
+Of steps that are the same code on the same shapes one is made, at its full architecture, with two training batches
+(`sample`), few examples (`reduction`) and stand-ins for what comes from elsewhere (`stand_ins`). A table says what each
+took, and what all of them would cost on a GPU: the operations of their training, forward and backward, over a rate.
+One that fails stops no other. Networks are trained one by one here, as on a CPU: not stacked, as on a GPU.
+"""
+
+import argparse
+import gc
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.papers import papers
+from subnet_utils.core.provenance import provenance
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.step import Step, fault_of, with_parents
+from subnet_utils.core.store import Artefact, Store, clocks, key_of, save_json, write_whole
+from subnet_utils.core.study import Study
+from subnet_utils.cost.measures import Counted, forget_peak, peak
+from subnet_utils.cost.reduction import batch, effort, few_per_class, group, is_large, scale, shapes, smaller, words
+from subnet_utils.cost.sample import SampleStore, standing_in, threads, time_limit
+from subnet_utils.cost.stand_ins import with_stand_ins
+
+RATE = 100.0
+"""TFLOP/s that training is assumed to reach on a GPU: an H100 at a tenth of what it does at best in bfloat16. To be
+measured, not believed."""
+LIMIT = 300.0
+"""Seconds for one step."""
+COLUMNS = [
+    "kind",
+    "about",
+    "steps",
+    "batch",
+    "batch_made",
+    "times",
+    "seconds",
+    "peak_gib",
+    "tflop",
+    "gpu_hours",
+    "failed",
+]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps that are alike. whole: the last of the longest; small: the same with few examples, which is made; steps:
+    how many; work: how many times the longest all take together."""
+
+    whole: Step
+    small: Step
+    steps: int
+    work: float
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """As columns of the table."""
+        said = {"kind": self.small.kind(), "about": words(self.whole), "steps": self.steps}
+        said |= {"batch": batch(self.whole), "batch_made": batch(self.small)}
+        return said | {"times": round(scale(self.whole), 1)}
+
+
+class Stage(SampleStore):
+    """A store in which stand-ins come first: a mask must meet the network that it was found in, whichever were made."""
+
+    def find(self, kind: str, spec: Mapping[str, Any]) -> Artefact | None:
+        """As `Store.find`, in all of them."""
+        return self.stand_ins.get(key_of(kind, spec)) or super().find(kind, spec)
+
+
+def groups(lab: Lab) -> list[Group]:
+    """Every step of a study in groups, parents first; those of large networks last, so that other faults show early.
+    Raises ValueError for what cannot be named."""
+    steps = with_parents(step for paper in papers().values() for step in paper.steps_of(lab))
+    made, known, sizes, found = {}, {}, {}, {}
+    for step in steps:
+        small = smaller(step, made)
+        found.setdefault(group(small, known), []).append((step, small))
+    return sorted((_group(alike, sizes) for alike in found.values()), key=lambda one: is_large(one.whole))
+
+
+def _group(alike: list[tuple[Step, Step]], known: dict[str, int]) -> Group:
+    efforts = [effort(step, known) for step, _ in alike]
+    # the last of the longest: the first may share what it makes with a step of another kind
+    last = len(alike) - 1 - efforts[::-1].index(max(efforts))
+    return Group(*alike[last], len(alike), sum(efforts) / efforts[last])
+
+
+def rehearse(lab: Lab, *, rate: float = RATE, limit: float = LIMIT) -> Iterator[dict[str, Any]]:
+    """Make one step of each group of a lab in a store that is thrown away; a row for each as soon as it is done."""
+    samples: dict[str, Artefact] = {}
+    with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
+        lab = replace(lab, store=Stage(folder, Store(folder)))
+        for one in groups(lab):
+            work, begun = Counted(), clocks()
+            forget_peak()
+            failed = _made(one.small, samples, lab, work, limit)
+            tflop = work.total * one.about["times"] / 1e12
+            cost = {"tflop": tflop, "gpu_hours": tflop * one.work / rate / 3600}
+            took = {"seconds": round(float((clocks() - begun)[0]), 1), "peak_gib": round(peak() / 2**30, 2)}
+            yield one.about | took | {name: float(f"{value:.3g}") for name, value in cost.items()} | {"failed": failed}
+            gc.collect()
+
+
+def _made(step: Step, samples: dict[str, Artefact], lab: Lab, work: Counted, limit: float) -> str:
+    """Make a step from samples and keep it as one; why this failed, or ''."""
+    known: dict[str, str] = {}
+    try:
+        for parent in with_parents(step.parents):
+            if (about := shapes(parent, known)) not in samples:
+                return f"it needs {parent.kind()}, which could not be made"
+            lab.store.stand_ins[parent.key(lab)] = samples[about]
+        lab.store.stand_ins.pop(step.key(lab), None)  # of its own a step is to be made, even if another stood in for it
+        with standing_in(work.fit), time_limit(limit):
+            artefact = step.make(lab)
+    except Exception as error:  # of any kind: the other groups go on
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    if fault := fault_of(artefact):
+        return f"it ended early: {fault}"
+    samples.setdefault(shapes(step, known), artefact)
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearse a profile: a line for each group, the table in figures/rehearsals/. Exit status 1 if a step failed."""
+    parser = argparse.ArgumentParser(prog="python -m subnet_utils.cost.rehearse", description=__doc__.splitlines()[0])
+    parser.add_argument("profile", help="a name, such as paper, or a YAML file")
+    parser.add_argument("--rate", type=float, default=RATE, help=f"TFLOP/s of the GPU in training ({RATE:g})")
+    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for one step at most ({LIMIT:g})")
+    parser.add_argument("--folder", type=Path, default=ROOT / "figures" / "rehearsals", help="of the table")
+    chosen = parser.parse_args(arguments)
+    try:
+        whole = Study.load(chosen.profile)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    with TemporaryDirectory() as folder:
+        study, made = with_stand_ins(few_per_class(whole), Path(folder))
+        on_cpu = study.compute.model_copy(update={"device": "cpu", "workers": 1})
+        lab = Lab.open(study.model_copy(update={"compute": on_cpu}), Path(folder) / "store")
+        print(f"stand-ins for {', '.join(made) or 'nothing'}; a GPU at {chosen.rate:g} TFLOP/s", flush=True)
+        rows = rehearse(lab, rate=chosen.rate, limit=chosen.limit)
+        about = {"rate_tflop_s": chosen.rate, "limit_s": chosen.limit}
+        return _written(rows, chosen.folder / f"{whole.name}.csv", about)
+
+
+def _written(rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any]) -> int:
+    """Print the rows and write the table after each, so that a rehearsal that is killed leaves one. The exit status."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done: list[dict[str, Any]] = []
+    for row in rows:
+        done.append(row)
+        cut = "" if row["batch_made"] == row["batch"] else f", made with {row['batch_made']}"
+        said = f"{row['seconds']:7.1f} s {row['peak_gib']:6.2f} GiB {row['gpu_hours']:9.3g} GPU hours"
+        print(f"{said}  {row['steps']:5d} x {row['kind']}: "
+              f"{row['failed'] or row['about']}; batch {row['batch'] or 'none'}{cut}", flush=True)  # fmt: skip
+        write_whole(path, pd.DataFrame(done, columns=COLUMNS).to_csv(index=False).encode())
+    table = pd.DataFrame(done, columns=COLUMNS)
+    failed, hours = int((table["failed"] != "").sum()), table["gpu_hours"].sum()
+    facts = about | {"cpu": _processor(), "groups": len(table), "steps": int(table["steps"].sum()), "failed": failed}
+    facts |= {"hours": round(table["seconds"].sum() / 3600, 2), "peak_gib": float(table["peak_gib"].max())}
+    facts |= {"gpu_hours": float(f"{hours:.3g}")}
+    save_json(path.with_suffix(".json"), provenance(**facts))
+    print(f"{failed} of {len(table)} groups failed ({facts['steps']} steps); {facts['hours']} hours, at most "
+          f"{facts['peak_gib']} GiB; {facts['gpu_hours']:g} GPU hours", flush=True)  # fmt: skip
+    return int(failed > 0)
+
+
+def _processor() -> str:
+    """The processor's name, as far as the system says."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""What stands in for published weights and data where a study is rehearsed: as large, or as few, and at random.
+
+A room says what stands in for what its profiles name (`Paper.stand_ins`): a name, and what makes a file or a folder.
+Weights have the published sizes. Data are few, and of the published layout.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import Section, places
+
+Makers = Mapping[str, Callable[[Path], Path]]
+"""Name in a profile -> what makes its stand-in in a folder that does not exist yet, and says where it is."""
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def with_stand_ins(study: Section, folder: Path) -> tuple[Section, dict[str, Path]]:
+    """The study with stand-ins for all that comes from elsewhere and is known to its rooms; which they are, by name."""
+    makers: dict[str, Callable[[Path], Path]] = {}
+    for paper in papers().values():
+        makers |= paper.resolve(paper.stand_ins) if paper.stand_ins else {}
+    names = [name for name in dict.fromkeys(places(study)) if name in makers]
+    made = {name: makers[name](folder / f"{i}") for i, name in enumerate(names)}
+    return _replaced(study, {name: str(path) for name, path in made.items()}), made
+
+
+def _replaced(value: Any, places: Mapping[str, str]) -> Any:
+    """A section with other places in it, and in all sections that it holds."""
+    if isinstance(value, Section):
+        return value.model_copy(update={name: _replaced(one, places) for name, one in value})
+    if isinstance(value, tuple):
+        return tuple(_replaced(one, places) for one in value)
+    return places.get(value, value) if isinstance(value, str) else value
+
+
+def bert(folder: Path, words: list[str], *, vocabulary: int, lowercase: bool, **sizes: int) -> Path:
+    """A BERT with its tokenizer, at random. vocabulary: tokens; those that are no words are never read. sizes: fields
+    of transformers' configuration; without any they are BERT-base's."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast  # seconds to import, needed by few
+
+    tokens = [*SPECIAL, *words]
+    tokens += [f"[unused{i}]" for i in range(vocabulary - len(tokens))]
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=lowercase).save_pretrained(folder)
+    return saved(BertModel, BertConfig(vocab_size=vocabulary, **sizes), folder)
+
+
+def saved(network: type, config: Any, folder: Path, **options: Any) -> Path:
+    """A network of transformers with random weights, in a folder. options: of the network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network(config, **options).save_pretrained(folder)
+    return folder
