@@ -25,9 +25,8 @@ from subnet_utils.models.architectures import ResNet
 from subnet_utils.papers.break_it_down.sets import Drawing, Images
 from subnet_utils.papers.functional_modularity import stand_ins as pixels
 from subnet_utils.papers.heuristic_core import stand_ins as sentences
-from subnet_utils.papers.heuristic_core.tasks import pair_files
 from subnet_utils.papers.subtask_induction import stand_ins as photographs
-from subnet_utils.tasks import images, pictures
+from subnet_utils.tasks import images, pair_files, pictures
 from subnet_utils.tasks.odd_one_out import VISION_TASKS
 from subnet_utils.training import Recipe, fit
 

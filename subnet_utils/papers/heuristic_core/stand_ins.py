@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from subnet_utils.cost.stand_ins import bert, saved
-from subnet_utils.papers.heuristic_core.tasks import inference
-from subnet_utils.papers.heuristic_core.tasks.pair_files import CLASSES
-from subnet_utils.papers.heuristic_core.tasks.sentence_pairs import ENTAILED
+from subnet_utils.tasks import inference
+from subnet_utils.tasks.pair_files import CLASSES
+from subnet_utils.tasks.sentence_pairs import ENTAILED
 
 REPEATED = 30
 """How often a pair for training says its premise; what is too long is cut."""
