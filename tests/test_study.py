@@ -288,6 +288,7 @@ WRONG = [
     (f"{V}.tasks", ["anaphora-plural"], "'anaphora-plural' is not a vision task; valid: inside-contact"),
     (f"{VIT}.tasks", ["inside-numbr"], "'inside-numbr' is not a vision task; did you mean 'inside-number'?"),
     (f"{V}.data.resolution", 16, "16 is not valid; give at least 32"),
+    (f"{V}.data.shape_sizes", "authors", "'authors' do not fit into 64 pixels; take 128 or 'ours'"),
     (f"{VIT}.data.resolution", 70, "70 is not a multiple of architecture.patch 16; change one of them"),
     (f"{V}.architecture.width_factor", 2, "2 needs block bottleneck; basic ones have no inner width"),
     (f"{V}.masks.control_deviation", 0.04, "is for family bert, 'resnet_tiny' is of another; remove it"),
