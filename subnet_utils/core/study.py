@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, invalid, nearest
+from subnet_utils.core.messages import explain, invalid, nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
+
+with of_companion():
+    import yaml
 
 
 class StudyError(ValueError):
