@@ -141,11 +141,12 @@ def test_every_way_of_naming_a_profile_gives_the_same_study(monkeypatch, tmp_pat
 
 def test_the_working_directory_goes_before_the_checkout(monkeypatch, tmp_path):
     (tmp_path / "params").mkdir()
-    (tmp_path / "params" / "tiny.yaml").write_text(yaml.safe_dump({"study": VALUES}))
-    (tmp_path / "own.yml").write_text(yaml.safe_dump(VALUES))
+    (tmp_path / "params" / "toy.yaml").write_text(yaml.safe_dump({"study": VALUES | {"name": "toy"}}))
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(VALUES))
     assert Study.load("params/tiny.yaml").name == "tiny"
     monkeypatch.chdir(tmp_path)
-    assert Study.load("params/tiny.yaml").name == Study.load("tiny").name == Study.load("own.yml").name == "small"
+    assert Study.load("params/toy.yaml").name == Study.load("toy").name == "toy"
+    assert Study.load("small.yml").name == "small"
 
 
 def test_a_study_survives_json_and_pickling():
@@ -458,10 +459,22 @@ def test_no_other_study_bears_the_name_of_a_profile(tmp_path):
     with pytest.raises(StudyError, match=r"^heuristic_core.pruning: is not that of params/paper.yaml, .* another name"):
         Study.load(fewer)
     assert Study.load(fewer | {"name": "mine"}).name == "mine"
-    mine = tmp_path / "mine.yaml"
-    mine.write_text((ROOT / "params" / "tiny.yaml").read_text().replace("draws: 9", "draws: 8"))
+    with pytest.raises(StudyError, match="^break_it_down.experiments: is not that of params/minilm.yaml, whose"):
+        Study.load(VALUES | {"name": "minilm"})
+    other = tmp_path / "tiny.yaml"
+    other.write_text((ROOT / "params" / "tiny.yaml").read_text().replace("draws: 9", "draws: 8"))
     with pytest.raises(StudyError, match=r"^break_it_down.controls: is not that of params/tiny.yaml, whose figures"):
-        Study.load(mine)
+        Study.load(other)
+
+
+def test_a_study_has_the_name_of_its_file(tmp_path, capsys):
+    """Else a run of the copy would replace the figures of another profile."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text((ROOT / "params" / "tiny.yaml").read_text())
+    said = "mine.yaml: study.name is 'tiny'; make it 'mine'"
+    assert check([str(mine)]) == 2 and capsys.readouterr().err == f"{said}\n"
+    with pytest.raises(StudyError, match=f"^{said}$"):
+        begin(str(mine), "01_train_bases")  # as papermill -p study mine.yaml
 
 
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
