@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -82,6 +83,19 @@ def test_lock_satisfies_pyproject(requirement: Requirement):
     version = LOCK.get(canonicalize_name(requirement.name))
     assert version is not None, f"{requirement.name} is not in requirements.lock"
     assert requirement.specifier.contains(version)
+
+
+def test_uv_has_the_same_versions_with_hashes():
+    packages = {one["name"]: one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    own = packages.pop("subnet-companion")["metadata"]["requires-dist"]
+    assert LOCK.items() <= {name: one["version"] for name, one in packages.items()}.items()
+    files = [file for one in packages.values() for file in [*one.get("wheels", []), one.get("sdist")] if file]
+    assert all(file["hash"].startswith("sha256:") for file in files)
+    assert {urlsplit(file["url"]).hostname for file in files} == {"files.pythonhosted.org"}
+    asked = {(one["name"], one["specifier"], one.get("marker", "")) for one in own}
+    extras = {"": PROJECT["project"]["dependencies"]} | {f"extra == '{name}'": own for name, own in EXTRAS.items()}
+    ours = {(one.name, str(one.specifier), extra) for extra, own in extras.items() for one in map(Requirement, own)}
+    assert asked == ours, "renew uv.lock as the first lines of requirements.lock say"
 
 
 def test_environment_is_the_lock():
@@ -370,6 +384,20 @@ def test_unknown_profile_is_one_line_with_the_nearest_name(checkout: Path):
 def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     code, output = finish(reproduce(checkout, name))
     assert code != 0 and f"no profile '{name}'" in output
+
+
+def test_uv_installs_where_it_is_there_and_pip_elsewhere(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("requirements.lock", "pyproject.toml"):
+        (checkout / name).touch()
+    (checkout / "uv").write_text('#!/bin/sh\nmkdir .venv && echo "$*" >asked.txt\n')
+    (checkout / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
+    code, output = finish(start("make", ".venv/.installed", "PYTHON=python3", folder=checkout))
+    assert code == 0 and (checkout / ".venv/.installed").exists(), output
+    asked = "sync --locked --inexact --python python3 --extra companion --extra test"
+    assert (checkout / "asked.txt").read_text() == f"{asked}\n"
+    code, output = finish(start("make", "-n", "-B", "UV=", ".venv/.installed", folder=checkout))
+    assert code == 0 and "pip install --no-compile -r requirements.lock" in output and "sync" not in output
 
 
 def test_old_python_is_refused_with_the_remedy(checkout: Path):
