@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from subnet_utils.check import lacking
+from subnet_utils.check import duration, lacking
 from subnet_utils.check import main as check
 from subnet_utils.core.notebook import begin
 from subnet_utils.core.papers import notebooks
-from subnet_utils.core.sections import ROOT, Section
+from subnet_utils.core.sections import ROOT, Compute, Section
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import masking
 from subnet_utils.models import build
@@ -502,10 +502,21 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
-    assert check(["tiny"]) == 0 and "tiny: valid; `make cost PROFILE=tiny`" in capsys.readouterr().out
     with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
         begin(path, "08_heuristic_core")
     assert not (ROOT / "figures" / "mine").exists()
+
+
+def test_a_valid_profile_comes_with_how_long_it_takes(capsys):
+    minutes = []
+    for jobs in (1, 2):
+        study = Study.load("tiny").model_copy(update={"compute": Compute(device="cpu", workers=jobs)})
+        said = rf"about (\d+) minutes here, {jobs} jobs at a time \(by a run in .+\)"
+        minutes.append(int(re.fullmatch(said, duration(study, "tiny"))[1]))
+    assert minutes[0] == pytest.approx(2 * minutes[1], abs=1) and minutes[1] > 1
+    assert check(["tiny"]) == 0 and "tiny: valid, " in capsys.readouterr().out
+    assert duration(Study.load(VALUES), "my.yaml") == "`make cost PROFILE=my.yaml` says how long it takes here"
+    assert re.fullmatch(r"about [\d.]+ hours of a GPU at .* by its rehearsal", duration(Study.load("paper_qqp"), ""))
 
 
 def test_notebooks_that_wait_for_one_that_cannot_run_cannot_run_either(monkeypatch):
