@@ -23,9 +23,7 @@ from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
 from subnet_utils.training import fit
 
-MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
-"""Stands in the place of a hidden word. The word-level vocabulary has no [MASK], and no sentence has a word that it
-lacks, so the number of [UNK] is free; a token more would change the shape and the random weights of every BERT."""
+MASK_ID = tokenization.Vocabulary.mask
 
 
 def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int) -> Tensor:
@@ -85,7 +83,8 @@ def masked_language_model(
         right = (logits.argmax(dim=1) == words).double().mean()
         return {"validation_loss": float(functional.cross_entropy(logits, words)), "validation_accuracy": float(right)}
 
-    return fit(dict(network.named_parameters()), one_pass, loss, recipe=settings.recipe(seed), validate=validate, **about)
+    trained = dict(network.named_parameters())
+    return fit(trained, one_pass, loss, recipe=settings.recipe(seed), validate=validate, **about)
 
 
 def _gapped(
