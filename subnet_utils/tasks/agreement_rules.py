@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.tasks.agreement import TEMPLATES, WORDS
-from subnet_utils.tasks.hidden_words import word_places
+from subnet_utils.tasks.hidden_words import PADDING, word_places
 from subnet_utils.tasks.tokenization import Vocabulary, WordPiece, tokenizer
 
 RULES = {
@@ -35,6 +36,8 @@ FILLERS = {
 }
 HIDDEN = 2
 """Words of each sentence that are hidden when sentences are read; the shortest one has three."""
+LONGEST = 16
+"""Tokens to which sentences are filled up, so that those of several rules fit together."""
 MANY = 2**40
 """Numbers are drawn below this; what is left of them after a division is as good as even."""
 
@@ -70,7 +73,7 @@ def reading(count: int, pretrained: str | None = None, *, seed: int) -> tuple[Te
     two rules are kept. pretrained: see `cloze`.
     """
     words, generator = tokenizer(pretrained), generator_for("agreement rules, reading", seed)
-    tokens = words.encode([right for right, _ in _drawn(FORMS, set(), count, generator, agree=False)])
+    tokens = _encoded([right for right, _ in _drawn(FORMS, set(), count, generator, agree=False)], words)
     order = torch.rand(tokens.shape, generator=generator).masked_fill(~word_places(tokens), -1.0)
     where = order.topk(HIDDEN, dim=1).indices.sort(dim=1).values
     return tokens.scatter(1, where, words.mask), tokens.gather(1, where)
@@ -99,10 +102,15 @@ def _drawn(
 
 def _hidden(pairs: Iterable[tuple[str, str]], rule: str, words: Vocabulary | WordPiece) -> Cloze:
     """Sentences without the words in which the two of a pair differ."""
-    right, wrong = words.encode([sentence for both in zip(*pairs, strict=True) for sentence in both]).chunk(2)
+    right, wrong = _encoded([sentence for both in zip(*pairs, strict=True) for sentence in both], words).chunk(2)
     places = 1 + ("and" in rule)
     rows = (right != wrong).sum(dim=1) == places
     right, wrong = right[rows], wrong[rows]
     differ = right != wrong
     forms = (some[differ].view(-1, places) for some in (right, wrong))
     return Cloze(right.masked_fill(differ, words.mask), *forms)
+
+
+def _encoded(sentences: list[str], words: Vocabulary | WordPiece) -> Tensor:
+    tokens = words.encode(sentences)
+    return pad(tokens, (0, LONGEST - tokens.shape[1]), value=PADDING)

@@ -18,7 +18,6 @@ from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, s
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods.section import FineTuning
 from subnet_utils.problems.modules import Network, batches_of, networks
-from subnet_utils.problems.subtasks import Subtasks
 from subnet_utils.problems.trainings import WeightTraining
 
 
@@ -39,11 +38,6 @@ class FineTuned(Step):
     density: float = 1.0
 
     @property
-    def problem(self) -> Subtasks:
-        """Where the functions are from."""
-        return self.network.problem
-
-    @property
     def work(self) -> float:
         """Steps; the weights that change are found by a training of their own."""
         return self.training.steps * (2 if self.support == "change" else 1)
@@ -58,7 +52,7 @@ class FineTuned(Step):
             generator = generator_for("random support", self.network.seed)
             scores = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
             given = select(scores, round(self.density * total), network=fingerprint(network))
-        problem, recipe = self.problem, self.training.recipe(self.network.seed)
+        problem, recipe = self.network.problem, self.training.recipe(self.network.seed)
         batches = batches_of(lab, self.network, self.functions, self.training, "fine-tuning")
         train = by_recipe(batches, problem.loss, recipe)
         found = sparse_fine_tuning(network, train, round(self.density * total), support=given)
@@ -78,27 +72,23 @@ class Summed(Step):
     second: FineTuned
     factor: float = 1.0
 
-    @property
-    def problem(self) -> Subtasks:
-        """Where the functions are from."""
-        return self.first.problem
-
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Measure it."""
+        network, problem = self.first.network.load(lab), self.first.network.problem
         both = (self.first.load(lab) + self.second.load(lab)).scaled(self.factor)
-        return self.problem.scores(both.apply(self.first.network.load(lab)), self.problem.tests_of_fine_tuning)
+        return problem.scores(both.apply(network), problem.tests_of_fine_tuning)
 
 
-def fine_tuned(lab: Lab) -> Iterator[tuple[dict[str, Any], Step]]:
-    """Every fine-tuning and sum of the study, each with what it is: columns model, seed, support, density, of, factor.
+def fine_tuned(lab: Lab) -> Iterator[tuple[dict[str, Any], Network, Step]]:
+    """Every fine-tuning and sum of the study, with what it is: columns model, seed, support, density, of, factor.
 
-    of: the function that was learned, 'sum', or 'nothing': the network before.
+    of: the function that was learned, 'sum', or 'nothing': the network before, which is the second entry.
     """
     section = lab.section("identification_methods")
     for one in (*(section.networks or ()), *(section.language or ())):
         for network in networks(one, one.learns.problem()) if one.fine_tuning else ():
-            who = {"model": one.model, "seed": network.seed}
-            yield from ((who | about, step) for about, step in _fine_tuned(network, one.fine_tuning))
+            for about, step in _fine_tuned(network, one.fine_tuning):
+                yield {"model": one.model, "seed": network.seed} | about, network, step
 
 
 def _fine_tuned(network: Network, settings: FineTuning) -> Iterator[tuple[dict[str, Any], Step]]:

@@ -6,15 +6,9 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
+from subnet_utils.problems import trainings
 from subnet_utils.problems.tasks import AddMul, Drawn, ImageData, LanguageModel, Learned
-from subnet_utils.problems.trainings import (
-    MaskTraining,
-    ModelName,
-    Networks,
-    PictureNetwork,
-    WeightTraining,
-    named_once,
-)
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, PictureNetwork, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -146,5 +140,5 @@ class IdentificationMethods(Section):
         for name in ("pictures", "language"):
             if getattr(self, name) and not self.networks:
                 raise invalid(name, f"is shown beside networks (10a, 10b); add some, or leave {name} out")
-        named_once((*(self.networks or ()), *(self.language or ())))
+        trainings.named_once((*(self.networks or ()), *(self.language or ())))
         return self
