@@ -113,4 +113,4 @@ def _hidden(pairs: Iterable[tuple[str, str]], rule: str, words: Vocabulary | Wor
 
 def _encoded(sentences: list[str], words: Vocabulary | WordPiece) -> Tensor:
     tokens = words.encode(sentences)
-    return pad(tokens, (0, LONGEST - tokens.shape[1]), value=PADDING)
+    return pad(tokens, (0, max(0, LONGEST - tokens.shape[1])), value=PADDING)

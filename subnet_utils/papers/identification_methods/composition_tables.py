@@ -101,8 +101,7 @@ def fine_tunings(lab: Lab) -> tuple[pd.DataFrame, list[str]]:
     for about, network, step in every:
         of, scores = network.problem, step.result(lab)
         for kind, names in (("old", of.functions), ("new", of.new), ("both", of.composed)):
-            whose = about | {"kind": kind}
-            rows += [whose | {"function": name, "accuracy": scores[f"accuracy on {name}"]} for name in names]
+            rows += [about | {"kind": kind, "function": n, "accuracy": scores[f"accuracy on {n}"]} for n in names]
     return pd.DataFrame(rows), [step.key(lab) for *_, step in every]
 
 

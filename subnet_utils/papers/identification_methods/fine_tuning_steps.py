@@ -6,16 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import Artefact
-from subnet_utils.masks.select import select
-from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, sparse_fine_tuning
-from subnet_utils.models.staged import fingerprint, maskable
+from subnet_utils.masks.sparse_fine_tuning import SparseDifference, by_recipe, random_support, sparse_fine_tuning
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.section import FineTuning
 from subnet_utils.problems.modules import Network, batches_of, networks
 from subnet_utils.problems.trainings import WeightTraining
@@ -45,17 +42,13 @@ class FineTuned(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, float]:
         """Find it."""
         network = self.network.load(lab)
-        shapes = {name: network.get_parameter(name).shape for name in maskable(network)}
-        total = sum(shape.numel() for shape in shapes.values())
-        given = None
-        if self.support != "change":  # of all weights a random choice is the whole
-            generator = generator_for("random support", self.network.seed)
-            scores = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
-            given = select(scores, round(self.density * total), network=fingerprint(network))
+        count = round(self.density * sum(network.get_parameter(name).numel() for name in maskable(network)))
+        random = random_support(network, count, generator=generator_for("random support", self.network.seed))
         problem, recipe = self.network.problem, self.training.recipe(self.network.seed)
         batches = batches_of(lab, self.network, self.functions, self.training, "fine-tuning")
         train = by_recipe(batches, problem.loss, recipe)
-        found = sparse_fine_tuning(network, train, round(self.density * total), support=given)
+        # of all weights a random choice is the whole
+        found = sparse_fine_tuning(network, train, count, support=None if self.support == "change" else random)
         found.save(folder / "difference.safetensors")
         return problem.scores(found.apply(network), problem.tests_of_fine_tuning)
 
@@ -103,3 +96,9 @@ def _fine_tuned(network: Network, settings: FineTuning) -> Iterator[tuple[dict[s
     yield {"support": "none", "density": 0.0, "of": "nothing", "factor": 0.0}, Summed(*single, 0.0)
     about = {"support": "all", "density": 1.0, "of": "trained on all four", "factor": 1.0}
     yield about, make((*network.problem.functions, *network.problem.new))
+
+
+def require_weights(lab: Lab) -> None:
+    """Raise ValueError for published weights of a language model that cannot be had."""
+    for one in lab.section("identification_methods").language or ():
+        one.learns.problem().network(0)
