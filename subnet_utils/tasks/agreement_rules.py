@@ -34,6 +34,9 @@ FILLERS = {
     slot: list(zip(rows["number"], rows["singular"], rows["plural"], strict=True))
     for slot, rows in WORDS.groupby("slot", sort=False)
 }
+PEOPLE = [both for slot in ("subject", "attractor") for _, *both in FILLERS[slot]]
+READ = FILLERS | {slot: [(FILLERS[slot][0][0], *both) for both in PEOPLE] for slot in ("subject", "attractor")}
+"""Fillers of the slots when sentences are read: people stand in all places, so that some verb tells their number."""
 HIDDEN = 2
 """Words of each sentence that are hidden when sentences are read; the shortest one has three."""
 LONGEST = 16
@@ -73,7 +76,7 @@ def reading(count: int, pretrained: str | None = None, *, seed: int) -> tuple[Te
     two rules are kept. pretrained: see `cloze`.
     """
     words, generator = tokenizer(pretrained), generator_for("agreement rules, reading", seed)
-    tokens = _encoded([right for right, _ in _drawn(FORMS, set(), count, generator, agree=False)], words)
+    tokens = _encoded([right for right, _ in _drawn(FORMS, set(), count, generator, read=True)], words)
     order = torch.rand(tokens.shape, generator=generator).masked_fill(~word_places(tokens), -1.0)
     where = order.topk(HIDDEN, dim=1).indices.sort(dim=1).values
     return tokens.scatter(1, where, words.mask), tokens.gather(1, where)
@@ -87,14 +90,15 @@ def _pairs(rule: str, count: int, generator: torch.Generator) -> Iterator[tuple[
 
 
 def _drawn(
-    forms: Sequence[str], flipped: set[str], count: int, generator: torch.Generator, *, agree: bool = True
+    forms: Sequence[str], flipped: set[str], count: int, generator: torch.Generator, *, read: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Sentences, each with its like in which the flipped slots have the other number."""
+    """Sentences, each with its like in which the flipped slots have the other number. read: as `reading` has them."""
+    fillers = READ if read else FILLERS
     most = max(map(len, SLOTS.values()))
     for which, a, b, free, *numbers in torch.randint(MANY, (count, 4 + most), generator=generator).tolist():
         form = forms[which % len(forms)]
-        plural = {"A": a % 2, "B": (a if agree else b) % 2, "free": free % 2, "": 0}
-        words = {slot: FILLERS[slot][n % len(FILLERS[slot])] for slot, n in zip(SLOTS[form], numbers, strict=False)}
+        plural = {"A": a % 2, "B": (b if read else a) % 2, "free": free % 2, "": 0}
+        words = {slot: fillers[slot][n % len(fillers[slot])] for slot, n in zip(SLOTS[form], numbers, strict=False)}
         right = {slot: both[plural[number]] for slot, (number, *both) in words.items()}
         wrong = {slot: both[1 - plural[number]] for slot, (number, *both) in words.items() if slot in flipped}
         yield form.format(**right), form.format(**right | wrong)
