@@ -100,7 +100,7 @@ def fine_tunings(lab: Lab) -> tuple[pd.DataFrame, list[str]]:
     rows = []
     for about, network, step in every:
         of, scores = network.problem, step.result(lab)
-        for kind, names in (("old", of.functions), ("new", of.new), ("both", of.composed)):
+        for kind, names in {"old": of.functions, "new": of.new, "both": of.composed}.items():
             rows += [about | {"kind": kind, "function": n, "accuracy": scores[f"accuracy on {n}"]} for n in names]
     return pd.DataFrame(rows), [step.key(lab) for *_, step in every]
 
@@ -125,8 +125,8 @@ def sums(table: pd.DataFrame) -> pd.DataFrame:
                 ("and keeps the old ones", old - before, NO_WORSE),
             ]
             if "both" in summed.index:
-                more = summed["both", "change", density] - best["both", "change", density]
-                claims.append(("does both at once, better than either alone", more, ABOVE))
-            about = about | {"density": density}
+                both = summed["both", "change", density] - best["both", "change", density]
+                claims.append(("does both at once, better than either alone", both, ABOVE))
+            about |= {"density": density}
             rows += [about | {"claim": claim} | judged(own, own.index, there) for claim, own, there in claims]
     return pd.DataFrame(rows)

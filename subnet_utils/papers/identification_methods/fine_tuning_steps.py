@@ -101,4 +101,5 @@ def _fine_tuned(network: Network, settings: FineTuning) -> Iterator[tuple[dict[s
 def require_weights(lab: Lab) -> None:
     """Raise ValueError for published weights of a language model that cannot be had."""
     for one in lab.section("identification_methods").language or ():
-        one.learns.problem().network(0)
+        if one.learns.architecture.pretrained:
+            one.learns.problem().network(0)

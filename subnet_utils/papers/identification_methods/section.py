@@ -70,12 +70,11 @@ class IdentifiedNetwork(Section):
 
 
 class LanguageNetwork(Section):
-    """A language model, and its sparse fine-tunings on rules of agreement."""
+    """A language model that is pretrained (`training`), and its sparse fine-tunings on rules of agreement."""
 
     model: ModelName
     learns: LanguageModel
     training: WeightTraining
-    """The pretraining."""
     seeds: Seeds = (0, 1, 2)
     fine_tuning: FineTuning = FineTuning()
 
