@@ -14,7 +14,10 @@ import websocket
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; install chromium to run this test")
-FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --remote-debugging-port=0 --remote-allow-origins=* --disable-background-networking".split()  # noqa: E501 - a command
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--remote-debugging-port=0", "--remote-allow-origins=*",
+]  # fmt: skip
 
 
 class Browser:
@@ -56,7 +59,8 @@ class Browser:
 
     def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a file in a window of some size; returns when all of it is there."""
-        self.requests.clear(), self.errors.clear()
+        self.requests.clear()
+        self.errors.clear()
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=theme)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -86,7 +90,9 @@ class Browser:
         code = {" ": "Space"}.get(key, key)
         virtual = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32, "Tab": 9, "Enter": 13}
         for kind in ("keyDown", "keyUp"):
-            about = {"key": key, "code": code, "windowsVirtualKeyCode": virtual[key]} | (text if kind == "keyDown" else {})
+            about = {"key": key, "code": code, "windowsVirtualKeyCode": virtual[key]} | (
+                text if kind == "keyDown" else {}
+            )
             self.send("Input.dispatchKeyEvent", type=kind, **about)
 
     def _received(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ LONG = 24
 WIDE = 15
 """Tables with more columns than this have upright heads."""
 LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
+FILE_LINK = re.compile(r'<a href="\.\./[^"]*">(.*?)</a>')
 NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
     *(HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("default", "github-dark"))
@@ -79,13 +80,12 @@ def is_done(path: Path) -> bool:
 def notebook_body(path: Path) -> str:
     """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
 
-    A link to another notebook leads to its page, or is none if that was not run; one to a page in figures/ is made to
-    start at the report.
+    A link to another notebook leads to its page, or is none if that was not run, as is one to a file of the checkout.
     """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_filename(str(path))
-    body = body.replace('href="../figures/', 'href="../../')
+    body = FILE_LINK.sub(r"\1", body)
     return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
 
 

@@ -200,8 +200,9 @@ def _place_rows(
     taken = {label for one in papers().values() for label in (*one.reproduces, *one.also_shows)}
     others = (label for notebook in own for card in notebook["cards"] for label in card["paper"] if label not in taken)
     labels = [label for label in dict.fromkeys([*titles, *others]) if label in known or label in made]
+    whose, elsewhere = (f"{paper.label}, ", paper.elsewhere) if paper else ("", {})
     beyond = [
-        {"label": "", "name": f"{paper.label if paper else 'None'}, beyond it", "title": card["caption"], "items": [(card, notebook)]}
+        {"label": "", "name": f"{whose}beyond it", "title": card["caption"], "items": [(card, notebook)]}
         for notebook in own
         for card in notebook["cards"]
         if card["verdicts"] and not card["paper"]
@@ -209,9 +210,9 @@ def _place_rows(
     return beyond + [
         {
             "label": label,
-            "name": label if paper is None or label.startswith(paper.label) else f"{paper.label}, {label}",
+            "name": label if label.startswith(whose) else f"{whose}{label}",
             "title": titles.get(label, ""),
-            "why": paper.elsewhere.get(label, ELSEWHERE) if paper else ELSEWHERE,
+            "why": elsewhere.get(label, ELSEWHERE),
             "items": made[label],
         }
         for label in labels
