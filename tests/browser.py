@@ -3,7 +3,9 @@
 import json
 import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,15 @@ FLAGS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """One browser for a module."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        started = Browser(Path(folder))
+        yield started
+        started.close()
+
+
 class Browser:
     """One page of a browser with a profile folder of its own. requests: addresses that pages asked for."""
 
@@ -30,14 +41,14 @@ class Browser:
         self.errors: list[str] = []
         self._number = 0
         port = folder / "DevToolsActivePort"
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not port.is_file() or not port.read_text().strip():
             assert self.process.poll() is None and time.monotonic() < until, "Chromium does not start"
             time.sleep(0.05)
         address = f"http://127.0.0.1:{port.read_text().split()[0]}/json"
         with urlopen(address) as answer:
             (page,) = (one for one in json.load(answer) if one["type"] == "page")
-        self._socket = websocket.create_connection(page["webSocketDebuggerUrl"], timeout=120)
+        self._socket = websocket.create_connection(page["webSocketDebuggerUrl"], timeout=300)
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 

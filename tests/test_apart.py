@@ -7,7 +7,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import apart, dissection
 from tests import micro
-from tests.browser import Browser, needs_browser
+from tests.browser import needs_browser
 
 NAMES = ("subject", "verb")
 MINE = "mine"
@@ -39,11 +39,10 @@ def page(lab, pair, tmp_path_factory):
 
 
 @pytest.fixture
-def browser(page, tmp_path):
-    browser = Browser(tmp_path)
+def opened(page, browser):
+    """The browser with the page as it is at first."""
     browser.open(page)
-    yield browser
-    browser.close()
+    return browser
 
 
 def shown(browser) -> list[float]:
@@ -85,83 +84,83 @@ def test_a_study_without_a_network_that_learned_is_one_line(monkeypatch, lab, ca
 
 
 @needs_browser
-def test_what_is_shown_is_what_pytorch_computes(lab, pair, browser):
+def test_what_is_shown_is_what_pytorch_computes(lab, pair, opened):
     found = dissection.subnetworks(lab, pair)
     both = dissection.combined(found)
     subject, verb = found.values()
     whole = computed(lab, pair, None)
     assert max(whole) - min(whole) > 0.05, "a network that only guesses would show nothing"
-    assert shown(browser) == pytest.approx(whole, abs=1e-4)
+    assert shown(opened) == pytest.approx(whole, abs=1e-4)
     clicks = {
         "13": subject, "23": verb, "02": ~subject, "01": ~verb,
         "123": both[dissection.TOGETHER], "3": both[dissection.SHARED], "0": both[dissection.NEITHER],
     }  # fmt: skip
     for kept, part in clicks.items():
-        browser.click(f"[data-keep='{kept}']")
-        assert browser.evaluate(f"document.querySelector(\"[data-keep='{kept}']\").ariaPressed") == "true"
-        assert shown(browser) == pytest.approx(computed(lab, pair, part), abs=1e-4), kept
-    browser.click("[data-step='1']")
-    assert shown(browser) == pytest.approx(computed(lab, pair, both[dissection.NEITHER], 1), abs=1e-4)
+        opened.click(f"[data-keep='{kept}']")
+        assert opened.evaluate(f"document.querySelector(\"[data-keep='{kept}']\").ariaPressed") == "true"
+        assert shown(opened) == pytest.approx(computed(lab, pair, part), abs=1e-4), kept
+    opened.click("[data-step='1']")
+    assert shown(opened) == pytest.approx(computed(lab, pair, both[dissection.NEITHER], 1), abs=1e-4)
 
 
 @needs_browser
-def test_heads_layers_and_painted_weights_are_taken_out(lab, pair, browser):
+def test_heads_layers_and_painted_weights_are_taken_out(lab, pair, opened):
     masks = {name: torch.ones_like(mask) for name, mask in dissection.subnetworks(lab, pair)["subject"].masks.items()}
     network = pair.base.result(lab)["network"]
-    browser.click("[data-part='1']")  # the second head of the first layer
+    opened.click("[data-part='1']")  # the second head of the first layer
     for part in ("query", "key", "value"):
         masks[f"stages.layer_1.attention.self.{part}.weight"][32:64] = False
     masks["stages.layer_1.attention.output.dense.weight"][:, 32:64] = False
-    assert shown(browser) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
+    assert shown(opened) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
 
     name = "stages.layer_2.intermediate.dense.weight"  # 512 x 128 lies on its side
-    browser.evaluate("document.getElementById('brush').selectedIndex = 2")
-    browser.click(f"canvas[data-name='{name}']")
-    browser.evaluate("new Promise(requestAnimationFrame)")
-    painted = browser.evaluate(f"[...byName['{name}'].painted.keys()].filter(i => byName['{name}'].painted[i])")
+    opened.evaluate("document.getElementById('brush').selectedIndex = 2")
+    opened.click(f"canvas[data-name='{name}']")
+    opened.evaluate("new Promise(requestAnimationFrame)")
+    painted = opened.evaluate(f"[...byName['{name}'].painted.keys()].filter(i => byName['{name}'].painted[i])")
     rows, columns = torch.tensor(painted) // 128, torch.tensor(painted) % 128
     assert len(painted) == 24 * 24 and abs(rows.double().mean() - 256) < 2 and abs(columns.double().mean() - 64) < 2
     masks[name].view(-1)[painted] = False
-    assert shown(browser) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
+    assert shown(opened) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
 
-    browser.click("[data-layer='1']")
+    opened.click("[data-layer='1']")
     for name, mask in masks.items():
         mask[:] = mask & ("layer_2" not in name)
-    assert shown(browser) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
-    browser.click("#restart")
-    assert shown(browser) == pytest.approx(computed(lab, pair, None), abs=1e-4)
+    assert shown(opened) == pytest.approx(computed(lab, pair, Subnetwork(masks, network)), abs=1e-4)
+    opened.click("#restart")
+    assert shown(opened) == pytest.approx(computed(lab, pair, None), abs=1e-4)
 
 
 @needs_browser
-def test_both_tests_are_measured(lab, pair, browser):
+def test_both_tests_are_measured(lab, pair, opened):
     subject = dissection.subnetworks(lab, pair)["subject"]
-    browser.click("[data-keep='13']")
-    browser.evaluate("new Promise(done => setInterval(() => document.body.matches('.measuring') || done(), 50))")
+    opened.click("[data-keep='13']")
+    opened.evaluate("new Promise(done => setInterval(() => document.body.matches('.measuring') || done(), 50))")
     table = dissection.accuracies(lab, pair, {MINE: subject}).loc[MINE]
-    scores = browser.evaluate("[...document.querySelectorAll('.score data')].map(one => +one.value)")
+    scores = opened.evaluate("[...document.querySelectorAll('.score data')].map(one => +one.value)")
     assert scores == pytest.approx([table[f"Test {name}"] for name in NAMES])
-    assert "all 16" in browser.evaluate("document.querySelector('.score').textContent")
+    assert "all 16" in opened.evaluate("document.querySelector('.score').textContent")
 
 
 @needs_browser
-def test_keys_paint(browser):
+def test_keys_paint(opened):
     left = "matrices.reduce((sum, one) => sum + one.isKept.reduce((a, b) => a + b), 0)"
-    before = browser.evaluate(left)
-    browser.evaluate("document.querySelector('canvas').focus()")
+    before = opened.evaluate(left)
+    opened.evaluate("document.querySelector('canvas').focus()")
     for key in (" ", "ArrowRight", " "):  # two squares of 8 x 8, side by side
-        browser.press(key)
-    browser.evaluate("new Promise(requestAnimationFrame)")
-    assert before - browser.evaluate(left) == 2 * 8 * 8
-    browser.evaluate("document.querySelector(\"[data-keep='02']\").focus()")
-    browser.press("Enter")
-    assert browser.evaluate("document.querySelector(\"[data-keep='02']\").ariaPressed") == "true"
+        opened.press(key)
+    opened.evaluate("new Promise(requestAnimationFrame)")
+    assert before - opened.evaluate(left) == 2 * 8 * 8
+    opened.evaluate("document.querySelector(\"[data-keep='02']\").focus()")
+    opened.press("Enter")
+    assert opened.evaluate("document.querySelector(\"[data-keep='02']\").ariaPressed") == "true"
 
 
 @needs_browser
-def test_a_click_takes_less_than_a_fifth_of_a_second(browser):
+def test_a_click_takes_less_than_a_fifth_of_a_second(opened):
     press = "(button => { const start = performance.now(); button.click(); return performance.now() - start })"
     taken = [
-        browser.evaluate(f"{press}(document.querySelector(\"[data-keep='{kept}']\"))")
+        opened.evaluate(f"{press}(document.querySelector(\"[data-keep='{kept}']\"))")
         for kept in ("13", "02", "23", "01", "0123", "13", "02", "23", "01", "0123")
     ]
     assert min(taken) < 200, taken  # other programs may hold up some of them

@@ -35,7 +35,7 @@ from subnet_utils.report import __main__ as command
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.site import Site, expected, significant, site_folder
-from tests.browser import Browser, needs_browser
+from tests.browser import needs_browser
 
 EXPECTED = expected()
 PLACES = [*papers()["break_it_down"].reproduces, "Appendix 9", "Appendix 10", *EXPECTED]
@@ -738,13 +738,6 @@ def laptop(tmp_path_factory) -> Path:
     (root / "figures").symlink_to(ROOT / "figures")
     write_notebook(root / "runs" / "laptop" / "03_ablations.ipynb")
     return Site("laptop", root=root).build()
-
-
-@pytest.fixture
-def browser(tmp_path):
-    browser = Browser(tmp_path)
-    yield browser
-    browser.close()
 
 
 @needs_browser

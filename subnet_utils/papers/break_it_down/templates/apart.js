@@ -61,6 +61,7 @@ function update(changed = matrices) {
   changed.forEach(draw);
   showSwitches();
   showExample();
+  document.body.classList.add("measuring");
   timer = setTimeout(measure, 0);
 }
 
