@@ -39,7 +39,7 @@ class Browser:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.requests: list[str] = []
         self.errors: list[str] = []
-        self._number = 0
+        self._number, self._loaded = 0, False
         port = folder / "DevToolsActivePort"
         until = time.monotonic() + 300
         while not port.is_file() or not port.read_text().strip():
@@ -76,9 +76,10 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", features=theme)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.send("Emulation.setDeviceMetricsOverride", **size)
+        self._loaded = False
         self.send("Page.navigate", url=path.resolve().as_uri())
-        while self._received().get("method") != "Page.loadEventFired":
-            pass
+        while not self._loaded:
+            self._received()
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression of JavaScript, awaited if it is a promise."""
@@ -97,7 +98,7 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press a key where the focus is."""
-        text = {"text": key} if len(key) == 1 else {}
+        text = {"text": {"Enter": "\r"}.get(key, key)} if key in (" ", "Enter") else {}
         code = {" ": "Space"}.get(key, key)
         virtual = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32, "Tab": 9, "Enter": 13}
         for kind in ("keyDown", "keyUp"):
@@ -108,6 +109,7 @@ class Browser:
 
     def _received(self) -> dict[str, Any]:
         message = json.loads(self._socket.recv())
+        self._loaded |= message.get("method") == "Page.loadEventFired"
         parameters = message.get("params", {})
         if message.get("method") == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])

@@ -452,6 +452,7 @@ def root(tmp_path_factory) -> Path:
     write_notebook(runs / "02_discover_masks.ipynb", end_time=None)
     write_notebook(runs / "01_train_bases.ipynb", exception=True)
     folder = site_folder("tiny", root)
+    folder.mkdir(parents=True)
     (folder / "02_discover_masks.html").write_text("an earlier run")
     (folder / "apart.html").write_text("<title>a page of a paper's own</title>")
     Site("tiny", root=root).build()

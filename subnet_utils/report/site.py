@@ -24,10 +24,8 @@ from subnet_utils.report.results import provenance_rows
 
 
 def site_folder(profile: str, root: Path | None = None) -> Path:
-    """Where the pages of a profile are, all that a static host needs: site/<profile>/, made if it is not there."""
-    folder = Path(root or ROOT) / "site" / profile
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Where the pages of a profile are, all that a static host needs."""
+    return Path(root or ROOT) / "site" / profile
 
 
 class Site:
@@ -85,6 +83,7 @@ class Site:
 
     def build(self) -> Path:
         """Write all pages and copy what they show, in place of an earlier report. Returns the index."""
+        self.report.mkdir(parents=True, exist_ok=True)
         for path in self.report.glob("*.html"):
             if path.name not in self.pages:
                 path.unlink()

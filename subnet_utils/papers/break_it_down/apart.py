@@ -63,6 +63,7 @@ def write(lab: Lab, pair: Parts, folder: Path) -> Path:
     text = template.render(shown, cell=max(1, SMALLEST // pair.base.architecture.width)).encode()
     if len(text) > LARGEST:
         raise ValueError(f"the page of {pair.title} has {len(text):,} bytes, {LARGEST:,} at most; use smaller networks")
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / PAGE, text)
     return folder / PAGE
 

@@ -5,7 +5,8 @@ const percent = (share) => `${(100 * share).toFixed(0)}%`;
 const tests = subroutines.map((name) => ({...network.tests[name], place: document.getElementById(`test-${name}`)}));
 const presets = all("[data-keep]"), regionBoxes = all("[data-region]"), partBoxes = all("[data-part]");
 const layerBoxes = all("[data-layer]"), canvases = all("canvas");
-let example = 0, timer, waiting;
+const painted = new Set(); // matrices, since the last frame
+let example = 0, timer;
 
 function showExample() {
   document.getElementById("example").textContent = `Example ${example + 1} of ${tests[0].examples.length}`;
@@ -91,12 +92,17 @@ function draw(matrix) { // what is taller than wide lies on its side
 
 const brush = () => +document.getElementById("brush").value;
 function paint(matrix, x, y) { // a square around a place on the canvas
-  const out = document.getElementById("out").checked, size = brush(), {canvas, rows, columns, painted, lying} = matrix;
+  const out = document.getElementById("out").checked, size = brush(), {canvas, rows, columns, lying} = matrix;
   const [left, top] = [x, y].map((place) => Math.floor(place - (size - 1) / 2));
   for (let across = Math.max(left, 0); across < Math.min(left + size, canvas.width); across++)
     for (let down = Math.max(top, 0); down < Math.min(top + size, canvas.height); down++)
-      painted[lying ? across * columns + down : down * columns + across] = out;
-  waiting ??= requestAnimationFrame(() => { waiting = undefined; update([matrix]); });
+      matrix.painted[lying ? across * columns + down : down * columns + across] = out;
+  if (!painted.size) requestAnimationFrame(() => {
+    const changed = [...painted];
+    painted.clear();
+    update(changed);
+  });
+  painted.add(matrix);
 }
 
 const STEPS = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
