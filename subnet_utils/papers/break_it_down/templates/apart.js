@@ -5,7 +5,7 @@ const percent = (share) => `${(100 * share).toFixed(0)}%`;
 const tests = subroutines.map((name) => ({...network.tests[name], place: document.getElementById(`test-${name}`)}));
 const presets = all("[data-keep]"), regionBoxes = all("[data-region]"), partBoxes = all("[data-part]");
 const layerBoxes = all("[data-layer]"), canvases = all("canvas");
-const painted = new Set(); // matrices, since the last frame
+const touched = new Set(); // matrices that the brush has met since the last frame
 let example = 0, timer;
 
 function showExample() {
@@ -97,12 +97,12 @@ function paint(matrix, x, y) { // a square around a place on the canvas
   for (let across = Math.max(left, 0); across < Math.min(left + size, canvas.width); across++)
     for (let down = Math.max(top, 0); down < Math.min(top + size, canvas.height); down++)
       matrix.painted[lying ? across * columns + down : down * columns + across] = out;
-  if (!painted.size) requestAnimationFrame(() => {
-    const changed = [...painted];
-    painted.clear();
+  if (!touched.size) requestAnimationFrame(() => {
+    const changed = [...touched];
+    touched.clear();
     update(changed);
   });
-  painted.add(matrix);
+  touched.add(matrix);
 }
 
 const STEPS = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
