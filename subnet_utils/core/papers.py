@@ -46,6 +46,21 @@ class Notebook:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A claim, and in how many rows of a table it holds: what the report begins with.
+
+    claim: one sentence. table: name of a notebook's table. holds, among: which of its rows, as pandas' `query` reads
+    them. figure: the name of the figure beside it.
+    """
+
+    claim: str
+    table: str
+    holds: str
+    figure: str
+    among: str = ""
+
+
+@dataclass(frozen=True)
 class Paper:
     """What a room registers.
 
@@ -54,7 +69,8 @@ class Paper:
     is made, as an iterable, for a lab. stand_ins: `module:table` of what stands in for published weights and data, see
     `cost.stand_ins`. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
     shows; the report names those that are missing. elsewhere: of those that no notebook makes at most profiles, where
-    they come from. also_shows: further labels, such as appendices, that are not missed.
+    they come from. also_shows: further labels, such as appendices, that are not missed. findings: what the report
+    begins with. pages: further pages of the report that the paper writes by itself, by file name, and what they are.
     """
 
     name: str
@@ -67,6 +83,13 @@ class Paper:
     reproduces: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     also_shows: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """A short name, such as 'Break It Down'."""
+        return self.name.replace("_", " ").title()
 
     @property
     def folders(self) -> tuple[str, ...]:
