@@ -172,7 +172,7 @@ class Store:
         save_json(folder / "spec.json", spec)
         times = dict(zip(("seconds", "cpu_seconds"), work.seconds.round(2).tolist(), strict=True))
         save_json(folder / "provenance.json", provenance(**times, uses=sorted(work.uses), **work.notes))
-        save_json(folder / "manifest.json", _digests(folder))
+        save_json(folder / "manifest.json", digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
         _sync(artefact.path.parent)
@@ -309,7 +309,7 @@ def _content(path: Path, written: int) -> str:
     return hashlib.sha256(json.dumps(own).encode()).hexdigest()[:16]
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digests(folder: Path) -> dict[str, str]:
     """Checksums of all files, in folders within it too."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}

@@ -1,0 +1,82 @@
+"""What the zoo may hold of *Break It Down*: of every task the first network that learned it, with all its masks."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.papers.break_it_down import networks, tables
+from subnet_utils.papers.break_it_down.masks import FinalMask
+from subnet_utils.papers.break_it_down.networks import Network
+from subnet_utils.papers.break_it_down.sets import Sentences
+from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks import shapes
+from subnet_utils.tasks.odd_one_out import CHANCE, draw, similarity_logits, split_task, subroutines_of
+from subnet_utils.zoo import Release, Test
+
+DRAWN = 200
+"""Examples of a test on images. They are drawn when an entry is loaded, so they are few."""
+SHOWN = ["subroutine", "network", "ours", "ours_low", "ours_high", "n_bases"]
+
+
+def releases(lab: Lab) -> Iterator[Release]:
+    """Networks of the first architecture that a study has for a task."""
+    models = {}
+    for base in networks.bases(lab):
+        if models.setdefault(base.task, base.experiment.model) == base.experiment.model:
+            about = {"network": base, "seed": base.seed, "chance": CHANCE, "fresh": base.fresh, "logits": logits}
+            about |= {"masks": partial(_masks, lab, base), "tests": partial(_tests, lab, base)}
+            about |= {"learned": partial(_learned, base=base), "effects": partial(_effects, lab, base)}
+            yield Release(base.task, **about)
+
+
+@torch.no_grad()
+def logits(network: nn.Module, items: Tensor) -> Tensor:
+    """Logits [n, 4] of each of four items [n, 4, ...] being the odd one."""
+    found = [network(some.flatten(0, 1)).unflatten(0, some.shape[:2]) for some in items.split(50)]
+    return similarity_logits(torch.cat(found).float())
+
+
+def _learned(lab: Lab, *, base: Network) -> bool:
+    return base.result(lab)["validation_accuracy"] >= LEARNED
+
+
+def _masks(lab: Lab, base: Network) -> dict[str, FinalMask]:
+    first = base.experiment.masks.seeds[0]
+    return {
+        mask.subroutine if mask.seed == first else f"{mask.subroutine}-{mask.seed}": mask
+        for mask in tables.final_masks(lab, [base])
+    }
+
+
+def _tests(lab: Lab, base: Network) -> dict[str, Test]:
+    """Each subroutine where the other one is held fixed, and the whole task."""
+    sets = {name: f"probe-{name}" for name in subroutines_of(base.task)} | {"whole task": "base"}
+    return {name: _test(lab, base, chosen) for name, chosen in sets.items()}
+
+
+def _test(lab: Lab, base: Network, set_name: str) -> Test:
+    chosen = base.data(set_name, "test")
+    if isinstance(chosen, Sentences):
+        data = chosen.load(lab)
+    else:  # the first of the set's images, without the store
+        one = chosen.parts[0]
+        options = {"seed": one.seed, "split": one.split, "resolution": one.resolution}
+        data = shapes.generate(one.task, one.set_name, min(one.n, DRAWN), **options).odd_one_out()
+    rows, odd = draw(data.examples, generator=generator_for("evaluation", len(data)))
+    return data.items[rows], odd
+
+
+def _effects(lab: Lab, base: Network) -> pd.DataFrame:
+    """Of the study's Figure 4, if it is there."""
+    path = ROOT / "figures" / lab.study.name / "figure_4_values.csv"
+    if not path.is_file():
+        return pd.DataFrame()
+    rows, (task, number) = pd.read_csv(path, keep_default_na=False, na_values=[""]), split_task(base.task)
+    chosen = (rows["model"] == base.experiment.paper_model) & (rows["task"] == task)
+    return rows.loc[chosen & (rows["number"].fillna("") == number), SHOWN]

@@ -1,0 +1,192 @@
+"""The zoo: trained networks with masks and tests, in the repository, to be used without training.
+
+    from subnet_utils import zoo
+
+    entry = zoo.load("sv-agreement-singular")
+    alone = entry.part("subject")
+    entry.accuracy(alone, "subject"), entry.accuracy(alone, "verb")
+
+An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `study.json`, the
+part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Tests are
+drawn again by the task's own generator. The card has the digests of all files, of the tests, and of what each part
+answers. Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever
+torch adds in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to
+each other than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.messages import nearest
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import Store, digest_of, digests, load_tensors
+from subnet_utils.core.study import Study
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.frozen import full_precision
+from subnet_utils.models.staged import fingerprint
+
+ZOO = ROOT / "zoo"
+CLOSE = 1e-4
+"""Two logits this near to each other may change places on another machine."""
+WHOLE = "whole network"
+NOT_ASKED = -100
+"""Target of an answer that is not asked for."""
+
+Inputs = Tensor | Mapping[str, Tensor]
+Test = tuple[Inputs, Tensor]
+"""Inputs [n, ...], or several by name, and targets, int64 [n, ...]."""
+
+
+class ZooError(ValueError):
+    """An entry is unknown or damaged; the message names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a paper gives to the zoo: a network, masks in it, and how parts of it are tested.
+
+    name: of the entry. Of several with one name, the first that `learned` is taken. fresh(): a network of the same
+    architecture; masks(): steps that load subnetworks, by name; tests(): by name; logits(network, inputs): [n, ...,
+    classes] of a whole test; part(network, subnetwork): that subnetwork alone; effects(): rows of the study's committed
+    tables that are about such masks.
+    """
+
+    name: str
+    network: Step
+    seed: int
+    chance: float
+    fresh: Callable[[], nn.Module]
+    masks: Callable[[], Mapping[str, Step]]
+    tests: Callable[[], Mapping[str, Test]]
+    logits: Callable[[nn.Module, Inputs], Tensor]
+    part: Callable[[nn.Module, Subnetwork], nn.Module] = lambda network, kept: kept.apply(network)
+    learned: Callable[[Lab], bool] = lambda lab: True
+    effects: Callable[[], pd.DataFrame] = pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A network of the zoo, frozen, on the CPU, with its masks, its tests and its card."""
+
+    network: nn.Module
+    masks: dict[str, Subnetwork]
+    tests: dict[str, Test]
+    card: dict[str, Any]
+    release: Release = field(repr=False)
+
+    def part(self, mask: str | Subnetwork) -> nn.Module:
+        """A subnetwork alone, by name or as it is: `~entry.masks[name]` is the network without that one.
+
+        Raises ZooError for an unknown name, WrongNetwork for a subnetwork of another network.
+        """
+        if isinstance(mask, str):
+            mask = _known(self.masks, mask, f"zoo entry '{self.release.name}' has no mask")
+        return self.release.part(self.network, mask)
+
+    @property
+    def parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """The whole network; each subnetwork alone; the network without each."""
+        yield WHOLE, self.network
+        for name, kept in self.masks.items():
+            yield name, self.part(kept)
+            yield f"without {name}", self.part(~kept)
+
+    @torch.no_grad()
+    def logits(self, network: nn.Module, test: str) -> Tensor:
+        """[n, ..., classes] of a part on a test. Raises ZooError for an unknown test."""
+        inputs, _ = _known(self.tests, test, f"zoo entry '{self.release.name}' has no test")
+        with full_precision(torch.device("cpu")):
+            return self.release.logits(network, inputs)
+
+    def accuracy(self, network: nn.Module, test: str) -> float:
+        """Share of a test's examples that a part has right, with all that is asked of each."""
+        return share_right(self.logits(network, test).argmax(dim=-1), self.tests[test][1])
+
+
+def share_right(answers: Tensor, targets: Tensor) -> float:
+    """Share of examples [n, ...] with all answers right that are asked for."""
+    return float(((answers == targets) | (targets == NOT_ASKED)).reshape(len(targets), -1).all(dim=1).double().mean())
+
+
+def load(name: str, folder: Path = ZOO) -> Entry:
+    """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network."""
+    place = Path(folder) / name
+    card = _card(place)
+    found = digests(place)
+    for file, digest in card["files"].items():
+        if found.get(file) != digest:
+            raise ZooError(f"zoo entry '{name}': {file} is not the file of its card; {_restored(place)}")
+    release = _release(place, card)
+    network = release.fresh()
+    network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
+    masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
+    owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
+    for what, owner in owners.items():
+        if owner != card["network"]["fingerprint"]:
+            raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {_restored(place)}")
+    tests = dict(release.tests())
+    for test, one in tests.items():
+        if digest_of_test(one) != card["tests"].get(test):
+            raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
+    return Entry(network.eval().requires_grad_(False), masks, tests, card, release)
+
+
+def list(folder: Path = ZOO) -> pd.DataFrame:
+    """All entries, a row each: paper, number of weights and of masks, accuracy of the network on its tests, size."""
+    rows = []
+    for path in sorted(Path(folder).glob("*/card.json")):
+        card = _card(path.parent)
+        whole = (row for row in card["answers"] if row["part"] == WHOLE)
+        accuracy = ", ".join(f"{row['test']} {row['accuracy']:.2f}" for row in whole)
+        size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
+        row = {"name": card["name"], "paper": card["paper"], "weights": card["network"]["weights"]}
+        rows.append(row | {"masks": len(card["masks"]), "accuracy": accuracy, "kilobytes": round(size / 1000)})
+    return pd.DataFrame(rows)
+
+
+def digest_of_test(test: Test) -> str:
+    """Sixteen hexadecimal digits for inputs and targets."""
+    inputs, targets = test
+    return digest_of({**(inputs if isinstance(inputs, Mapping) else {"inputs": inputs}), "targets": targets})[:16]
+
+
+def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in things:
+        raise ZooError(f"{what} '{name}'; {nearest(name, things)}")
+    return things[name]
+
+
+def _card(place: Path) -> dict[str, Any]:
+    known = {path.parent.name: path for path in sorted(place.parent.glob("*/card.json"))}
+    path = _known(known, place.name, "no zoo entry")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {_restored(place)}") from None
+
+
+def _release(place: Path, card: Mapping[str, Any]) -> Release:
+    """The release that the entry was made from, by the study beside it."""
+    study = Study.model_validate(json.loads((place / "study.json").read_text(encoding="utf-8")))
+    for release in papers()[card["paper"]].releases_of(Lab(study, Store())):
+        if (release.name, release.seed) == (card["name"], card["seed"]):
+            return release
+    raise ZooError(f"{card['paper']} has no '{card['name']}' for the zoo any more; {_anew(card)}")
+
+
+def _restored(place: Path) -> str:
+    return f"restore it: git checkout -- zoo/{place.name}"
+
+
+def _anew(card: Mapping[str, Any]) -> str:
+    return f"check out {card['made']['commit']}, or: python -m subnet_utils.zoo make {card['profile']} {card['name']}"
