@@ -242,7 +242,7 @@ def digest_of(tensors: Mapping[str, Tensor], *header: str) -> str:
     """SHA-256 of a file's header and of its tensors' bytes: one flipped bit would otherwise load as another tensor."""
     digest = hashlib.sha256("\n".join(header).encode())
     for name in sorted(tensors):
-        digest.update(name.encode() + tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(name.encode() + tensors[name].reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -42,7 +42,8 @@ WHOLE = "whole network"
 NOT_ASKED = -100
 """Target of an answer that is not asked for."""
 
-Inputs = Tensor | Mapping[str, Tensor]
+Tensors = Mapping[str, Tensor]
+Inputs = Tensor | Tensors
 Test = tuple[Inputs, Tensor]
 """Inputs [n, ...], or several by name, and targets, int64 [n, ...]."""
 
@@ -57,8 +58,8 @@ class Release:
 
     name: of the entry. Of several with one name, the first that `learned` is taken. fresh(): a network of the same
     architecture; masks(): steps that load subnetworks, by name; tests(): by name; logits(network, inputs): [n, ...,
-    classes] of a whole test; part(network, subnetwork): that subnetwork alone; effects(): rows of the study's committed
-    tables that are about such masks.
+    classes] of a whole test; more(lab): tensors that parts need besides; part(network, subnetwork, more): that
+    subnetwork alone; effects(): rows of the study's committed tables that are about such masks.
     """
 
     name: str
@@ -69,7 +70,8 @@ class Release:
     masks: Callable[[], Mapping[str, Step]]
     tests: Callable[[], Mapping[str, Test]]
     logits: Callable[[nn.Module, Inputs], Tensor]
-    part: Callable[[nn.Module, Subnetwork], nn.Module] = lambda network, kept: kept.apply(network)
+    more: Callable[[Lab], Tensors] = lambda lab: {}
+    part: Callable[[nn.Module, Subnetwork, Tensors], nn.Module] = lambda network, kept, more: kept.apply(network)
     learned: Callable[[Lab], bool] = lambda lab: True
     effects: Callable[[], pd.DataFrame] = pd.DataFrame
 
@@ -81,6 +83,7 @@ class Entry:
     network: nn.Module
     masks: dict[str, Subnetwork]
     tests: dict[str, Test]
+    more: Tensors
     card: dict[str, Any]
     release: Release = field(repr=False)
 
@@ -91,7 +94,7 @@ class Entry:
         """
         if isinstance(mask, str):
             mask = _known(self.masks, mask, f"zoo entry '{self.release.name}' has no mask")
-        return self.release.part(self.network, mask)
+        return self.release.part(self.network, mask, self.more)
 
     @property
     def parts(self) -> Iterator[tuple[str, nn.Module]]:
@@ -129,6 +132,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     release = _release(place, card)
     network = release.fresh()
     network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
+    more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in found else {}
     masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
     owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
     for what, owner in owners.items():
@@ -138,7 +142,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     for test, one in tests.items():
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
-    return Entry(network.eval().requires_grad_(False), masks, tests, card, release)
+    return Entry(network.eval().requires_grad_(False), masks, tests, more, card, release)
 
 
 def list(folder: Path = ZOO) -> pd.DataFrame:

@@ -45,12 +45,14 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     (place / "masks").mkdir(parents=True)
     save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
+    if more := release.more(lab):
+        save_tensors(place / "more.safetensors", more)
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
     save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
     files = digests(place)
-    entry = Entry(network, masks, dict(release.tests()), {}, release)
+    entry = Entry(network, masks, dict(release.tests()), more, {}, release)
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
     card |= {"seed": release.seed, "chance": release.chance, "files": files, "without": without}
     card |= _described(lab, entry) | {"effects": json.loads(release.effects().to_json(orient="records"))}
