@@ -1,6 +1,6 @@
 """What the zoo may hold of *Break It Down*: of every task the first network that learned it, with all its masks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pandas as pd
@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import networks, tables
+from subnet_utils.papers.break_it_down.dissection import WHOLE, Dissection
 from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.statistics import LEARNED
-from subnet_utils.tasks import shapes
+from subnet_utils.tasks import shapes, tokenization
 from subnet_utils.tasks.odd_one_out import CHANCE, draw, similarity_logits, split_task, subroutines_of
-from subnet_utils.zoo import Release, Test
+from subnet_utils.zoo import Entry, Release, Test
 
 DRAWN = 200
 """Examples of a test on images. They are drawn when an entry is loaded, so they are few."""
@@ -80,3 +82,29 @@ def _effects(lab: Lab, base: Network) -> pd.DataFrame:
     rows, (task, number) = pd.read_csv(path, keep_default_na=False, na_values=[""]), split_task(base.task)
     chosen = (rows["model"] == base.experiment.paper_model) & (rows["task"] == task)
     return rows.loc[chosen & (rows["number"].fillna("") == number), SHOWN]
+
+
+def dissected(entry: Entry, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:
+    """`dissection.dissect` for an entry of the zoo: what its network and parts of it answer to one example of each
+    subroutine's test. Raises IndexError for an example that is not there."""
+    models = {WHOLE: entry.network} | {part: entry.part(kept) for part, kept in shown.items()}
+    items, answers, accuracies = {}, [], {}
+    for subroutine in subroutines_of(entry.card["name"]):
+        inputs, odd = entry.tests[subroutine]
+        order = [i for i in range(4) if i != odd[example]] + [int(odd[example])]
+        items[subroutine] = _readable(inputs[example, order])
+        for part, model in models.items():
+            probabilities = entry.logits(model, subroutine)[example, order].softmax(dim=-1).tolist()
+            answers += [(part, subroutine, i, one) for i, one in enumerate(probabilities)]
+        accuracies[f"Test {subroutine}"] = {part: entry.accuracy(model, subroutine) for part, model in models.items()}
+    table = pd.DataFrame(answers, columns=["part", "subroutine", "item", "probability"])
+    return Dissection(entry.card["name"], items, table, pd.DataFrame(accuracies))
+
+
+def _readable(items: Tensor) -> Tensor | list[str]:
+    """Images as they are, sentences as text."""
+    if items.ndim > 2:
+        return items
+    tokens = tokenization.tokenizer().tokens
+    words = ([tokens[i] for i in row if tokens[i] not in tokenization.SPECIAL_TOKENS] for row in items.tolist())
+    return [" ".join(row) for row in words]
