@@ -17,10 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 NAME = $(notdir $(basename $(PROFILE)))
 FILE = $(if $(filter %.yaml %.yml,$(PROFILE)),$(PROFILE),params/$(PROFILE).yaml)
 
-.PHONY: help reproduce cost rehearse test lab lint
+.PHONY: help reproduce show push pull cost rehearse test lab lint
 help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
+	@echo 'make show                  show what needs no training: networks of the zoo, and the report on laptop'
+	@echo 'make push REPO=OWNER/NAME  send all artefacts to a dataset on the model hub; make pull REPO=... fetches them'
 	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
 	@echo 'make rehearse PROFILE=...  make one step of each kind of a profile on a CPU, before a GPU is rented'
 	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
@@ -46,6 +48,18 @@ reproduce: .venv/.installed
 	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) made=1 \
 		--nolock --rerun-incomplete --quiet host progress reason
 	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+
+# The page of the notebook lies beside the report, which is made from the committed figures and tables.
+show: .venv/.installed
+	@mkdir -p runs/laptop
+	$(VENV_PYTHON) -m subnet_utils.execute notebooks/00c_zoo.ipynb runs/laptop/00c_zoo.ipynb \
+		--no-progress-bar --log-level WARNING
+	@$(VENV_PYTHON) -m subnet_utils.report laptop
+	@$(VENV_PYTHON) -m webbrowser -t 'file://$(CURDIR)/figures/laptop/report/00c_zoo.html'
+
+push pull: .venv/.installed
+	@test -n '$(REPO)' || { echo 'name a dataset on the model hub: make $@ REPO=OWNER/NAME' >&2; exit 1; }
+	$(VENV_PYTHON) -m subnet_utils.core.hub $@ '$(REPO)'
 
 cost: .venv/.installed
 	@mkdir -p runs/$(NAME)

@@ -143,7 +143,7 @@ class Store:
         with _explained(self.root):
             if not artefact.path.is_dir():
                 return None
-            if artefact.path not in _INTACT and _damage(artefact.path):
+            if artefact.path not in _INTACT and damage_of(artefact.path):
                 with self._lock(artefact):
                     _set_aside(artefact, self.root / "quarantine")
                 return None
@@ -273,7 +273,7 @@ def write_whole(path: Path, *content: bytes | memoryview) -> None:
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:
     """Move a damaged artefact to the quarantine, unless the process that held the lock before has rebuilt it."""
-    damage = _damage(artefact.path) if artefact.path.is_dir() else None
+    damage = damage_of(artefact.path) if artefact.path.is_dir() else None
     if damage is None:
         return
     aside = quarantine / f"{artefact.kind}-{artefact.key}-{time.time_ns()}"
@@ -283,7 +283,7 @@ def _set_aside(artefact: Artefact, quarantine: Path) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _damage(path: Path) -> str | None:
+def damage_of(path: Path) -> str | None:
     """What is wrong with an artefact's files, or None."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
