@@ -326,6 +326,25 @@ def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     assert code != 0 and f"no profile '{name}'" in output
 
 
+def test_show_is_a_page_beside_the_report(checkout: Path):
+    (checkout / "python").write_text('#!/bin/sh\necho "$@"\n')
+    code, output = finish(start("make", "-o", ".venv/.installed", "show", "VENV_PYTHON=./python", folder=checkout))
+    runs, report, page = output.splitlines()[-3:]
+    assert code == 0 and runs.startswith("-m subnet_utils.execute notebooks/00c_zoo.ipynb runs/laptop/00c_zoo.ipynb")
+    assert report == "-m subnet_utils.report laptop"
+    assert page.endswith(f"file://{checkout}/figures/laptop/report/00c_zoo.html")
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_push_and_pull_ask_for_a_repository(checkout: Path, direction: str):
+    code, output = finish(start("make", "-o", ".venv/.installed", direction, folder=checkout))
+    assert code != 0 and f"make {direction} REPO=OWNER/NAME" in output
+    (checkout / "python").write_text('#!/bin/sh\necho "$@"\n')
+    own = ["VENV_PYTHON=./python", "REPO=owner/name"]
+    code, output = finish(start("make", "-o", ".venv/.installed", direction, *own, folder=checkout))
+    assert output.splitlines()[-1] == f"-m subnet_utils.core.hub {direction} owner/name"
+
+
 def test_old_python_is_refused_with_the_remedy(checkout: Path):
     for name in ("requirements.lock", "pyproject.toml"):
         (checkout / name).touch()

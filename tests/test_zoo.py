@@ -184,6 +184,13 @@ def test_names_of_entries_and_masks_are_names_of_files(profile: str):
 # The zoo of the repository
 
 
+def test_the_page_of_the_zoo_is_that_of_its_cards():
+    assert (zoo.ZOO / "README.md").read_text() == cards.contents()
+    for name in ENTRIES:
+        card = json.loads((zoo.ZOO / name / "card.json").read_text())
+        assert (zoo.ZOO / name / "card.md").read_text() == cards.page(card)
+
+
 def test_the_zoo_is_small():
     assert sum(path.stat().st_size for path in zoo.ZOO.rglob("*") if path.is_file()) < 25e6
 

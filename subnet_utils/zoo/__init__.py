@@ -146,15 +146,15 @@ def load(name: str, folder: Path = ZOO) -> Entry:
 
 
 def list(folder: Path = ZOO) -> pd.DataFrame:
-    """All entries, a row each: paper, number of weights and of masks, accuracy of the network on its tests, size."""
+    """All entries, a row each: paper, weights, masks, tests, mean accuracy of the network over its tests, size."""
     rows = []
     for path in sorted(Path(folder).glob("*/card.json")):
         card = _card(path.parent)
-        whole = (row for row in card["answers"] if row["part"] == WHOLE)
-        accuracy = ", ".join(f"{row['test']} {row['accuracy']:.2f}" for row in whole)
+        whole = [row["accuracy"] for row in card["answers"] if row["part"] == WHOLE]
         size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
         row = {"name": card["name"], "paper": card["paper"], "weights": card["network"]["weights"]}
-        rows.append(row | {"masks": len(card["masks"]), "accuracy": accuracy, "kilobytes": round(size / 1000)})
+        row |= {"masks": len(card["masks"]), "tests": len(whole), "accuracy": round(sum(whole) / len(whole), 3)}
+        rows.append(row | {"kilobytes": round(size / 1000)})
     return pd.DataFrame(rows)
 
 

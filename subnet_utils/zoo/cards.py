@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from subnet_utils import zoo
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import Paper, papers
@@ -30,6 +31,7 @@ def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
             print(f"{name}: no network has learned it", flush=True)
             continue
         add(lab, *found, Path(folder))
+        (Path(folder) / "README.md").write_text(contents(folder), encoding="utf-8")
         print(f"{name}: {len(load(name, folder).masks)} masks", flush=True)
 
 
@@ -107,6 +109,20 @@ def page(card: Mapping[str, Any]) -> str:
         lines += ["Effects in the study's tables, over all of its base models, with 95% intervals:"]
         lines += ["\n".join(_table(list(effects[0]), [map(_short, row.values()) for row in effects]))]
     lines += [f"No mask '{name}': {why}." for name, why in card["without"].items()]
+    return "\n\n".join(lines) + "\n"
+
+
+def contents(folder: Path = ZOO) -> str:
+    """The zoo for readers, as Markdown: a row for each entry, with its card."""
+    table = zoo.list(folder)
+    table["name"] = [f"[{name}]({name}/card.md)" for name in table["name"]]
+    lines = [
+        "# The zoo",
+        "Trained networks with masks and tests. Nothing is trained to use them:",
+        '```python\nfrom subnet_utils import zoo\n\nentry = zoo.load("sv-agreement-singular")\n```',
+        "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
+        "`python -m subnet_utils.zoo make laptop` makes this folder from the artefacts of a study.",
+    ]
     return "\n\n".join(lines) + "\n"
 
 
