@@ -150,6 +150,15 @@ def test_a_test_that_is_drawn_otherwise_is_refused(folder: Path):
         zoo.load(NAME, folder)
 
 
+def test_a_study_that_is_not_valid_any_more_is_refused_in_one_line(folder: Path):
+    path = folder / NAME / "study.json"
+    study = json.loads(path.read_text())
+    save_json(path, study | {"break_it_down": study["break_it_down"] | {"gone": 1}})
+    with_new_digests(folder / NAME)
+    with pytest.raises(zoo.ZooError, match="its study is not valid any more; check out .*$"):
+        zoo.load(NAME, folder)
+
+
 def test_unknown_names_get_the_nearest(lab: Lab, made: Path):
     with pytest.raises(
         zoo.ZooError, match="^no zoo entry 'sv-agreement-singula'; did you mean 'sv-agreement-singular'"

@@ -3,8 +3,7 @@
     from subnet_utils import zoo
 
     entry = zoo.load("sv-agreement-singular")
-    alone = entry.part("subject")
-    entry.accuracy(alone, "subject"), entry.accuracy(alone, "verb")
+    entry.accuracy(entry.part("subject"), "verb")
 
 An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `study.json`, the
 part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Tests are
@@ -22,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
@@ -181,11 +181,15 @@ def _card(place: Path) -> dict[str, Any]:
 
 def _release(place: Path, card: Mapping[str, Any]) -> Release:
     """The release that the entry was made from, by the study beside it."""
-    study = Study.model_validate(json.loads((place / "study.json").read_text(encoding="utf-8")))
-    for release in papers()[card["paper"]].releases_of(Lab(study, Store())):
+    paper = _known(papers(), card["paper"], f"zoo entry '{place.name}' is of no paper that is here:")
+    try:
+        study = Study.model_validate_json((place / "study.json").read_bytes())
+    except ValidationError:
+        raise ZooError(f"zoo entry '{place.name}': its study is not valid any more; {_anew(card)}") from None
+    for release in paper.releases_of(Lab(study, Store())):
         if (release.name, release.seed) == (card["name"], card["seed"]):
             return release
-    raise ZooError(f"{card['paper']} has no '{card['name']}' for the zoo any more; {_anew(card)}")
+    raise ZooError(f"zoo entry '{place.name}': {paper.name} has it no more; {_anew(card)}")
 
 
 def _restored(place: Path) -> str:

@@ -1,5 +1,6 @@
 """How an entry of the zoo is made, and its card."""
 
+import copy
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
 
 def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     """Write an entry, its card last. An older one of that name is replaced."""
-    network, masks, without = release.network.load(lab).cpu(), {}, {}
+    network, masks, without = copy.deepcopy(release.network.load(lab)).cpu(), {}, {}
     for name, step in release.masks().items():
         try:
             masks[name] = step.load(lab)
@@ -47,7 +48,7 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     (place / "masks").mkdir(parents=True)
     save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
-    if more := release.more(lab):
+    if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
@@ -92,7 +93,7 @@ def answered(entry: Entry, name: str, part: Any, test: str) -> dict[str, Any]:
 
 def page(card: Mapping[str, Any]) -> str:
     """A card for readers, as Markdown."""
-    made, tests = card["made"], list(card["tests"])
+    made, tests = card["made"], list(dict.fromkeys(row["test"] for row in card["answers"]))
     accuracy = {(row["part"], row["test"]): f"{row['accuracy']:.3f}" for row in card["answers"]}
     density = {name: f"{mask['density']:.3f}" for name, mask in card["masks"].items()}
     parts = dict.fromkeys(part for part, _ in accuracy)

@@ -17,11 +17,11 @@ from subnet_utils.zoo import Release, Tensors, Test
 
 
 class Gated(nn.Module):
-    """A network with some of its units; the others put out their means."""
+    """A network with some of its units; the others put out their means, or zeros where there are none."""
 
     def __init__(self, network: nn.Module, kept: Subnetwork, means: Tensors):
         super().__init__()
-        self.network, self.kept, self.means, self.device = network, kept, means, network.device
+        self.network, self.kept, self.means, self.device = network, kept, means or None, network.device
 
     def forward(self, **inputs: Tensor) -> Any:
         """See the class."""
@@ -56,8 +56,8 @@ def logits(network: nn.Module, inputs: Tensors) -> Tensor:
 
 
 def means(lab: Lab) -> Tensors:
-    """Mean activations of its units, for pruning by mean ablation."""
-    return steps.teacher(lab).means(lab, "mean")
+    """Mean activations of its units, if they were pruned by mean ablation."""
+    return steps.teacher(lab).means(lab, lab.section("heuristic_core").pruning.ablation) or {}
 
 
 def _masks(lab: Lab) -> dict[str, steps.PrunedUnits]:
