@@ -146,14 +146,14 @@ def load(name: str, folder: Path = ZOO) -> Entry:
 
 
 def list(folder: Path = ZOO) -> pd.DataFrame:
-    """All entries, a row each: paper, weights, masks, tests, mean accuracy of the network over its tests, size."""
+    """All entries, a row each. accuracy: of the whole network on its first test."""
     rows = []
     for path in sorted(Path(folder).glob("*/card.json")):
         card = _card(path.parent)
-        whole = [row["accuracy"] for row in card["answers"] if row["part"] == WHOLE]
+        first = next(row for row in card["answers"] if row["part"] == WHOLE)
         size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
-        row = {"name": card["name"], "paper": card["paper"], "weights": card["network"]["weights"]}
-        row |= {"masks": len(card["masks"]), "tests": len(whole), "accuracy": round(sum(whole) / len(whole), 3)}
+        row = {name: card[name] for name in ("name", "paper", "profile")} | {"weights": card["network"]["weights"]}
+        row |= {"masks": len(card["masks"]), "accuracy": f"{first['accuracy']:.2f} on {first['test']}"}
         rows.append(row | {"kilobytes": round(size / 1000)})
     return pd.DataFrame(rows)
 

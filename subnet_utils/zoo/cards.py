@@ -122,7 +122,8 @@ def contents(folder: Path = ZOO) -> str:
         "Trained networks with masks and tests. Nothing is trained to use them:",
         '```python\nfrom subnet_utils import zoo\n\nentry = zoo.load("sv-agreement-singular")\n```',
         "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
-        "`python -m subnet_utils.zoo make laptop` makes this folder from the artefacts of a study.",
+        "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
+        "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
     return "\n\n".join(lines) + "\n"
 

@@ -42,8 +42,9 @@ def _class_masks(family: Family) -> dict[str, Mask]:
 
 
 def _images(family: Family) -> dict[str, Test]:
-    """The test images of each class, and all of them."""
+    """All test images, and those of each class."""
     source = family.network.problem.source
     test = source.load("test")
     rows = {name: test.labels == i for i, name in enumerate(source.data.classes)}
-    return {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}
+    of_each = {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}
+    return {"all classes": (test.pixels, test.labels), **of_each}
