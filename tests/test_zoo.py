@@ -18,6 +18,7 @@ from subnet_utils.core.store import digests, save_json
 from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
 from subnet_utils.zoo import cards
+from subnet_utils.zoo.release import digest_of_test, store_tests, stored_tests
 from tests import micro
 
 NAME = "sv-agreement-singular"
@@ -188,6 +189,14 @@ def test_names_of_entries_and_masks_are_names_of_files(profile: str):
     assert all(re.fullmatch(r"[\w-]+", name) for _, one in given for name in (one.name, *one.masks()))
     names = {(paper, one.name) for paper, one in given}
     assert len({name for _, name in names}) == len(names), "two papers have an entry of one name"
+
+
+def test_tests_that_are_stored_come_back(tmp_path: Path):
+    tests = {"a/b": (torch.arange(6).byte().reshape(2, 3), torch.tensor([0, 1])), "c": (torch.rand(1), torch.ones(1))}
+    store_tests(tmp_path / "tests.safetensors", tests)
+    found = stored_tests(tmp_path / "tests.safetensors")
+    assert found.keys() == tests.keys()
+    assert [digest_of_test(found[name]) for name in tests] == [digest_of_test(test) for test in tests.values()]
 
 
 # The zoo of the repository

@@ -18,7 +18,7 @@ from subnet_utils.core.sections import ROOT, Section
 if TYPE_CHECKING:
     from subnet_utils.core.lab import Lab
     from subnet_utils.core.step import Step
-    from subnet_utils.zoo import Release
+    from subnet_utils.zoo.release import Release
 
 ROOMS = "subnet_utils.papers"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.problems.modules import Network
 from subnet_utils.statistics import LEARNED
-from subnet_utils.zoo import Release, Test
+from subnet_utils.zoo.release import Release, Test
 
 FILES = {"+": "addition", "*": "multiplication"}
 """Functions whose names are none for files."""
@@ -23,11 +24,13 @@ def released(
     *,
     chance: float,
     known: Sequence[str],
+    **more: Any,
 ) -> Release:
-    """A network under the name that it has in tables. known: scores of it that say whether it has learned."""
+    """A network under the name that it has in tables. known: scores of it that say whether it has learned; more: fields
+    of `Release`."""
     about = {"network": network, "seed": network.seed, "chance": chance, "masks": masks, "tests": tests}
     about |= {"fresh": partial(network.problem.network, network.seed), "logits": logits}
-    return Release(network.model, **about, learned=partial(_learned, network=network, known=known))
+    return Release(network.model, **about, **more, learned=partial(_learned, network=network, known=known))
 
 
 @torch.no_grad()

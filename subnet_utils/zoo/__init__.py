@@ -6,15 +6,17 @@
     entry.accuracy(entry.part("subject"), "verb")
 
 An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `study.json`, the
-part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Tests are
-drawn again by the task's own generator. The card has the digests of all files, of the tests, and of what each part
-answers. Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever
-torch adds in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to
-each other than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
+part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Most tests
+are drawn again by the task's own generator; drawn digits differ by machines and are in `tests.safetensors`. The card
+has the digests of all files, of the tests, and of what each part answers.
+
+Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
+in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to each other
+than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,12 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
-from subnet_utils.core.step import Step
-from subnet_utils.core.store import Store, digest_of, digests, load_tensors
+from subnet_utils.core.store import Store, digests, load_tensors
 from subnet_utils.core.study import Study
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import fingerprint
+from subnet_utils.zoo.release import Release, Tensors, Test, digest_of_test, stored_tests
 
 ZOO = ROOT / "zoo"
 CLOSE = 1e-4
@@ -42,38 +44,9 @@ WHOLE = "whole network"
 NOT_ASKED = -100
 """Target of an answer that is not asked for."""
 
-Tensors = Mapping[str, Tensor]
-Inputs = Tensor | Tensors
-Test = tuple[Inputs, Tensor]
-"""Inputs [n, ...], or several by name, and targets, int64 [n, ...]."""
-
 
 class ZooError(ValueError):
     """An entry is unknown or damaged; the message names it and the remedy."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """What a paper gives to the zoo: a network, masks in it, and how parts of it are tested.
-
-    name: of the entry. Of several with one name, the first that `learned` is taken. fresh(): a network of the same
-    architecture; masks(): steps that load subnetworks, by name; tests(): by name; logits(network, inputs): [n, ...,
-    classes] of a whole test; more(lab): tensors that parts need besides; part(network, subnetwork, more): that
-    subnetwork alone; effects(): rows of the study's committed tables that are about such masks.
-    """
-
-    name: str
-    network: Step
-    seed: int
-    chance: float
-    fresh: Callable[[], nn.Module]
-    masks: Callable[[], Mapping[str, Step]]
-    tests: Callable[[], Mapping[str, Test]]
-    logits: Callable[[nn.Module, Inputs], Tensor]
-    more: Callable[[Lab], Tensors] = lambda lab: {}
-    part: Callable[[nn.Module, Subnetwork, Tensors], nn.Module] = lambda network, kept, more: kept.apply(network)
-    learned: Callable[[Lab], bool] = lambda lab: True
-    effects: Callable[[], pd.DataFrame] = pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -138,7 +111,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     for what, owner in owners.items():
         if owner != card["network"]["fingerprint"]:
             raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {_restored(place)}")
-    tests = dict(release.tests())
+    tests = stored_tests(place / "tests.safetensors") if release.stored else dict(release.tests())
     for test, one in tests.items():
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
@@ -156,12 +129,6 @@ def list(folder: Path = ZOO) -> pd.DataFrame:
         row |= {"masks": len(card["masks"]), "accuracy": f"{first['accuracy']:.2f} on {first['test']}"}
         rows.append(row | {"kilobytes": round(size / 1000)})
     return pd.DataFrame(rows)
-
-
-def digest_of_test(test: Test) -> str:
-    """Sixteen hexadecimal digits for inputs and targets."""
-    inputs, targets = test
-    return digest_of({**(inputs if isinstance(inputs, Mapping) else {"inputs": inputs}), "targets": targets})[:16]
 
 
 def _known(things: Mapping[str, Any], name: str, what: str) -> Any:

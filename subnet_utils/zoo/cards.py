@@ -14,7 +14,8 @@ from subnet_utils.core.papers import Paper, papers
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo import CLOSE, ZOO, Entry, Release, ZooError, digest_of_test, load, share_right
+from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
+from subnet_utils.zoo.release import Release, digest_of_test, store_tests
 
 
 def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
@@ -50,6 +51,8 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
     if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
+    if release.stored:
+        store_tests(place / "tests.safetensors", release.tests())
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)

@@ -19,7 +19,8 @@ from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import shapes, tokenization
 from subnet_utils.tasks.odd_one_out import CHANCE, draw, similarity_logits, split_task, subroutines_of
-from subnet_utils.zoo import Entry, Release, Test
+from subnet_utils.zoo import Entry
+from subnet_utils.zoo.release import Release, Test
 
 DRAWN = 200
 """Examples of a test on images. They are drawn when an entry is loaded, so they are few."""

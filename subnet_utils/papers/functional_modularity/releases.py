@@ -8,7 +8,7 @@ from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.papers.functional_modularity.image_steps import Family, families
 from subnet_utils.problems.modules import CONTROL, Mask, Network
 from subnet_utils.problems.releases import FILES, released
-from subnet_utils.zoo import Release, Test
+from subnet_utils.zoo.release import Release, Test
 
 
 def releases(lab: Lab) -> Iterator[Release]:
@@ -22,7 +22,8 @@ def releases(lab: Lab) -> Iterator[Release]:
         if family.usual:
             problem = family.network.problem
             chance, tests = 1 / len(problem.source.data.classes), partial(_images, family)
-            yield released(family.network, partial(_class_masks, family), tests, chance=chance, known=["accuracy"])
+            about = {"chance": chance, "known": ["accuracy"], "stored": True}
+            yield released(family.network, partial(_class_masks, family), tests, **about)
 
 
 def _masks(one: Dissected) -> dict[str, Mask]:
@@ -42,9 +43,8 @@ def _class_masks(family: Family) -> dict[str, Mask]:
 
 
 def _images(family: Family) -> dict[str, Test]:
-    """All test images, and those of each class."""
+    """The test images of each class."""
     source = family.network.problem.source
     test = source.load("test")
     rows = {name: test.labels == i for i, name in enumerate(source.data.classes)}
-    of_each = {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}
-    return {"all classes": (test.pixels, test.labels), **of_each}
+    return {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}

@@ -13,7 +13,7 @@ from subnet_utils.papers.heuristic_core import steps
 from subnet_utils.papers.heuristic_core.fine_tuning import PairNetwork, logits_of
 from subnet_utils.papers.heuristic_core.pair_networks import Encoded
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN
-from subnet_utils.zoo import Release, Tensors, Test
+from subnet_utils.zoo.release import Release, Tensors, Test
 
 
 class Gated(nn.Module):

@@ -7,7 +7,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected, inspected
 from subnet_utils.problems.releases import FILES, released
 from subnet_utils.tasks.odd_one_out import CHANCE
-from subnet_utils.zoo import Release, Test
+from subnet_utils.zoo.release import Release, Test
 
 
 def releases(lab: Lab) -> Iterator[Release]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from subnet_utils.core.lab import Lab
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, Source, chosen_masks
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
-from subnet_utils.zoo import Release, Test
+from subnet_utils.zoo.release import Release, Test
 
 
 def releases(lab: Lab) -> Iterator[Release]:
