@@ -50,12 +50,16 @@ reproduce: .venv/.installed
 	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
 
 # The page of the notebook lies beside the report, which is made from the committed figures and tables.
-show: .venv/.installed
-	@mkdir -p runs/laptop
-	$(VENV_PYTHON) -m subnet_utils.execute notebooks/00c_zoo.ipynb runs/laptop/00c_zoo.ipynb \
-		--no-progress-bar --log-level WARNING
+show: runs/laptop/00c_zoo.ipynb
 	@$(VENV_PYTHON) -m subnet_utils.report laptop
+	@echo 'page       $(CURDIR)/figures/laptop/report/00c_zoo.html'
 	@$(VENV_PYTHON) -m webbrowser -t 'file://$(CURDIR)/figures/laptop/report/00c_zoo.html'
+
+runs/laptop/00c_zoo.ipynb: .venv/.installed notebooks/00c_zoo.ipynb $(wildcard zoo/*/card.json)
+	@mkdir -p $(@D)
+	$(VENV_PYTHON) -m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb \
+		--no-progress-bar --log-level WARNING
+	@mv runs/00c_zoo.ipynb $@
 
 push pull: .venv/.installed
 	@test -n '$(REPO)' || { echo 'name a dataset on the model hub: make $@ REPO=OWNER/NAME' >&2; exit 1; }
