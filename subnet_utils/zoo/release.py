@@ -24,11 +24,11 @@ PARTS = ("inputs", "targets")
 class Release:
     """What a paper gives to the zoo: a network, masks in it, and how parts of it are tested.
 
-    name: of the entry. Of several with one name, the first that `learned` is taken. fresh(): a network of the same
-    architecture; masks(): steps that load subnetworks, by name; tests(): by name; logits(network, inputs): [n, ...,
-    classes] of a whole test; more(lab): tensors that parts need besides; part(network, subnetwork, more): that
-    subnetwork alone; effects(): rows of the study's committed tables that are about such masks. stored: whether tests
-    are in a file, because not every machine draws the same.
+    name: of the entry. Of several with one name, the first that `learned` is taken. network: a step, or what loads like
+    one; fresh(): a network of the same architecture; masks(): by name, what loads a subnetwork; tests(): by name;
+    logits(network, inputs): [n, ..., classes] of a whole test; more(lab): tensors that parts need besides;
+    part(network, subnetwork, more): that subnetwork alone; stored: whether tests are in a file, because not every
+    machine draws the same; effects(): rows of the study's committed tables that are about such masks.
     """
 
     name: str
