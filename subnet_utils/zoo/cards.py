@@ -105,8 +105,9 @@ def page(card: Mapping[str, Any]) -> str:
     lines = [
         f"# {card['name']}",
         f"{card['reference']}. Profile `{card['profile']}`, seed {card['seed']}.",
-        f"The network has {card['network']['weights']:,} weights. It was trained at commit {made['commit']} ({how}).",
-        f"Accuracy of the network and of its parts on each test. Chance is {card['chance']:.2g}.",
+        f"The network has {card['network']['weights']:,} weights. It was made at commit {made['commit']} ({how}).",
+        f"Accuracy on each test, of the network, of each subnetwork alone, and of the network without it. A guess is right "
+        f"in {card['chance']:.2g} of the cases.",
         "\n".join(_table(["part", "share of weights", *tests], rows)),
     ]
     if effects := card["effects"]:
