@@ -106,8 +106,8 @@ def page(card: Mapping[str, Any]) -> str:
         f"# {card['name']}",
         f"{card['reference']}. Profile `{card['profile']}`, seed {card['seed']}.",
         f"The network has {card['network']['weights']:,} weights. It was made at commit {made['commit']} ({how}).",
-        f"Accuracy on each test, of the network, of each subnetwork alone, and of the network without it. A guess is right "
-        f"in {card['chance']:.2g} of the cases.",
+        "Accuracy on each test, of the network, of each subnetwork alone, and of the network without it. "
+        f"A guess is right in {card['chance']:.2g} of the cases.",
         "\n".join(_table(["part", "share of weights", *tests], rows)),
     ]
     if effects := card["effects"]:
