@@ -61,7 +61,7 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
     card |= {"seed": release.seed, "chance": release.chance, "files": files, "without": without}
-    card |= _described(lab, entry) | {"effects": json.loads(release.effects().to_json(orient="records"))}
+    card |= _described(lab, entry) | {"effects": json.loads(release.effects().to_json(orient="split", index=False))}
     (place / "card.md").write_text(page(card), encoding="utf-8")
     save_json(place / "card.json", card)
 
@@ -110,9 +110,9 @@ def page(card: Mapping[str, Any]) -> str:
         f"A guess is right in {card['chance']:.2g} of the cases.",
         "\n".join(_table(["part", "share of weights", *tests], rows)),
     ]
-    if effects := card["effects"]:
+    if rows := card["effects"]["data"]:
         lines += ["Effects in the study's tables, over all of its base models, with 95% intervals:"]
-        lines += ["\n".join(_table(list(effects[0]), [map(_short, row.values()) for row in effects]))]
+        lines += ["\n".join(_table(card["effects"]["columns"], [map(_short, row) for row in rows]))]
     lines += [f"No mask '{name}': {why}." for name, why in card["without"].items()]
     return "\n\n".join(lines) + "\n"
 
