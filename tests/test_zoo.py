@@ -151,6 +151,16 @@ def test_a_test_that_is_drawn_otherwise_is_refused(folder: Path):
         zoo.load(NAME, folder)
 
 
+def test_weights_that_do_not_fit_any_more_are_refused_in_one_line(folder: Path):
+    path = folder / NAME / "study.json"
+    study = json.loads(path.read_text())
+    study["break_it_down"]["experiments"][0]["architecture"]["width"] = 8
+    save_json(path, study)
+    with_new_digests(folder / NAME)
+    with pytest.raises(zoo.ZooError, match="its weights do not fit the network any more; check out .*$"):
+        zoo.load(NAME, folder)
+
+
 def test_a_study_that_is_not_valid_any_more_is_refused_in_one_line(folder: Path):
     path = folder / NAME / "study.json"
     study = json.loads(path.read_text())

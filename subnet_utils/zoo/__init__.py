@@ -104,7 +104,10 @@ def load(name: str, folder: Path = ZOO) -> Entry:
             raise ZooError(f"zoo entry '{name}': {file} is not the file of its card; {_restored(place)}")
     release = _release(place, card)
     network = release.fresh()
-    network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
+    try:
+        network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
+    except RuntimeError:  # torch's, with a line for each weight
+        raise ZooError(f"zoo entry '{name}': its weights do not fit the network any more; {_anew(card)}") from None
     more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in found else {}
     masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
     owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
