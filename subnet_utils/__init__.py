@@ -1,7 +1,7 @@
 """Subnetworks of neural networks: the helper package behind the notebooks of this companion.
 
-Read the modules in the order of the README; each one starts with the idea and its source. No library is imported here:
-a notebook's first act is to start the server that its workers are copied from, before it imports torch itself.
+Read the modules in the order of docs/package.md; each one starts with the idea and its source. No library is imported
+here: a notebook's first act is to start the server that its workers are copied from, before it imports torch itself.
 
 `from subnet_utils import Task, identify` finds the subnetwork of a task in any network: see `masks.identify`.
 """

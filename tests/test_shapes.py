@@ -52,11 +52,14 @@ def number_of(task: str, example: list[list[np.ndarray]]) -> int:
     return counts.pop()
 
 
-@pytest.mark.parametrize(("resolution", "quota"), [(128, 2000 if FULL else 50), (64, 30), (32, 15)])
+@pytest.mark.parametrize(
+    ("resolution", "quota", "sizes"),
+    [(128, 2000 if FULL else 50, "ours"), (128, 2000 if FULL else 30, "authors"), (64, 30, "ours"), (32, 15, "ours")],
+)
 @pytest.mark.parametrize("task", VISION_TASKS)
-def test_the_oracle_reads_every_label_from_the_polygons(task, resolution, quota):
+def test_the_oracle_reads_every_label_from_the_polygons(task, resolution, quota, sizes):
     n = 2 * quota + quota // 5 + 10
-    made, cells = drawn(task, ALL_KINDS[task], n, seed=7, split="train", resolution=resolution)
+    made, cells = drawn(task, ALL_KINDS[task], n, seed=7, split="train", resolution=resolution, sizes=sizes)
     read: Counter = Counter()
     for start in range(0, len(cells), 4):
         n = number_of(task, cells[start : start + 4])
@@ -120,6 +123,20 @@ def test_sizes_of_inside_contact_are_the_authors():
     assert (outer.min(), outer.max()) == pytest.approx((0.25, 0.5), abs=0.01)
     assert outer.mean() == pytest.approx(0.375, abs=0.01)
     assert ((inner / outer).min(), (inner / outer).max()) == pytest.approx((0.25, 0.4), abs=0.03)
+
+
+def test_sizes_under_the_number_rules_can_be_the_authors():
+    made, cells = drawn("inside-number", "base", 150, seed=4, split="train", sizes="authors")
+    pairs = [cell for cell, kind in zip(cells, made.kinds, strict=True) if kind == 0]
+    outer = np.array([np.ptp(shape, axis=0)[0] + 1 for cell in pairs for shape in cell[::2]]) / 128
+    assert (outer.min(), outer.max()) == pytest.approx((0.12, 0.46), abs=0.01)
+    assert np.median(outer) == pytest.approx(0.22, abs=0.01)
+    _, cells = drawn("number-contact", "mask-number", 150, seed=4, split="train", sizes="authors")
+    examples = [cells[i : i + 4] for i in range(0, len(cells), 4)]
+    for number, (low, high) in scenes_module.AUTHORS_COPY_SIZES.items():
+        own = [one[0][0] for one in examples if number_of("number-contact", one) == number]
+        sizes = np.array([np.ptp(shape, axis=0)[0] + 1 for shape in own]) / 128
+        assert (sizes.min(), sizes.max()) == pytest.approx((low, high), abs=0.015)
 
 
 @pytest.mark.parametrize("task", VISION_TASKS)

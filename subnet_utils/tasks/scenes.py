@@ -19,12 +19,13 @@ Our stimuli differ from the authors' where theirs have wrong labels, or give the
 - A large and a small shape are always drawn as a pair that could be nested, with or without touching, or touch from
   outside, whatever the cell then shows. So the sizes of shapes, and the ink, say nothing about the kind.
 
-The paper does not print sizes. Those in inside-contact are the authors'; those under the two number rules are ours,
-chosen so that four pairs, or four copies, fit into a cell at any resolution from 32 on.
+The paper does not print sizes. Those in inside-contact are the authors'. Those under the two number rules are ours, so
+that four pairs, or four copies, fit into a cell at any resolution from 32 on; or the authors', at 128 (`ShapeSizes`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,15 +44,23 @@ MOST_SHAPES = {"inside-contact": 2, "inside-number": 8, "number-contact": 4}
 """Shapes in the fullest cell of each task."""
 TRIES = 64
 """Random candidates looked at together wherever a free place is sought."""
+ShapeSizes = Literal["ours", "authors"]
+"""Of shapes under the two number rules."""
 COPY_SIZES = (0.15, 0.24)
 """Range of the size of an outline in number-contact, in cells."""
+AUTHORS_COPY_SIZES = {2: (0.16, 0.29), 3: (0.145, 0.25)}
+"""In the authors' images it depends on N; there the largest is .31, of which three find no room for a clump."""
+AUTHORS_SIZES = (0.12, 0.19, 0.46)
+"""Least, median and largest outer size that are tried in inside-number; below and above the median the logarithm is
+uniform. More of the small ones have no room for a partner, so that in the images the median is the authors' .22. Their
+largest is .49, but two of these leave no gap."""
 LEAST_PIXELS = {"outer": 10, "inner": 3, "copy": 5}
 """Least sizes; they bind only below a resolution of 64."""
 FINEST = 0.5
 """Contours are not refined below half a pixel, where a midpoint moves by no more than a tenth of one."""
 
 PAIR_SIZES = {"inside-contact": (0.25, 0.5), "inside-number": (0.2, 0.3)}
-"""Range of the outer size, in cells; the inner one is a fraction of 1 / 4 to 1 / 2.5 of it."""
+"""Range of the outer size, in cells, ours; the inner one is a fraction of 1 / 4 to 1 / 2.5 of it."""
 OUTER_GAPS = {"inside-contact": 0.07, "inside-number": 0.08}
 INNER_GAP, COPY_GAP = 0.01, 0.007
 """Finest segments of contours, in units of their size (`random_contours`)."""
@@ -82,13 +91,15 @@ class Scenes:
         return drawings
 
 
-def random_scenes(task: str, kinds: NDArray, *, resolution: int, rng: np.random.Generator) -> Scenes:
+def random_scenes(
+    task: str, kinds: NDArray, *, resolution: int, rng: np.random.Generator, sizes: ShapeSizes = "ours"
+) -> Scenes:
     """Cells of the given kinds, int [n, 4], for n examples of a vision task; N is drawn for each example.
 
     Raises RuntimeError if the bounded search for a shape or a free place fails; below a resolution of 32 it may.
     """
     cells_of = {"inside-contact": _inside_contact, "inside-number": _inside_number, "number-contact": _number_contact}
-    outlines, cells = cells_of[task](kinds, resolution, rng)
+    outlines, cells = cells_of[task](kinds, resolution, rng, sizes)
     rows, cell, corners = _laid_out(cells, outlines.extents, resolution, rng)
     placed = outlines.take(rows)
     return Scenes(placed.moved(corners), cell, kinds.reshape(-1).astype(np.int8))
@@ -99,8 +110,10 @@ def least_gap(resolution: int) -> int:
     return 3 if resolution >= 64 else 2
 
 
-def _inside_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
-    outlines, places = _pairs("inside-contact", kinds.size, resolution, rng)
+def _inside_contact(
+    kinds: NDArray, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
+) -> tuple[Outlines, list[Cell]]:
+    outlines, places = _pairs("inside-contact", kinds.size, resolution, rng, sizes)
     cells = []
     for i, (kind, place) in enumerate(zip(kinds.flat, places, strict=True)):
         large, small = 2 * i, 2 * i + 1
@@ -112,12 +125,14 @@ def _inside_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -
     return outlines, cells
 
 
-def _inside_number(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
+def _inside_number(
+    kinds: NDArray, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
+) -> tuple[Outlines, list[Cell]]:
     n = np.repeat(rng.integers(2, 4, len(kinds)), 4)
     kinds = kinds.reshape(-1)
     nested = np.choose(kinds, [n, n - 1, _other_number(n, 1, rng), n - rng.integers(0, 2, len(n))])
     pairs = nested + kinds % 2  # lone shapes come from a pair too, so that their sizes say nothing
-    outlines, places = _pairs("inside-number", int(pairs.sum()), resolution, rng)
+    outlines, places = _pairs("inside-number", int(pairs.sum()), resolution, rng, sizes)
     cells = []
     for kind, count, pair in zip(kinds, nested, np.cumsum(pairs) - pairs, strict=True):
         together = range(pair, pair + count)
@@ -127,12 +142,16 @@ def _inside_number(kinds: NDArray, resolution: int, rng: np.random.Generator) ->
     return outlines, cells
 
 
-def _number_contact(kinds: NDArray, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Cell]]:
-    sizes = np.maximum(rng.uniform(*COPY_SIZES, len(kinds)) * resolution, LEAST_PIXELS["copy"])
-    gap = max(COPY_GAP, FINEST / sizes.max())
-    outlines = on_grid(random_contours(len(kinds), inner_radius=0.05, gap=gap, rng=rng), sizes)
+def _number_contact(
+    kinds: NDArray, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
+) -> tuple[Outlines, list[Cell]]:
+    first = rng.integers(2, 4, len(kinds)) if sizes == "authors" else None  # their sizes depend on it
+    low, high = COPY_SIZES if first is None else np.array([AUTHORS_COPY_SIZES[n] for n in first]).T
+    extents = np.maximum(rng.uniform(low, high, len(kinds)) * resolution, LEAST_PIXELS["copy"])
+    gap = max(COPY_GAP, FINEST / extents.max())
+    outlines = on_grid(random_contours(len(kinds), inner_radius=0.05, gap=gap, rng=rng), extents)
     itself = placements(outlines, outlines, np.full(len(kinds), least_gap(resolution)))
-    n = np.repeat(rng.integers(2, 4, len(kinds)), 4).reshape(kinds.shape)
+    n = np.repeat(rng.integers(2, 4, len(kinds)) if first is None else first, 4).reshape(kinds.shape)
     counts = np.where(kinds % 2, _other_number(n, 2, rng), n)
     cells = []
     for (row, column), kind in np.ndenumerate(kinds):
@@ -148,12 +167,14 @@ def _other_number(n: NDArray, least: int, rng: np.random.Generator) -> NDArray:
     return np.where(other < least, n + 1, other)
 
 
-def _pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, list[Placements]]:
+def _pairs(
+    task: str, n: int, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
+) -> tuple[Outlines, list[Placements]]:
     """n pairs of outlines, the outer one in row 2i and the inner one in row 2i + 1, that can be placed in every way."""
     found: list[Outlines] = []
     places: list[Placements] = []
     for _ in range(MAX_ROUNDS):
-        outers, inners, gaps = _random_pairs(task, n - len(places) + n // 8 + 4, resolution, rng)
+        outers, inners, gaps = _random_pairs(task, n - len(places) + n // 8 + 4, resolution, rng, sizes)
         tried = placements(outers, inners, gaps)
         good = [i for i, place in enumerate(tried) if place.all_possible][: n - len(places)]
         order = np.stack([good, np.array(good, dtype=int) + len(outers)], axis=1).reshape(-1).astype(int)
@@ -164,9 +185,14 @@ def _pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tupl
     raise RuntimeError(f"found only {len(places)} of {n} nested pairs for '{task}'; use a higher resolution")
 
 
-def _random_pairs(task: str, n: int, resolution: int, rng: np.random.Generator) -> tuple[Outlines, Outlines, NDArray]:
+def _random_pairs(
+    task: str, n: int, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
+) -> tuple[Outlines, Outlines, NDArray]:
     """n outer and n inner outlines, and the gap [n] in pixels to keep between them where they do not touch."""
-    outer = np.maximum(rng.uniform(*PAIR_SIZES[task], n) * resolution, LEAST_PIXELS["outer"])
+    shares = rng.uniform(*PAIR_SIZES[task], n)
+    if (task, sizes) == ("inside-number", "authors"):
+        shares = np.exp(np.interp(rng.random(n), [0, 0.5, 1], np.log(AUTHORS_SIZES)))
+    outer = np.maximum(shares * resolution, LEAST_PIXELS["outer"])
     inner = np.maximum(outer * rng.uniform(1 / 4, 1 / 2.5, n), LEAST_PIXELS["inner"])
     gaps = np.maximum(least_gap(resolution), np.ceil(0.1 * outer)).astype(int)
     outers = random_contours(n, inner_radius=0.2, gap=OUTER_GAPS[task], rng=rng)
@@ -211,12 +237,17 @@ def _laid_out(
 
 
 def _free_places(boxes: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
-    """Top left pixels [m, g, 2] for boxes [m, g, 2] (0: none): uniform, given the gap and a free pixel at the edges."""
+    """Top left pixels [m, g, 2] for boxes [m, g, 2] (0: none): uniform, given the gap and a free pixel at the edges.
+
+    For boxes so large that no such place is soon found, places near the edges are tried more often.
+    """
     places = np.zeros_like(boxes)
     todo = np.arange(len(boxes))
-    for _ in range(MAX_ROUNDS):
+    for round_ in range(MAX_ROUNDS):
         size = boxes[todo, None]
-        tried = 1 + np.floor(rng.random((len(todo), TRIES, *boxes.shape[1:])) * (resolution - 1 - size)).astype(int)
+        shape = (len(todo), TRIES, *boxes.shape[1:])
+        where = rng.random(shape) if round_ < MAX_ROUNDS // 2 else rng.beta(0.2, 0.2, shape)
+        tried = 1 + np.floor(np.minimum(where, 1 - 1e-9) * (resolution - 1 - size)).astype(int)
         free = _keep_apart(tried, size, least_gap(resolution))
         found = free.any(axis=1)
         places[todo[found]] = tried[found, free.argmax(axis=1)[found]]

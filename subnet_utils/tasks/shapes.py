@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.tasks.odd_one_out import SPLITS, VISION_TASKS, OddOneOut, composition
-from subnet_utils.tasks.scenes import MOST_SHAPES, random_scenes
+from subnet_utils.tasks.scenes import MOST_SHAPES, ShapeSizes, random_scenes
 
 CHUNK = 50
 """Examples drawn from one random stream; chunks are independent, so that a set may be drawn in parts."""
@@ -41,7 +41,15 @@ class Stimuli:
 
 
 def generate(
-    task: str, set_name: str, n: int, *, seed: int, split: str, resolution: int = 128, first: int = 0
+    task: str,
+    set_name: str,
+    n: int,
+    *,
+    seed: int,
+    split: str,
+    resolution: int = 128,
+    first: int = 0,
+    sizes: ShapeSizes = "ours",
 ) -> Stimuli:
     """n examples of one of the 15 sets of vision stimuli, from the `first` one on.
 
@@ -60,7 +68,7 @@ def generate(
     if first % CHUNK:
         raise ValueError(f"first is {first}; it must be a multiple of {CHUNK}")
     chunks = range(first // CHUNK, -(-(first + n) // CHUNK))
-    parts = zip(*(_chunk(task, set_name, seed, split, resolution, number) for number in chunks), strict=True)
+    parts = zip(*(_chunk(task, set_name, seed, split, resolution, number, sizes) for number in chunks), strict=True)
     return Stimuli(*(np.concatenate(arrays)[: 4 * n] for arrays in parts))
 
 
@@ -73,7 +81,7 @@ def rgb(index: NDArray, palette: NDArray, *, out: NDArray | None = None) -> NDAr
 
 
 def _chunk(
-    task: str, set_name: str, seed: int, split: str, resolution: int, number: int
+    task: str, set_name: str, seed: int, split: str, resolution: int, number: int, sizes: ShapeSizes
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Drawings, palettes and kinds of one chunk, with independent random streams for the scenes and the colors."""
     name = zlib.crc32(f"{task}/{set_name}/{split}".encode())
@@ -81,7 +89,7 @@ def _chunk(
     geometry, colors = (np.random.default_rng(stream) for stream in streams)
     generator = torch.Generator().manual_seed(int(geometry.integers(2**31)))
     kinds = composition(task, set_name, CHUNK, both=True, generator=generator).numpy()
-    scenes = random_scenes(task, kinds, resolution=resolution, rng=geometry)
+    scenes = random_scenes(task, kinds, resolution=resolution, rng=geometry, sizes=sizes)
     used = np.bincount(scenes.cell, minlength=kinds.size)
     return scenes.drawings(resolution), _palettes(used, MOST_SHAPES[task], colors), scenes.kinds
 

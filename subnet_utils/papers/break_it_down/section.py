@@ -29,9 +29,17 @@ class Data(Section):
     probe: Sizes
     resolution: Annotated[int, Field(ge=32)] = 128
     """Side of an image, pixels (vision)."""
+    shape_sizes: Literal["ours", "authors"] = "ours"
+    """Under the number rules (vision): the authors' vary more, and need a resolution of 128."""
     seed: Seed = 0
     as_printed: bool = False
     """Sample language sets as the authors did: mask sets overlap base and probe sentences."""
+
+    @model_validator(mode="after")
+    def _shapes_fit(self):
+        if self.shape_sizes == "authors" and self.resolution < 128:
+            raise invalid("shape_sizes", f"'authors' do not fit into {self.resolution} pixels; take 128 or 'ours'")
+        return self
 
 
 class BaseTraining(Training):

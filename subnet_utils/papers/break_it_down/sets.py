@@ -52,11 +52,12 @@ class Drawing(Step):
     seed: int
     resolution: int
     first: int = 0
+    sizes: str = "ours"
 
     def build(self, lab: Lab, folder: Path) -> None:
         """Draw the images."""
-        options = {"seed": self.seed, "split": self.split, "resolution": self.resolution, "first": self.first}
-        made = shapes.generate(self.task, self.set_name, self.n, **options)
+        options = {"resolution": self.resolution, "first": self.first, "sizes": self.sizes}
+        made = shapes.generate(self.task, self.set_name, self.n, seed=self.seed, split=self.split, **options)
         tensors = {name: torch.as_tensor(getattr(made, name)) for name in ("index", "palette", "kinds")}
         save_tensors(folder / "stimuli.safetensors", tensors)
 
@@ -109,7 +110,8 @@ def example_set(data: Data, task: str, set_name: str, split: str, vocabulary: Pu
     if task in LANGUAGE_TASKS:
         return Sentences(task, set_name, split, n, data.seed, data.as_printed, vocabulary)
     firsts = range(0, n, PART)
-    options = {"seed": data.seed, "resolution": data.resolution}
+    sizes = "ours" if task == "inside-contact" else data.shape_sizes  # there they are the authors' anyway
+    options = {"seed": data.seed, "resolution": data.resolution, "sizes": sizes}
     return Images(tuple(Drawing(task, set_name, split, min(PART, n - i), first=i, **options) for i in firsts))
 
 
