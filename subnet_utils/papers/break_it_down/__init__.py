@@ -17,6 +17,7 @@ PAPER = Paper(
         Notebook("06_overlap", after=("03_ablations",)),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Figure 1": "Odd-one-out tasks",

@@ -14,6 +14,7 @@ PAPER = Paper(
         Notebook("09c_images", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Functional Modularity, Figure 1": "Shared weights, addition and multiplication",

@@ -10,6 +10,7 @@ PAPER = Paper(
     section=HeuristicCore,
     notebooks=(Notebook("08_heuristic_core", requires="pair_sets:require_pairs"),),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Heuristic Core, Figure 1": "The idea, drawn",

@@ -14,6 +14,7 @@ PAPER = Paper(
         Notebook("10c_benchmark", about="benchmark", requires="planted_steps:require_designs"),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     also_shows={
         "Identification Methods, Section 1": "The survey's vocabulary",
         "Identification Methods, Section 2": "Methods side by side",

@@ -13,6 +13,7 @@ PAPER = Paper(
         Notebook("07b_shape_bias", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Subtask Induction, Figure 1": "The idea, drawn",
