@@ -197,7 +197,7 @@ def test_package_contains_the_reference_tables_and_the_templates():
     named = {
         path for one in PROJECT["tool"]["setuptools"]["package-data"]["subnet_utils"] for path in package.glob(one)
     }
-    assert {path for path in package.rglob("*.*") if path.suffix in (".csv", ".html", ".css", ".j2")} == named
+    assert {path for path in package.rglob("*.*") if path.suffix in (".csv", ".html", ".css", ".js", ".j2")} == named
 
 
 def test_every_notebook_is_of_a_paper_or_of_none():
