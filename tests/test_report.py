@@ -554,6 +554,13 @@ def test_nothing_is_requested_from_another_machine(index):
         assert [tag["content"] for tag in page.find_all("meta", {"http-equiv": True})] == [policy]
 
 
+def test_a_heading_can_be_linked_to(tmp_path):
+    cell = nbformat.v4.new_markdown_cell("[down](#The-claim,-again?)\n\n## The claim, again?")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "nb.ipynb")
+    page = BeautifulSoup(notebook_body(tmp_path / "nb.ipynb"), "html.parser")
+    assert page.find(id=unquote(page.find("a")["href"][1:])).text == "The claim, again?"
+
+
 def test_what_notebooks_say_is_escaped(index):
     page = soup(index)
     assert 'A "line" & <script>alert(1)</script>' in page.text
