@@ -360,11 +360,11 @@ def test_what_stands_out_of_a_figure_is_in_its_png_and_its_pdf(tmp_path):
 
 
 @pytest.fixture
-def shown(monkeypatch) -> list[dict]:
-    """What a notebook shows."""
+def shown(monkeypatch) -> list[tuple[dict, dict | None]]:
+    """What a notebook shows, with metadata."""
     shown = []
     monkeypatch.setattr("matplotlib.get_backend", lambda: "module://matplotlib_inline.backend_inline")
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, metadata=None: shown.append((data, metadata)))
     return shown
 
 
@@ -374,7 +374,8 @@ def test_a_notebook_shows_what_was_saved_and_its_caption(tmp_path, shown):
     layout = figure.get_layout_engine()
     Results("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A < B.", paper=["Figure 1", "Figure 2"])
     saved = (tmp_path / "figures/tiny/line.png").read_bytes()
-    picture, caption = shown
+    (picture, metadata), (caption, _) = shown
+    assert metadata["image/png"]["width"] == pytest.approx(96 * 3, rel=0.1), "as wide as on paper"
     assert picture == {"image/png": saved, "text/plain": repr(figure)}
     assert caption == {"text/html": "<p><b>Figure 1, Figure 2.</b> A &lt; B.</p>", "text/plain": "A < B."}
     assert not plt.fignum_exists(figure.number)
@@ -386,7 +387,7 @@ def test_a_table_is_saved_in_full_and_shown_rounded_with_its_caption(tmp_path, s
     Results("tiny", "nb", root=tmp_path).table(frame, "table", caption="T.", digits=2)
     saved = pd.read_csv(tmp_path / "figures/tiny/table.csv")
     assert saved["ours"][0] == 0.123456 and "key" in saved
-    table, caption = (BeautifulSoup(one["text/html"], "html.parser") for one in shown)
+    table, caption = (BeautifulSoup(one["text/html"], "html.parser") for one, _ in shown)
     assert [cell.text for cell in table.find_all("th")] == [
         "task",
         "weights",

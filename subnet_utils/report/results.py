@@ -76,7 +76,8 @@ class Results:
         self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, said)
         if _is_seen():
             plt.close(figure)  # or else the inline backend would draw it once more
-            _show({"image/png": png, "text/plain": repr(figure)}, said)
+            inches = int.from_bytes(png[16:20], "big") / plt.rcParams["savefig.dpi"]  # the header has the width in dots
+            _show({"image/png": png, "text/plain": repr(figure)}, said, {"image/png": {"width": round(96 * inches)}})
 
     def table(
         self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3, **values: Any
@@ -179,10 +180,10 @@ def _is_seen() -> bool:
     return "inline" in matplotlib.get_backend()
 
 
-def _show(content: dict[str, Any], said: dict[str, Any]) -> None:
+def _show(content: dict[str, Any], said: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
     from IPython.display import display  # takes a while to import outside notebooks
 
-    display(content, raw=True)
+    display(content, raw=True, metadata=metadata)
     under = {"text/html": readable.caption(said["caption"], said["paper"]), "text/plain": said["caption"]}
     display(under, raw=True)
 
