@@ -119,7 +119,7 @@ def _card(item: dict[str, Any], notebook: str, folder: Path) -> dict[str, Any]:
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    return {"verdicts": {}, "summary": None, **item, **shown, "anchor": f"{notebook}-{item['name']}"}
+    return {"verdicts": {}, "summary": None, "sources": (), **item, **shown, "anchor": f"{notebook}-{item['name']}"}
 
 
 def _damage(folder: Path, file: dict[str, str]) -> str | None:
