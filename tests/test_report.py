@@ -411,6 +411,8 @@ def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     assert html.count("<tr") == 26 and html.endswith("<p>… and 5 more rows</p>")
     html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
+    html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "inf", "2.500"]
 
 
 def test_captions_come_from_the_paper(tmp_path):

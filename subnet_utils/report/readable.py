@@ -14,16 +14,23 @@ HIDDEN = ("key", "keys")
 
 
 def table(frame: pd.DataFrame, digits: int = 3) -> str:
-    """A frame as HTML: its first rows, heads in words, numbers with `digits` decimals (`number`), nothing for NaN."""
-    if not isinstance(frame.index, pd.RangeIndex):
-        named = [name for name in frame.index.names if name is not None]
-        frame = frame.reset_index() if named else frame.reset_index(names="")
+    """A frame as HTML: its first rows, heads in words, numbers with `digits` decimals (`number`), nothing for NaN.
+
+    An index that says more than the number of a row becomes columns.
+    """
+    if any(frame.index.names) or not pd.api.types.is_integer_dtype(frame.index):
+        frame = frame.reset_index(names=[name or "" for name in frame.index.names])
     left_out = len(frame) - ROWS
-    frame = frame.drop(columns=list(HIDDEN), errors="ignore").convert_dtypes().head(ROWS)
+    frame = frame.drop(columns=list(HIDDEN), errors="ignore").apply(_whole).head(ROWS)
     frame = frame.astype(object).map(number, digits=digits).rename(columns=head)
     with pd.option_context("display.max_colwidth", None):
         html = re.sub(r"\s*\n\s*(?!<tr)", "", frame.to_html(index=False, border=0))  # a row a line
     return html if left_out <= 0 else f"{html}\n<p>… and {left_out:,} more rows</p>"
+
+
+def _whole(column: pd.Series) -> pd.Series:
+    """Whole numbers as such, which a NaN among them made floats."""
+    return column.astype("Int64") if column.dtype.kind == "f" and (column.dropna() % 1 == 0).all() else column
 
 
 def head(name: Any) -> str:

@@ -92,7 +92,9 @@ class Results:
         about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
         self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
         if _is_seen():
-            _show({"text/html": readable.table(frame, digits), "text/plain": f"{name}.csv"}, said)
+            _show(
+                {"text/html": readable.table(frame.reset_index(drop=True), digits), "text/plain": f"{name}.csv"}, said
+            )
 
     def close(self) -> None:
         """Write the manifest, and print a line on it."""
