@@ -1,9 +1,11 @@
-# `make` alone lists the targets. All of them use .venv, which the first one makes from requirements.lock.
+# `make` alone lists the targets. All of them use .venv, which the first one makes: uv from uv.lock where there is uv
+# (UV= for none), else pip from requirements.lock.
 
 PROFILE ?= tiny
 CORES ?= all
 PYTHON ?= $(firstword $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python"; done))
+UV ?= $(shell command -v uv 2>/dev/null)
 VENV_PYTHON = .venv/bin/python
 PROFILES = $(sort $(notdir $(basename $(wildcard params/*.yaml))))
 
@@ -74,7 +76,11 @@ lint: .venv/.installed
 .venv/.installed: requirements.lock pyproject.toml
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+ifneq ($(UV),)
+	'$(UV)' sync --locked --inexact --python '$(PYTHON)' --extra companion --extra test
+else
 	'$(PYTHON)' -m venv .venv
 	$(VENV_PYTHON) -m pip install --no-compile -r requirements.lock
 	$(VENV_PYTHON) -m pip install --no-deps --no-build-isolation -e .
+endif
 	@touch $@

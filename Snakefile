@@ -38,8 +38,6 @@ PAPERMILL = (
 try:
     FILE = profile_file(str(config.get("profile", "tiny")))
     STUDY = Study.load(FILE)
-    if STUDY.name != FILE.stem:  # the notebooks would write into the figures of another profile
-        raise ValueError(f"{FILE.name}: study.name is '{STUDY.name}'; make it '{FILE.stem}'")
 except ValueError as error:
     raise SystemExit(str(error))
 RUNS, FIGURES = f"runs/{STUDY.name}", os.path.relpath(ROOT / "figures" / STUDY.name)

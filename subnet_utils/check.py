@@ -1,10 +1,13 @@
 """Check profiles before anything is run: `python -m subnet_utils.check tiny`."""
 
 import argparse
+import csv
+import json
 import sys
 
 from subnet_utils.core.downloads import external, go_offline_without_network, table
 from subnet_utils.core.papers import Notebook, Paper, notebooks
+from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study
 
 
@@ -26,7 +29,7 @@ def main(arguments: list[str]) -> int:
             if not chosen.list:
                 for line in require(study):
                     print(line, file=sys.stderr)
-                print(f"{given}: valid; `make cost PROFILE={given}` says how long it takes here")
+                print(f"{given}: valid, {duration(study, given)}")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -39,6 +42,25 @@ def require(study: Study) -> list[str]:
     if len(lines) == len(_notebooks_of(study)):
         raise ValueError("\n".join(lines))
     return lines
+
+
+def duration(study: Study, given: str) -> str:
+    """How long a study takes, as far as that is known without computing: on CPUs by the whole run that `cost` has noted
+    last, whatever is made already; on GPUs by the rehearsal. Else what will tell."""
+    from subnet_utils.core.devices import resolve_device  # imports torch
+    from subnet_utils.core.jobs import worker_count
+
+    rehearsal = ROOT / "figures" / "rehearsals" / f"{study.name}.json"
+    if rehearsal.is_file():
+        about = json.loads(rehearsal.read_text(encoding="utf-8"))
+        return f"about {about['gpu_hours']:g} hours of a GPU at {about['rate_tflop_s']:g} TFLOP/s, by its rehearsal"
+    with open(ROOT / "params" / "cost.csv", encoding="utf-8", newline="") as file:
+        row = next((row for row in csv.DictReader(file) if row["profile"] == study.name), None)
+    if row is None or resolve_device(study.compute).type != "cpu":
+        return f"`make cost PROFILE={given}` says how long it takes here"
+    jobs = worker_count(study.compute)
+    where = f"by a run in {row['precision']} on {row['device']}"
+    return f"about {float(row['minutes']) / jobs:.0f} minutes here, {jobs} jobs at a time ({where})"
 
 
 def lacking(study: Study) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What a study costs: noted seconds are summed, samples stand for what is missing, races are fair."""
 
+import json
 import stat
 import sys
 import time
@@ -18,6 +19,7 @@ from subnet_utils.core.store import Building, Store, building
 from subnet_utils.core.study import Study
 from subnet_utils.core.workers import core_count
 from subnet_utils.cost import estimate, race, sample
+from subnet_utils.cost.__main__ import row_of
 from subnet_utils.cost.sample import sample_fit, standing_in
 from subnet_utils.models import build
 from subnet_utils.training import Recipe, fit
@@ -171,6 +173,22 @@ def test_what_is_done_counts_with_what_was_made_on_the_way(lab, steps):
     assert found["base"]["spent_s"] == pytest.approx(2 * 2 * 4 * SLEEP, rel=0.8)
     assert found["score"]["spent_s"] >= 2 * 2 * SLEEP, "with both parts"
     assert found["base"]["spent_cpu_s"] < found["base"]["spent_s"], "it slept"
+
+
+def test_a_whole_run_is_noted_for_check(lab, steps, tmp_path):
+    """The notebooks of other papers are no part of the study, so their manifests are not asked for."""
+    base = Base(2, 0)
+    steps(base)
+    remedy = "^toy: there are steps or notebooks to be made; first `make reproduce PROFILE=toy`$"
+    manifest = {"seconds": 90.0, "device": "abacus", "git": None}
+    (tmp_path / "01_train_bases.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=remedy):
+        row_of(lab, tmp_path)
+    base.make(lab)
+    with pytest.raises(ValueError, match=remedy):
+        row_of(lab, tmp_path / "elsewhere")
+    row = row_of(lab, tmp_path)
+    assert (row["profile"], row["device"], row["commit"]) == ("toy", "abacus", "") and 1.5 <= row["minutes"] < 1.6
 
 
 def test_a_store_without_anything_has_cost_nothing(lab, steps):

@@ -286,9 +286,9 @@ def test_findings_on_compositions_are_those_of_each_network(lab, found):
 
 
 def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
-    table, keys = composition_tables.fine_tunings(lab, found)
+    table, keys = composition_tables.fine_tunings(lab)
     network = found[0].network.load(lab)
-    listed = list(fine_tuning_steps.fine_tuned(found[0]))
+    listed = [(about, step) for about, _, step in fine_tuning_steps.fine_tuned(lab) if about["seed"] == 0]
     assert len(keys) == 2 * len(listed) and len(table) == 2 * len(listed) * 4
     total = sum(network.get_parameter(name).numel() for name in maskable(network))
     for about, step in listed:
@@ -300,7 +300,9 @@ def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
     both = (first.load(lab) + second.load(lab)).apply(network)
     for name, weight in own.items():
         assert torch.allclose(both.get_parameter(name).double(), weight + phi[name] + psi[name], atol=1e-6)
-    assert summed.result(lab) == found[0].network.problem.scores(both, fine_tuning_steps.EVERY)
+    assert summed.result(lab) == found[0].network.problem.scores(both, tuple(OPERATIONS))
+    (nothing,) = (step for about, step in listed if about["of"] == "nothing")
+    assert nothing.result(lab) == found[0].network.problem.scores(network, tuple(OPERATIONS))
 
 
 def test_the_best_cluster_against_the_overlap_of_each():
@@ -337,7 +339,7 @@ def test_figures_are_readable(lab, found, curve):
     compositions = composition_tables.compositions(lab, found)
     assert_readable(composition_figures.ablations(composition_tables.effects(compositions), "small"))
     assert_readable(composition_figures.parts(compositions, "small"))
-    assert_readable(composition_figures.fine_tunings(composition_tables.fine_tunings(lab, found)[0], "small"))
+    assert_readable(composition_figures.fine_tunings(composition_tables.fine_tunings(lab)[0], "small"))
 
 
 def planted(average_precisions: dict) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -30,7 +31,8 @@ from tests import toy_paper
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEPENDENCIES = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
-TEST_EXTRA = [Requirement(line) for line in PROJECT["project"]["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+COMPANION, TEST_EXTRA = ([Requirement(line) for line in EXTRAS[name]] for name in ("companion", "test"))
 BUILD = [Requirement(line) for line in PROJECT["build-system"]["requires"]]
 LOCK_LINES = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
 LOCK = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in LOCK_LINES)}
@@ -74,11 +76,26 @@ def test_lock_holds_exact_portable_versions_only():
     assert [name for name in LOCK if GPU_LIBRARY.match(name)] == []
 
 
-@pytest.mark.parametrize("requirement", DEPENDENCIES + TEST_EXTRA + BUILD, ids=lambda requirement: requirement.name)
+@pytest.mark.parametrize(
+    "requirement", DEPENDENCIES + COMPANION + TEST_EXTRA + BUILD, ids=lambda requirement: requirement.name
+)
 def test_lock_satisfies_pyproject(requirement: Requirement):
     version = LOCK.get(canonicalize_name(requirement.name))
     assert version is not None, f"{requirement.name} is not in requirements.lock"
     assert requirement.specifier.contains(version)
+
+
+def test_uv_has_the_same_versions_with_hashes():
+    packages = {one["name"]: one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    own = packages.pop("subnet-companion")["metadata"]["requires-dist"]
+    assert LOCK.items() <= {name: one["version"] for name, one in packages.items()}.items()
+    files = [file for one in packages.values() for file in [*one.get("wheels", []), one.get("sdist")] if file]
+    assert all(file["hash"].startswith("sha256:") for file in files)
+    assert {urlsplit(file["url"]).hostname for file in files} == {"files.pythonhosted.org"}
+    asked = {(one["name"], one["specifier"], one.get("marker", "")) for one in own}
+    extras = {"": PROJECT["project"]["dependencies"]} | {f"extra == '{name}'": own for name, own in EXTRAS.items()}
+    ours = {(one.name, str(one.specifier), extra) for extra, own in extras.items() for one in map(Requirement, own)}
+    assert asked == ours, "renew uv.lock as the first lines of requirements.lock say"
 
 
 def test_environment_is_the_lock():
@@ -91,7 +108,7 @@ def test_environment_is_the_lock():
     reason="the lock is the closure for Python 3.11 on Linux; run there to check that it is complete",
 )
 def test_lock_is_complete_and_has_nothing_superfluous():
-    assert closure(DEPENDENCIES + TEST_EXTRA + BUILD) == set(LOCK)
+    assert closure(DEPENDENCIES + COMPANION + TEST_EXTRA + BUILD) == set(LOCK)
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="only the versions for Python 3.11 are in the lock")
@@ -121,7 +138,8 @@ def test_one_version_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("folder", "requirements"), [("subnet_utils", DEPENDENCIES), ("tests", DEPENDENCIES + TEST_EXTRA)]
+    ("folder", "requirements"),
+    [("subnet_utils", DEPENDENCIES + COMPANION), ("tests", DEPENDENCIES + COMPANION + TEST_EXTRA)],
 )
 def test_every_import_is_declared(folder: str, requirements: list[Requirement]):
     owners = metadata.packages_distributions()
@@ -130,6 +148,48 @@ def test_every_import_is_declared(folder: str, requirements: list[Requirement]):
     declared = {canonicalize_name(requirement.name) for requirement in requirements}
     foreign = imported(folder) - sys.stdlib_module_names - own
     assert {name for name in foreign if not declared & {canonicalize_name(o) for o in owners.get(name, [])}} == set()
+
+
+CORE = """
+import sys
+from importlib.machinery import PathFinder
+
+class CoreAlone(PathFinder):
+    def find_spec(name, *arguments):
+        return None if name in sys.argv[2:] else PathFinder.find_spec(name, *arguments)
+
+sys.meta_path = [CoreAlone if one is PathFinder else one for one in sys.meta_path]
+import torch
+from subnet_utils import Subnetwork, Task, identify
+from subnet_utils.masks.identify import MaskSteps
+from subnet_utils.masks.masking import METHODS
+
+network, inputs = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), torch.ones(9, 4)
+task, options = Task(inputs, torch.arange(9) % 2), {"training": MaskSteps(3), "before": lambda: network}
+for method in METHODS.keys() - {"spectral_clusters"}:
+    found = identify(network, task, method, **options).subnetwork
+    found.save(sys.argv[1])
+    assert torch.equal(Subnetwork.load(sys.argv[1]).apply(network)(inputs), found.apply(network)(inputs))
+    print(method)
+for needs in (lambda: identify(network, task, "spectral_clusters"), lambda: __import__("subnet_utils.check")):
+    try:
+        needs()
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+def test_the_core_installation_is_enough_for_a_network_of_ones_own(tmp_path: Path):
+    """In a process that finds nothing but the core installation, with what its packages need."""
+    core, owners = closure(DEPENDENCIES) | {"subnet-companion"}, metadata.packages_distributions()
+    others = [name for name in owners if not core & {canonicalize_name(owner) for owner in owners[name]}]
+    command = [sys.executable, "-c", CORE, str(tmp_path / "mask.safetensors"), *others]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *methods, scipy, yaml_too = done.stdout.splitlines()
+    assert len(methods) >= 9 and "jupyterlab" in others
+    said = "is not in the core installation; in the checkout: pip install -e '.[companion]'"
+    assert (scipy, yaml_too) == (f"scipy {said}", f"yaml {said}")
 
 
 def test_package_contains_the_reference_tables_and_the_templates():
@@ -324,6 +384,20 @@ def test_unknown_profile_is_one_line_with_the_nearest_name(checkout: Path):
 def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     code, output = finish(reproduce(checkout, name))
     assert code != 0 and f"no profile '{name}'" in output
+
+
+def test_uv_installs_where_it_is_there_and_pip_elsewhere(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("requirements.lock", "pyproject.toml"):
+        (checkout / name).touch()
+    (checkout / "uv").write_text('#!/bin/sh\nmkdir .venv && echo "$*" >asked.txt\n')
+    (checkout / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
+    code, output = finish(start("make", ".venv/.installed", "PYTHON=python3", folder=checkout))
+    assert code == 0 and (checkout / ".venv/.installed").exists(), output
+    asked = "sync --locked --inexact --python python3 --extra companion --extra test"
+    assert (checkout / "asked.txt").read_text() == f"{asked}\n"
+    code, output = finish(start("make", "-n", "-B", "UV=", ".venv/.installed", folder=checkout))
+    assert code == 0 and "pip install --no-compile -r requirements.lock" in output and "sync" not in output
 
 
 def test_old_python_is_refused_with_the_remedy(checkout: Path):

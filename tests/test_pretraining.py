@@ -19,17 +19,10 @@ from subnet_utils import checkpoints, training
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.language import PADDING
+from subnet_utils.models.language import PADDING, WordPredictor, every_token
 from subnet_utils.papers.break_it_down import networks
 from subnet_utils.papers.break_it_down.pretraining import Pretraining, hidden_words, start_from
-from subnet_utils.papers.break_it_down.pretraining.hidden_words import (
-    MASK_ID,
-    every_token,
-    grammatical,
-    masked_language_model,
-    predict_words,
-    prediction_head,
-)
+from subnet_utils.papers.break_it_down.pretraining.hidden_words import MASK_ID, grammatical, masked_language_model
 from subnet_utils.papers.break_it_down.pretraining.views import (
     Augmentation,
     contrastive_batches,
@@ -409,9 +402,12 @@ def test_predictions_and_gradients_are_those_of_transformers():
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=0,
     )  # fmt: skip
     reference, model = BertForMaskedLM(config), build(BERT, seed=0, vocabulary=45)
-    encoder, head = every_token(model), prediction_head(16, 45, seed=0)
-    generator = generator_for("head")
-    head = {name: (t + torch.randn(t.shape, generator=generator)).requires_grad_() for name, t in head.items()}
+    network = WordPredictor(model, seed=0, hidden=MASK_ID)
+    encoder, generator = network.encoder, generator_for("head")
+    head = {name: weight for name, weight in network.named_parameters() if not name.startswith("encoder.")}
+    with torch.no_grad():
+        for weight in head.values():
+            weight.add_(torch.randn(weight.shape, generator=generator))
     renamed = {
         f"bert.{name.replace('stages.embeddings', 'embeddings')}": weight
         for name, weight in encoder.state_dict().items() if "layer_" not in name
@@ -419,14 +415,14 @@ def test_predictions_and_gradients_are_those_of_transformers():
         f"bert.encoder.layer.{int(name.split('.')[1][6:]) - 1}.{name.split('.', 2)[2]}": weight
         for name, weight in encoder.state_dict().items() if "layer_" in name
     }  # fmt: skip
-    names = {"dense.weight": "transform.dense.weight", "dense.bias": "transform.dense.bias", "output.bias": "bias"}
+    names = {"dense.weight": "transform.dense.weight", "dense.bias": "transform.dense.bias", "bias": "bias"}
     names |= {"norm.weight": "transform.LayerNorm.weight", "norm.bias": "transform.LayerNorm.bias"}
     renamed |= {f"cls.predictions.{names[name]}": weight.detach() for name, weight in head.items()}
     missing, unexpected = reference.load_state_dict(renamed, strict=False)
     assert not unexpected and all(".decoder." in name or "_ids" in name for name in missing)
 
     gaps = gaps_of(corpus(20, 9))
-    logits = predict_words(encoder, head, gaps)
+    logits = network.predict(gaps.inputs, gaps.where)
     expected = reference(gaps.inputs, attention_mask=(gaps.inputs != 0).long()).logits[gaps.where]
     assert_close(logits, expected, atol=1e-5, rtol=1e-4)
     logits.logsumexp(dim=1).sum().backward()

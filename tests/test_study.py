@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from subnet_utils.check import lacking
+from subnet_utils.check import duration, lacking
 from subnet_utils.check import main as check
 from subnet_utils.core.notebook import begin
 from subnet_utils.core.papers import notebooks
-from subnet_utils.core.sections import ROOT, Section
+from subnet_utils.core.sections import ROOT, Compute, Section
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks import masking
 from subnet_utils.models import build
@@ -141,11 +141,12 @@ def test_every_way_of_naming_a_profile_gives_the_same_study(monkeypatch, tmp_pat
 
 def test_the_working_directory_goes_before_the_checkout(monkeypatch, tmp_path):
     (tmp_path / "params").mkdir()
-    (tmp_path / "params" / "tiny.yaml").write_text(yaml.safe_dump({"study": VALUES}))
-    (tmp_path / "own.yml").write_text(yaml.safe_dump(VALUES))
+    (tmp_path / "params" / "toy.yaml").write_text(yaml.safe_dump({"study": VALUES | {"name": "toy"}}))
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(VALUES))
     assert Study.load("params/tiny.yaml").name == "tiny"
     monkeypatch.chdir(tmp_path)
-    assert Study.load("params/tiny.yaml").name == Study.load("tiny").name == Study.load("own.yml").name == "small"
+    assert Study.load("params/toy.yaml").name == Study.load("toy").name == "toy"
+    assert Study.load("small.yml").name == "small"
 
 
 def test_a_study_survives_json_and_pickling():
@@ -459,10 +460,22 @@ def test_no_other_study_bears_the_name_of_a_profile(tmp_path):
     with pytest.raises(StudyError, match=r"^heuristic_core.pruning: is not that of params/paper.yaml, .* another name"):
         Study.load(fewer)
     assert Study.load(fewer | {"name": "mine"}).name == "mine"
-    mine = tmp_path / "mine.yaml"
-    mine.write_text((ROOT / "params" / "tiny.yaml").read_text().replace("draws: 9", "draws: 8"))
+    with pytest.raises(StudyError, match="^break_it_down.experiments: is not that of params/minilm.yaml, whose"):
+        Study.load(VALUES | {"name": "minilm"})
+    other = tmp_path / "tiny.yaml"
+    other.write_text((ROOT / "params" / "tiny.yaml").read_text().replace("draws: 9", "draws: 8"))
     with pytest.raises(StudyError, match=r"^break_it_down.controls: is not that of params/tiny.yaml, whose figures"):
-        Study.load(mine)
+        Study.load(other)
+
+
+def test_a_study_has_the_name_of_its_file(tmp_path, capsys):
+    """Else a run of the copy would replace the figures of another profile."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text((ROOT / "params" / "tiny.yaml").read_text())
+    said = "mine.yaml: study.name is 'tiny'; make it 'mine'"
+    assert check([str(mine)]) == 2 and capsys.readouterr().err == f"{said}\n"
+    with pytest.raises(StudyError, match=f"^{said}$"):
+        begin(str(mine), "01_train_bases")  # as papermill -p study mine.yaml
 
 
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
@@ -490,10 +503,21 @@ def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_pa
     assert check([str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file" in line and "nowhere/mnli.tsv" in line
-    assert check(["tiny"]) == 0 and "tiny: valid; `make cost PROFILE=tiny`" in capsys.readouterr().out
     with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
         begin(path, "08_heuristic_core")
     assert not (ROOT / "figures" / "mine").exists()
+
+
+def test_a_valid_profile_comes_with_how_long_it_takes(capsys):
+    minutes = []
+    for jobs in (1, 2):
+        study = Study.load("tiny").model_copy(update={"compute": Compute(device="cpu", workers=jobs)})
+        said = rf"about (\d+) minutes here, {jobs} jobs at a time \(by a run in .+\)"
+        minutes.append(int(re.fullmatch(said, duration(study, "tiny"))[1]))
+    assert minutes[0] == pytest.approx(2 * minutes[1], abs=1) and minutes[1] > 1
+    assert check(["tiny"]) == 0 and "tiny: valid, " in capsys.readouterr().out
+    assert duration(Study.load(VALUES), "my.yaml") == "`make cost PROFILE=my.yaml` says how long it takes here"
+    assert re.fullmatch(r"about [\d.]+ hours of a GPU at .* by its rehearsal", duration(Study.load("paper_qqp"), ""))
 
 
 def test_notebooks_that_wait_for_one_that_cannot_run_cannot_run_either(monkeypatch):

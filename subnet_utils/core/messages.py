@@ -8,6 +8,7 @@ import difflib
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
@@ -38,6 +39,16 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
     return f"{hint}valid: {', '.join(valid)}"
+
+
+@contextmanager
+def of_companion() -> Iterator[None]:
+    """Around imports that the core installation lacks. Raises ModuleNotFoundError that says how to get them."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        what = f"{error.name} is not in the core installation; in the checkout: pip install -e '.[companion]'"
+        raise ModuleNotFoundError(what, name=error.name) from None
 
 
 def invalid(key: str, what: str) -> PydanticCustomError:

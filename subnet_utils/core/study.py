@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, invalid, nearest
+from subnet_utils.core.messages import explain, invalid, nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
+
+with of_companion():
+    import yaml
 
 
 class StudyError(ValueError):
@@ -52,7 +54,8 @@ class _Study(Section):
         """
         if isinstance(source, _Study):
             return source
-        values = source if isinstance(source, Mapping) else _read(source)
+        file = None if isinstance(source, Mapping) else profile_file(source)
+        values = source if file is None else _read(file)
         if "study" in values:
             others = [str(key) for key in values if key != "study"]
             if others:
@@ -64,8 +67,10 @@ class _Study(Section):
             study = cls.model_validate(values)
         except ValidationError as error:
             raise StudyError("\n".join(explain(cls, error))) from None
+        if file is not None and study.name != file.stem:  # the notebooks would write into another profile's figures
+            raise StudyError(f"{file.name}: study.name is '{study.name}'; make it '{file.stem}'")
         own = ROOT / "params" / f"{study.name}.yaml"
-        if own.is_file() and (isinstance(source, Mapping) or profile_file(source).resolve() != own):
+        if own.is_file() and (file is None or file.resolve() != own):
             _require_own_name(study, cls.load(own))
         return study
 
@@ -87,7 +92,7 @@ def _require_own_name(study: _Study, own: _Study) -> None:
     for name, paper in papers().items():
         there = paper.section_of(own)
         for part, value in paper.section_of(study) or ():
-            if there is not None and value and value != getattr(there, part):
+            if value and value != getattr(there, part, None):
                 what = f"is not that of params/{own.name}.yaml, whose figures the study would replace"
                 raise StudyError(f"{name}.{part}: {what}; give the study another name")
 
@@ -106,8 +111,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _read(source: str | Path) -> Mapping[str, Any]:
-    path = profile_file(source)
+def _read(path: Path) -> Mapping[str, Any]:
     try:
         values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except yaml.MarkedYAMLError as error:

@@ -240,8 +240,11 @@ class SpectralClusters(ScoredMasking):
 
     def scores(self, model, names, *, seed, before, task) -> "dict[str, Tensor]":
         """Of a weight how much the loss rises without all weights inside its cluster."""
+        from subnet_utils.core.messages import of_companion
         from subnet_utils.masks.attribution import parts_left_out
-        from subnet_utils.masks.partitions import spectral
+
+        with of_companion():
+            from subnet_utils.masks.partitions import spectral
 
         found = spectral(model, tuple(names), self.clusters, seed=seed)
         inside = [found.subnetwork(model, cluster).masks for cluster in range(found.count)]

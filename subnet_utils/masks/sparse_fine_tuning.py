@@ -155,6 +155,12 @@ def furthest(model: nn.Module, train: Train, names: Iterable[str], count: int) -
     return select(moved, count, network=fingerprint(model))
 
 
+def random_support(model: nn.Module, count: int, *, generator: torch.Generator) -> Subnetwork:
+    """Weights that may change, drawn at random from all that can be masked: what a choice is compared with."""
+    scores = {name: torch.rand(model.get_parameter(name).shape, generator=generator) for name in maskable(model)}
+    return select(scores, count, network=fingerprint(model))
+
+
 def by_recipe(
     batches: Callable[[int], Iterable[tuple[Tensor, Tensor]]], loss: Callable[[Tensor, Tensor], Tensor], recipe: Recipe
 ) -> Train:

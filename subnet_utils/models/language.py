@@ -13,15 +13,20 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, linear
+from torch.nn.utils import skip_init
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
+from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.layers import attend, packed, spread
 from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
 
 PADDING = 0
 DEVIATION = 0.02
 """Of the weights that transformers draws, whatever the width."""
+HEAD = "prediction head"
+"""What the head's weights are drawn for."""
 NEEDED = "give a folder with config.json and model.safetensors, or a name on the model hub"
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -136,6 +141,49 @@ def bert(
         stages[f"layer_{i + 1}"] = Layer(layer, first_only=i == layers - 1)
     stages["pooler"] = Pooler(network.pooler)
     return StagedModel(stages, trim=trim_padding)
+
+
+class WordPredictor(nn.Module):
+    """A BERT with its prediction head (Devlin et al. 2019): token ids [m, L] -> logits of the words that are hidden.
+
+    model: the BERT; both share their weights, the pooler is left out. seed: of the head's weights. The head's last
+    layer is the table of word embeddings. hidden: the token that stands in the place of a hidden word.
+    """
+
+    def __init__(self, model: StagedModel, *, seed: int, hidden: int) -> None:
+        super().__init__()
+        self.encoder, self.hidden = every_token(model), hidden
+        vocabulary, width = self.table.shape
+        self.dense, self.norm = skip_init(nn.Linear, width, width), nn.LayerNorm(width, eps=1e-12)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        with torch.no_grad():
+            self.dense.weight.copy_(DEVIATION * torch.randn(width, width, generator=generator_for(HEAD, seed)))
+            self.dense.bias.zero_()
+
+    @property
+    def table(self) -> nn.Parameter:
+        """The word embeddings [vocabulary, width]."""
+        return self.encoder.stages["embeddings"].word_embeddings.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits [m, words, vocabulary] where words are hidden: as many in each sentence."""
+        return self.predict(tokens, tokens == self.hidden).unflatten(0, (len(tokens), -1))
+
+    def predict(self, tokens: Tensor, where: Tensor) -> Tensor:
+        """Logits [k, vocabulary] at k places; where: booleans [m, L]."""
+        found = self.norm(gelu(self.dense(self.encoder(tokens)[0][where])))
+        return linear(found, self.table, self.bias)
+
+
+def every_token(model: StagedModel) -> StagedModel:
+    """A BERT up to its pooler, with the same weights, that returns the last hidden state of all tokens, not of [CLS].
+
+    A state (tokens [m, L],) becomes (hidden [m, L, width], keep [m, L]).
+    """
+    prefix, _ = model.cut("pooler")
+    stages = prefix.stages.items()
+    whole = {name: Layer(stage, first_only=False) if isinstance(stage, Layer) else stage for name, stage in stages}
+    return StagedModel(whole, trim=trim_padding)
 
 
 def trim_padding(state: State) -> State:

@@ -12,7 +12,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.problems.modules import CONTROL, seeded
 from subnet_utils.problems.subtasks import Subtasks
-from subnet_utils.tasks.digit_arithmetic import LEARNED, items
+from subnet_utils.tasks.digit_arithmetic import LEARNED, UNLEARNED, items
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Operations(Subtasks):
     held_out: float = 0.0
 
     functions = LEARNED
+    new = UNLEARNED
     lost = 0.2
 
     def network(self, seed: int) -> nn.Module:

@@ -11,6 +11,7 @@ from subnet_utils.models.architectures import Bert, ResNet
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, SUBROUTINES
 
 if TYPE_CHECKING:  # a profile is read without them
+    from subnet_utils.problems.agreement_rules import AgreementRules
     from subnet_utils.problems.odd_one_out import Subroutines
     from subnet_utils.problems.operations import Operations
 
@@ -74,6 +75,23 @@ class OddOneOutTask(Section):
 
 
 Learned = Annotated[AddMul | OddOneOutTask, Field(discriminator="task")]
+
+
+class LanguageModel(Section):
+    """Hidden words of sentences, and rules of agreement, by a BERT (`problems.agreement_rules`)."""
+
+    architecture: Bert
+    reads: PositiveInt = 20000
+    """Sentences of the pretraining."""
+    taught: PositiveInt = 2000
+    """Sentences that teach a rule, at most; `tested`: of each test."""
+    tested: PositiveInt = 500
+
+    def problem(self) -> "AgreementRules":
+        """What is learned."""
+        from subnet_utils.problems.agreement_rules import AgreementRules
+
+        return AgreementRules(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
 class Drawn(Section):

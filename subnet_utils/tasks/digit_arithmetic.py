@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-LEARNED = ("+", "*")
-"""What networks learn; the operations that they do not learn are there for fine-tuning."""
+LEARNED, UNLEARNED = ("+", "*"), ("-", "swapped -")
+"""What networks learn, and the operations that are there for fine-tuning."""
 OPERATIONS = {
     "+": lambda a, b: a + b,
     "*": lambda a, b: a * b,

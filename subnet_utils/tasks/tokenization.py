@@ -13,7 +13,13 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 class Vocabulary:
-    """Word-level tokenizer, the same for all tasks: [PAD] = 0, [UNK], [CLS], [SEP], then `grammar_words`."""
+    """Word-level tokenizer, the same for all tasks: [PAD] = 0, [UNK], [CLS], [SEP], then `grammar_words`.
+
+    mask: the token in the place of a hidden word. It is [UNK]: there is no [MASK], and no sentence has a word that the
+    vocabulary lacks. A token more would change the shape and the random weights of every BERT.
+    """
+
+    mask = SPECIAL_TOKENS.index("[UNK]")
 
     def __init__(self) -> None:
         self.tokens = (*SPECIAL_TOKENS, *grammar_words())
@@ -28,7 +34,10 @@ class Vocabulary:
 
 
 class WordPiece:
-    """The BERT WordPiece of a pretrained folder (vocab.txt or tokenizer.json), or of a name on the model hub."""
+    """The BERT WordPiece of a pretrained folder (vocab.txt or tokenizer.json), or of a name on the model hub.
+
+    mask: the token in the place of a hidden word, [MASK].
+    """
 
     def __init__(self, folder: str | Path) -> None:
         """Raises ValueError if there is no such folder or name, or no BERT vocabulary with [PAD] as number 0 in it."""
@@ -42,7 +51,7 @@ class WordPiece:
         if own.keys() <= {*SPECIAL_TOKENS, "[MASK]"}:  # what transformers makes up where it finds no file
             remedy = "give the folder of a BERT with its vocab.txt or tokenizer.json, or a hub name that can be reached"
             raise ValueError(f"the vocabulary of '{folder}' has no words; {remedy}")
-        self.size = len(own)
+        self.size, self.mask = len(own), self._tokenizer.mask_token_id
 
     def encode(self, sentences: Sequence[str]) -> Tensor:
         """Token ids int64 [m, longest], padded to the longest; the authors pad to 50, but 5 to 14 occur."""

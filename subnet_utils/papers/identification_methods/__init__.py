@@ -10,7 +10,7 @@ PAPER = Paper(
     section=IdentificationMethods,
     notebooks=(
         Notebook("10a_identification_methods", about="networks", requires="cluster_steps:require_pictures"),
-        Notebook("10b_composition", about="networks", after=("10a_identification_methods",)),
+        Notebook("10b_composition", "networks", "fine_tuning_steps:require_weights", ("10a_identification_methods",)),
         Notebook("10c_benchmark", about="benchmark", requires="planted_steps:require_designs"),
     ),
     steps="steps:every_step",

@@ -1,18 +1,19 @@
 """Figures on compositions of subnetworks. Bars are means over seeds, dots are seeds."""
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.papers.identification_methods.fine_tuning_steps import NEW
 from subnet_utils.papers.identification_methods.method_figures import named
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import grid, label_first_column, legend
-from subnet_utils.plots.style import BLACK, CONDITIONS, LEVEL
+from subnet_utils.plots.layout import panels
+from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, LEVEL
 
 LEFT = {"target_left": "its function", "other_left": "the other function"}
 COLORS = dict(zip(LEFT.values(), (CONDITIONS["ablated"].color, CONDITIONS["subnetwork"].color), strict=True))
 SUPPORTS = {"change": "#0069a8", "random": "0.55"}
 SUPPORT_NAMES = {"change": "those that change most", "random": "random ones"}
+SUMMED = {"old": "old ones, summed", "new": "new ones, summed", "both": "both at once, summed"}
 FUNCTIONS = {"a": "A's function", "b": "B's function"}
 PARTS = dict(zip(FUNCTIONS.values(), ("#0a7f5a", "#7a4a9c"), strict=True))
 
@@ -50,29 +51,26 @@ def parts(table: pd.DataFrame, model: str) -> Figure:
 
 
 def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
-    """Accuracy on new and old operations after sparse fine-tunings, by the share of the weights that may change.
+    """Accuracy on old and new functions after sparse fine-tunings, by the share of the weights that may change.
 
-    table: from `composition_tables.fine_tunings`. Left: the operation that was learned, alone. Middle: both new ones in
-    the sum of both fine-tunings. Right: both old ones in the sum.
+    table: from `composition_tables.fine_tunings`. First the function that was learned, alone; then what the sum of both
+    fine-tunings does: the old functions, the new ones, and where there is such a test, both new ones at once.
     """
-    some = table[table["model"].eq(model) & table["factor"].eq(1.0)]
-    new = some["operation"].isin(NEW)
-    parts = {
-        "learned alone": some[some["of"].eq(some["operation"])],
-        "new ones, summed": some[some["of"].eq("sum") & new],
-        "old ones, summed": some[some["of"].eq("sum") & ~new],
-    }
-    figure, axes = grid(3, width=2.3, height=2.0, across=3, margin=0.6, sharey=True)
-    for ax, (title, rows) in zip(axes, parts.items(), strict=True):
+    of_model = table[table["model"] == model]
+    before, some = of_model[of_model["of"] == "nothing"], of_model[of_model["factor"] == 1.0]
+    alone = some[some["of"].eq(some["function"])].assign(panel="learned alone")
+    summed = some[some["of"].eq("sum")].assign(panel=lambda rows: rows["kind"].map(SUMMED))
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
         means = rows.groupby(["support", "density"])["accuracy"].mean()
-        ax.axhline(means.loc["all"].iloc[0], **LEVEL | {"color": BLACK, "label": "all weights may change"})
+        start = before[before["function"].isin(rows["function"])]["accuracy"].mean()
+        ax.axhline(means["all"].item(), **LEVEL | {"color": BLACK, "label": "all weights may change"})
+        ax.axhline(start, **CHANCE_LINE | {"label": "before"})
         for support, color in SUPPORTS.items():
-            ax.plot(means.loc[support].index, means.loc[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
+            ax.plot(means[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
         ax.set(xscale="log", xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
-        shares = means.loc["random"].index
+        shares = means["random"].index
         ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
         ax.minorticks_off()
-        ax.set_title(title, loc="left")
-    label_first_column(axes)
-    legend(figure)
-    return figure
+
+    return panels(pd.concat([alone, summed]), "panel", draw, width=1.9, height=1.9, across=4)

@@ -8,12 +8,13 @@ import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
-from subnet_utils.papers.identification_methods.fine_tuning_steps import EVERY, fine_tuned
+from subnet_utils.papers.identification_methods.fine_tuning_steps import fine_tuned
 from subnet_utils.papers.identification_methods.method_steps import Inspected
 from subnet_utils.report.findings import groups, judged
 
 ABOVE = (0.05, np.inf)
 """Where a difference of accuracies should be that counts."""
+NO_WORSE = (-0.05, np.inf)
 EFFECT = "without it its function falls, and the other one does not"
 
 
@@ -88,15 +89,44 @@ def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[tuple[str, pd.
     yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"]
 
 
-def fine_tunings(lab: Lab, found: Sequence[Inspected]) -> tuple[pd.DataFrame, list[str]]:
-    """What networks can do after sparse fine-tunings and their sums, and the keys: a row for each and each operation.
+def fine_tunings(lab: Lab) -> tuple[pd.DataFrame, list[str]]:
+    """What networks can do after sparse fine-tunings and their sums, and the keys: a row for each and each test.
 
-    Columns model, seed, support, density, of (what was learned, or 'sum'), factor, operation, accuracy.
+    Columns: those of `fine_tuning_steps.fine_tuned`, kind ('old', 'new', or 'both': a test that needs both new
+    functions at once), function, accuracy.
     """
-    all_of = [(one, about, step) for one in found for about, step in fine_tuned(one)]
-    make_all(lab, [step for *_, step in all_of], "fine-tunings")
+    every = list(fine_tuned(lab))
+    make_all(lab, [step for *_, step in every], "fine-tunings")
     rows = []
-    for one, about, step in all_of:
-        scores, who = step.result(lab), {"model": one.settings.model, "seed": one.network.seed}
-        rows += [who | about | {"operation": name, "accuracy": scores[f"accuracy on {name}"]} for name in EVERY]
-    return pd.DataFrame(rows), [step.key(lab) for *_, step in all_of]
+    for about, network, step in every:
+        of, scores = network.problem, step.result(lab)
+        for kind, names in {"old": of.functions, "new": of.new, "both": of.composed}.items():
+            rows += [about | {"kind": kind, "function": n, "accuracy": scores[f"accuracy on {n}"]} for n in names]
+    return pd.DataFrame(rows), [step.key(lab) for *_, step in every]
+
+
+def sums(table: pd.DataFrame) -> pd.DataFrame:
+    """What one expects of sums of sparse fine-tunings: our number over seeds, its interval and a verdict.
+
+    table: from `fine_tunings`. Weights may change where they change most, at every density.
+    """
+    rows, by = [], ["kind", "support", "density", "seed"]
+    for about, some in groups(table[table["factor"] != 0.5], "model"):
+        alone = some[some["of"].eq(some["function"])].groupby(by)["accuracy"].mean()["new"]
+        best = some[some["of"].isin(some["function"])].groupby(by)["accuracy"].max()
+        summed = some[some["of"].eq("sum")].groupby(by)["accuracy"].mean()
+        before = some[some["of"].eq("nothing") & some["kind"].eq("old")].groupby("seed")["accuracy"].mean()
+        for density in alone["change"].index.unique("density"):
+            new, old = (summed[kind, "change", density] for kind in ("new", "old"))
+            claims = [
+                ("the sum knows both new ones as well as each alone", new - alone["change", density], NO_WORSE),
+                ("better than the sum of changes of all weights", new - summed["new", "all", 1.0], ABOVE),
+                ("better than that of changes of random weights", new - summed["new", "random", density], ABOVE),
+                ("and keeps the old ones", old - before, NO_WORSE),
+            ]
+            if "both" in summed.index:
+                both = summed["both", "change", density] - best["both", "change", density]
+                claims.append(("does both at once, better than either alone", both, ABOVE))
+            about |= {"density": density}
+            rows += [about | {"claim": claim} | judged(own, own.index, there) for claim, own, there in claims]
+    return pd.DataFrame(rows)

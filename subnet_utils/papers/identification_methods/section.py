@@ -6,7 +6,8 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
-from subnet_utils.problems.tasks import AddMul, Drawn, ImageData, Learned
+from subnet_utils.problems import trainings
+from subnet_utils.problems.tasks import AddMul, Drawn, ImageData, LanguageModel, Learned
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, PictureNetwork, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -24,7 +25,7 @@ class Clusters(Section):
 
 
 class FineTuning(Section):
-    """Sparse fine-tunings on operations that the network has not learned (Ansell et al. 2022)."""
+    """Sparse fine-tunings on functions that the network has not learned (Ansell et al. 2022)."""
 
     training: WeightTraining = WeightTraining(steps=1000, interval=100)
     densities: Distinct[Share] = (0.03, 0.1, 0.3)
@@ -66,6 +67,16 @@ class IdentifiedNetwork(Section):
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
         return self
+
+
+class LanguageNetwork(Section):
+    """A language model that is pretrained (`training`), and its sparse fine-tunings on rules of agreement."""
+
+    model: ModelName
+    learns: LanguageModel
+    training: WeightTraining
+    seeds: Seeds = (0, 1, 2)
+    fine_tuning: FineTuning = FineTuning()
 
 
 class ClusteredPictures(Section):
@@ -114,6 +125,8 @@ class IdentificationMethods(Section):
     """Methods side by side (notebook 10a), composition (10b), and the benchmark with known truth (10c)."""
 
     networks: Networks[IdentifiedNetwork] | None = None
+    language: Networks[LanguageNetwork] | None = None
+    """Further networks of 10b."""
     pictures: ClusteredPictures | None = None
     benchmark: Benchmark | None = None
 
@@ -123,6 +136,8 @@ class IdentificationMethods(Section):
     def _shows_methods(self):
         if self.networks and self.networks[0].learns.task != "add_mul":
             raise invalid("networks", "the first one shows the methods by hand; put one that learns add_mul first")
-        if self.pictures and not self.networks:
-            raise invalid("pictures", "are shown beside networks (10a); add some, or leave pictures out")
+        for name in ("pictures", "language"):
+            if getattr(self, name) and not self.networks:
+                raise invalid(name, f"is shown beside networks (10a, 10b); add some, or leave {name} out")
+        trainings.named_once((*(self.networks or ()), *(self.language or ())))
         return self

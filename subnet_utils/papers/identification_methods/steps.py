@@ -13,7 +13,7 @@ def every_step(lab: Lab) -> Iterator[Step]:
         yield from one.steps
         yield from one.composition
         yield from (step for _, step in cluster_steps.clustered(one))
-        yield from (step for _, step in fine_tuning_steps.fine_tuned(one))
+    yield from (step for *_, step in fine_tuning_steps.fine_tuned(lab))
     yield from (step for _, step in cluster_steps.of_pictures(lab))
     for one in planted_steps.benchmarked(lab):
         yield from one.steps

@@ -3,7 +3,7 @@
 A stand-in for the published weights that *Break It Down* starts from (section 8), not a replication.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -16,16 +16,14 @@ from torch.nn import functional
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import StagedModel
 from subnet_utils.models.frozen import CHUNK, full_precision
-from subnet_utils.models.language import Layer, trim_padding
+from subnet_utils.models.language import WordPredictor, trim_padding
 from subnet_utils.papers.break_it_down.pretraining.views import Precision
 from subnet_utils.papers.break_it_down.section import MaskedLanguageModel
 from subnet_utils.tasks import agreement, tokenization
 from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
 from subnet_utils.training import fit
 
-MASK_ID = tokenization.SPECIAL_TOKENS.index("[UNK]")
-"""Stands in the place of a hidden word. The word-level vocabulary has no [MASK], and no sentence has a word that it
-lacks, so the number of [UNK] is free; a token more would change the shape and the random weights of every BERT."""
+MASK_ID = tokenization.Vocabulary.mask
 
 
 def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int) -> Tensor:
@@ -39,36 +37,6 @@ def grammatical(tasks: Sequence[str], split: str, *, limit: int, seed: int) -> T
     found = parts.loc[(parts["split"] == split) & (parts["kind"] == 0), "sentence"].drop_duplicates()
     order = torch.randperm(len(found), generator=generator_for("grammatical", split, seed))[:limit]
     return tokenization.tokenizer().encode(found.iloc[order.numpy()].tolist())
-
-
-def every_token(model: StagedModel) -> StagedModel:
-    """A BERT up to its pooler, with the same weights, that returns the last hidden state of all tokens, not of [CLS].
-
-    A state (tokens [m, L],) becomes (hidden [m, L, width], keep [m, L]).
-    """
-    prefix, _ = model.cut("pooler")
-    stages = prefix.stages.items()
-    whole = {name: Layer(stage, first_only=False) if isinstance(stage, Layer) else stage for name, stage in stages}
-    return StagedModel(whole, trim=trim_padding)
-
-
-def prediction_head(width: int, vocabulary: int, *, seed: int) -> dict[str, Tensor]:
-    """Weights of BERT's prediction head but for the word embeddings, with which it shares its output layer.
-
-    Initialized as BERT: normal with deviation .02, biases 0.
-    """
-    dense = 0.02 * torch.randn(width, width, generator=generator_for("prediction head", seed))
-    head = {"dense.weight": dense, "dense.bias": torch.zeros(width), "output.bias": torch.zeros(vocabulary)}
-    return head | {"norm.weight": torch.ones(width), "norm.bias": torch.zeros(width)}
-
-
-def predict_words(encoder: StagedModel, head: Mapping[str, Tensor], gaps: Gaps) -> Tensor:
-    """Logits [k, vocabulary] of the words in the gaps; `encoder` is made by `every_token`."""
-    hidden = encoder(gaps.inputs)[0][gaps.where]
-    hidden = functional.gelu(functional.linear(hidden, head["dense.weight"], head["dense.bias"]))
-    hidden = functional.layer_norm(hidden, hidden.shape[-1:], head["norm.weight"], head["norm.bias"], eps=1e-12)
-    embeddings = encoder.stages["embeddings"].word_embeddings.weight
-    return functional.linear(hidden, embeddings, head["output.bias"])
 
 
 def masked_language_model(
@@ -88,9 +56,8 @@ def masked_language_model(
     """
     if (sentences == MASK_ID).any():
         raise ValueError(f"token {MASK_ID}, which stands for a hidden word, is in the sentences; leave these out")
-    encoder, device, seed = every_token(model), next(model.parameters()).device, settings.seed
-    table = encoder.stages["embeddings"].word_embeddings.weight
-    head = {n: t.to(device).requires_grad_() for n, t in prediction_head(table.shape[1], len(table), seed=seed).items()}
+    device, seed = next(model.parameters()).device, settings.seed
+    network = WordPredictor(model, seed=seed, hidden=MASK_ID).to(device)
     cloze = partial(make_gaps, share=0.15, mask_id=MASK_ID, lexicon=sentences[word_places(sentences)].unique())
 
     def one_pass(epoch: int) -> Iterator[Gaps]:
@@ -104,18 +71,19 @@ def masked_language_model(
     def loss(gaps: Gaps, epoch: int) -> Tensor:
         gaps = gaps.to(device)
         with precision():
-            logits = predict_words(encoder, head, gaps)
+            logits = network.predict(gaps.inputs, gaps.where)
         return functional.cross_entropy(logits.float(), gaps.words)
 
     @torch.no_grad()
     def validate() -> dict[str, float]:
         words = torch.cat([gaps.words for gaps in held_out])
         with full_precision(device):
-            logits = torch.cat([predict_words(encoder, head, gaps.to(device)) for gaps in held_out]).cpu()
+            sent = [gaps.to(device) for gaps in held_out]
+            logits = torch.cat([network.predict(gaps.inputs, gaps.where) for gaps in sent]).cpu()
         right = (logits.argmax(dim=1) == words).double().mean()
         return {"validation_loss": float(functional.cross_entropy(logits, words)), "validation_accuracy": float(right)}
 
-    trained = dict(encoder.named_parameters()) | {f"head.{name}": tensor for name, tensor in head.items()}
+    trained = dict(network.named_parameters())
     return fit(trained, one_pass, loss, recipe=settings.recipe(seed), validate=validate, **about)
 
 
