@@ -19,10 +19,13 @@ unexport PYTHONDONTWRITEBYTECODE
 NAME = $(notdir $(basename $(PROFILE)))
 FILE = $(if $(filter %.yaml %.yml,$(PROFILE)),$(PROFILE),params/$(PROFILE).yaml)
 
-.PHONY: help reproduce cost rehearse test lab lint
+.PHONY: help reproduce show site push pull cost rehearse test lab lint
 help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
+	@echo 'make show                  show what needs no training: networks of the zoo, and the report on laptop'
+	@echo 'make site PROFILE=...      build the report as a site, with a network to take apart, in site/<profile>/'
+	@echo 'make push REPO=OWNER/NAME  send all artefacts to a dataset on the model hub; make pull REPO=... fetches them'
 	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
 	@echo 'make rehearse PROFILE=...  make one step of each kind of a profile on a CPU, before a GPU is rented'
 	@echo 'make test                  run the whole test suite, the notebooks on the check profile included'
@@ -30,7 +33,7 @@ help:
 	@echo 'make lint                  check style and formatting of code and notebooks'
 
 # Before the installation: a misspelt profile should not cost minutes.
-ifneq ($(filter reproduce cost rehearse,$(MAKECMDGOALS)),)
+ifneq ($(filter reproduce site cost rehearse,$(MAKECMDGOALS)),)
 # By subst: to filter, two names are two words and % stands for anything.
 ifeq ($(strip $(foreach name,$(PROFILES) $(wildcard $(FILE)),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
@@ -48,6 +51,27 @@ reproduce: .venv/.installed
 	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) made=1 \
 		--nolock --rerun-incomplete --quiet host progress reason
 	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+
+# All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if it is not there.
+site: .venv/.installed
+	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.apart $(PROFILE)
+	$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+
+# The page of the notebook lies beside the report, which is made from the committed figures and tables.
+show: runs/laptop/00c_zoo.ipynb
+	@$(VENV_PYTHON) -m subnet_utils.report laptop
+	@echo 'page       $(CURDIR)/site/laptop/00c_zoo.html'
+	@$(VENV_PYTHON) -m webbrowser -t 'file://$(CURDIR)/site/laptop/00c_zoo.html'
+
+runs/laptop/00c_zoo.ipynb: .venv/.installed notebooks/00c_zoo.ipynb $(wildcard zoo/*/card.json)
+	@mkdir -p $(@D)
+	$(VENV_PYTHON) -m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb \
+		--no-progress-bar --log-level WARNING
+	@mv runs/00c_zoo.ipynb $@
+
+push pull: .venv/.installed
+	@test -n '$(REPO)' || { echo 'name a dataset on the model hub: make $@ REPO=OWNER/NAME' >&2; exit 1; }
+	$(VENV_PYTHON) -m subnet_utils.core.hub $@ '$(REPO)'
 
 cost: .venv/.installed
 	@mkdir -p runs/$(NAME)

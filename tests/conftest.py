@@ -11,6 +11,7 @@ import torch
 
 from subnet_utils.masks.memory import TOO_MANY
 from subnet_utils.plots import style as figures
+from tests.browser import browser  # noqa: F401 - a fixture
 
 # In this process only, not in the environment: the notebooks' kernels, which pytest starts, choose for themselves.
 torch.set_num_threads(1)

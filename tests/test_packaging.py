@@ -386,6 +386,30 @@ def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     assert code != 0 and f"no profile '{name}'" in output
 
 
+def test_show_is_a_page_beside_the_report_and_runs_the_notebook_once(checkout: Path):
+    (checkout / "notebooks").mkdir()
+    write_notebook(checkout / "notebooks/00c_zoo.ipynb", "")
+    (checkout / "python").write_text('#!/bin/sh\necho "$@"\nif [ "$2" = subnet_utils.execute ]; then touch "$4"; fi\n')
+    own = ["-o", ".venv/.installed", "show", "VENV_PYTHON=./python"]
+    code, output = finish(start("make", *own, folder=checkout))
+    runs, report, page = [line for line in output.splitlines() if line.startswith("-m ")]
+    assert code == 0 and runs.startswith("-m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb")
+    assert report == "-m subnet_utils.report laptop" and (checkout / "runs/laptop/00c_zoo.ipynb").exists()
+    assert page.endswith(f"file://{checkout}/figures/laptop/report/00c_zoo.html")
+    code, output = finish(start("make", *own, folder=checkout))
+    assert code == 0 and "subnet_utils.execute" not in output
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_push_and_pull_ask_for_a_repository(checkout: Path, direction: str):
+    code, output = finish(start("make", "-o", ".venv/.installed", direction, folder=checkout))
+    assert code != 0 and f"make {direction} REPO=OWNER/NAME" in output
+    (checkout / "python").write_text('#!/bin/sh\necho "$@"\n')
+    own = ["VENV_PYTHON=./python", "REPO=owner/name"]
+    code, output = finish(start("make", "-o", ".venv/.installed", direction, *own, folder=checkout))
+    assert output.splitlines()[-1] == f"-m subnet_utils.core.hub {direction} owner/name"
+
+
 def test_uv_installs_where_it_is_there_and_pip_elsewhere(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("requirements.lock", "pyproject.toml"):
         (checkout / name).touch()

@@ -27,6 +27,7 @@ from scipy import stats
 
 from subnet_utils.core.papers import papers
 from subnet_utils.core.provenance import checkout_state
+from subnet_utils.core.sections import ROOT
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
@@ -34,9 +35,11 @@ from subnet_utils.report import __main__ as command
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
-from subnet_utils.report.site import Site, expected, significant
+from subnet_utils.report.site import Site, expected, significant, site_folder
+from tests.browser import needs_browser
 
 EXPECTED = expected()
+PLACES = [*papers()["break_it_down"].reproduces, "Appendix 9", "Appendix 10", *EXPECTED]
 
 
 def runs_of(means, *, spread: float = 0.0, accuracy=0.99, value: str = "difference") -> pd.DataFrame:
@@ -503,16 +506,17 @@ def root(tmp_path_factory) -> Path:
     write_notebook(runs / "04_other.ipynb")
     write_notebook(runs / "02_discover_masks.ipynb", end_time=None)
     write_notebook(runs / "01_train_bases.ipynb", exception=True)
-    stale = root / "figures/tiny/report/02_discover_masks.html"
-    stale.parent.mkdir()
-    stale.write_text("an earlier run")
+    folder = site_folder("tiny", root)
+    folder.mkdir(parents=True)
+    (folder / "02_discover_masks.html").write_text("an earlier run")
+    (folder / "apart.html").write_text("<title>a page of a paper's own</title>")
     Site("tiny", root=root).build()
     return root
 
 
 @pytest.fixture(scope="module")
 def index(root) -> Path:
-    return root / "figures/tiny/report/index.html"
+    return root / "site/tiny/index.html"
 
 
 def soup(path: Path) -> BeautifulSoup:
@@ -520,7 +524,7 @@ def soup(path: Path) -> BeautifulSoup:
 
 
 def pages(index: Path) -> dict[str, BeautifulSoup]:
-    return {path.name: soup(path) for path in sorted(index.parent.glob("*.html"))}
+    return {path.name: soup(path) for path in sorted(index.parent.glob("*.html")) if path.name != "apart.html"}
 
 
 def every(page: BeautifulSoup, tag: str, attribute: str) -> list[str]:
@@ -528,7 +532,8 @@ def every(page: BeautifulSoup, tag: str, attribute: str) -> list[str]:
 
 
 def test_only_finished_notebooks_get_a_page(index):
-    assert set(pages(index)) == {"index.html", "03_ablations.html", "04_other.html"}
+    results = {"results_02_discover_masks.html", "results_03_ablations.html"}
+    assert set(pages(index)) == {"index.html", "03_ablations.html", "04_other.html"} | results
     text = soup(index).text
     assert "Unfinished: 01_train_bases." in text
     assert "Unfinished: 02_discover_masks; what is shown below is from an earlier run." in text
@@ -544,17 +549,29 @@ def test_every_link_leads_somewhere(index):
         target = index.parent / (unquote(link.path) or name)
         assert target.is_file(), link
         assert not link.fragment or found[target.name].find(id=link.fragment), link
-    hrefs = {"../line_03.png", "../line_03.pdf", "../table_02.csv", "03_ablations.html", "04_other.html"}
-    assert hrefs <= set(every(found["index.html"], "a", "href"))
+    hrefs = {
+        "results_03_ablations.html#table_03",
+        "results_02_discover_masks.html",
+        "03_ablations.html",
+        "04_other.html",
+    }
+    assert hrefs | {"apart.html"} <= set(every(found["index.html"], "a", "href"))
+    files = {"files/line_03.png", "files/line_03.pdf", "files/table_03.csv", "results_02_discover_masks.html"}
+    assert files <= set(every(found["results_03_ablations.html"], "a", "href"))
+    assert all("index.html" in every(page, "a", "href") for page in found.values())
 
 
 def test_nothing_is_requested_from_another_machine(index):
-    for page in pages(index).values():
-        assert not page.find_all(["script", "link", "iframe", "object", "embed", "base", "source"])
-        assert not [href for href in every(page, "img", "src") if not href.startswith(("data:", "../"))]
+    for name, page in pages(index).items():
+        assert not page.find_all(["link", "iframe", "object", "embed", "base", "source"])
+        assert not [href for href in every(page, "img", "src") if not href.startswith(("data:", "files/"))]
         assert not re.search(r"@import|url\(", str(page))
         policy = "default-src 'none'; img-src 'self' file: data:; style-src 'unsafe-inline'"
-        assert [tag["content"] for tag in page.find_all("meta", {"http-equiv": True})] == [policy]
+        scripts = [script.string for script in page.find_all("script")]
+        assert len(scripts) == (name == "index.html")
+        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+        allowed = "".join(f"; script-src 'sha256-{digest}'" for digest in digests)
+        assert [tag["content"] for tag in page.find_all("meta", {"http-equiv": True})] == [policy + allowed]
 
 
 def test_a_heading_can_be_linked_to(tmp_path):
@@ -565,40 +582,54 @@ def test_a_heading_can_be_linked_to(tmp_path):
 
 
 def test_what_notebooks_say_is_escaped(index):
-    page = soup(index)
+    page = pages(index)["results_03_ablations.html"]
     assert 'A "line" & <script>alert(1)</script>' in page.text
     assert 'A "line" & <script>alert(1)</script>' in every(page, "img", "alt")
     assert "<b>bold</b>" in page.text and not page.find("b")
 
 
 def places_of(index: Path) -> dict[str, list[list[str]]]:
-    """The index's table of the paper's figures and tables: for each, its lines, and of these the texts of the cells."""
+    """The index's rows by the figure or table of a paper that they are about: for each row the texts of its cells."""
     shown = {}
-    for body in soup(index).find(class_="places").find_all("tbody"):
-        first, *more = ([" ".join(cell.text.split()) for cell in row.find_all("td")] for row in body.find_all("tr"))
-        shown[first[0]] = [first[1:], *more]
+    for row in soup(index).select(".places tbody tr"):
+        first, *more = (" ".join(cell.text.split()) for cell in row.find_all("td"))
+        shown.setdefault(first, []).append(more)
     return shown
 
 
-def test_every_figure_and_table_of_the_paper_is_listed_with_values_and_verdicts(index):
+def named(label: str) -> str:
+    """A label with its paper."""
+    return label if any(label.startswith(paper.label) for paper in papers().values()) else f"Break It Down, {label}"
+
+
+def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts(index):
     shown = places_of(index)
-    assert list(shown) == [*EXPECTED, "Appendix 9", "Appendix 10"]
-    assert shown["Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "02_discover_masks", "", "", "", "", ""]]
+    assert [*shown] == [*dict.fromkeys(map(named, PLACES))]
+    assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "", "", "", "", ""]]
     counts = "agrees: 3 differs: 1 not comparable: 2"
-    assert shown["Figure 13"] == [
-        [EXPECTED["Figure 13"], "line_03", "03_ablations", "", "", "", "", ""],
-        ["values also Appendix 9, 10", "03_ablations", "0.500", "0.400", "2", "15", counts],
+    title = EXPECTED["Figure 13"]
+    assert shown["Break It Down, Figure 13"] == [
+        [title, "line_03", "", "", "", "", ""],
+        [title, "values also Appendix 9, 10", "0.500", "0.400", "2", "15", counts],
     ]
-    assert shown["Table 1"] == [
-        [EXPECTED["Table 1"], "table_02", "02_discover_masks", "", "", "", "", "agrees: 1 differs: 1"],
-        ["table_03", "03_ablations", "", "", "", "", "agrees: 1 differs: 1"],
+    assert shown["Break It Down, Table 1"] == [
+        [EXPECTED["Table 1"], "table_02", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "table_03", "", "", "", "", "agrees: 1 differs: 1"],
     ]
-    assert shown["Appendix 9"] == [
-        ["", "values also Figure 13, Appendix 10", "03_ablations", "0.500", "0.400", "2", "15", counts]
+    assert shown["Break It Down, Appendix 9"] == [
+        ["", "values also Figure 13, Appendix 10", "0.500", "0.400", "2", "15", counts]
     ]
     heads = [head.text for head in soup(index).find(class_="places").find_all("th")]
-    paper, ours = ["Paper", "What it shows", "Here", "Notebook", "Paper’s mean"], ["Our mean", "Rows", "Our runs"]
-    assert heads == [*paper, *ours, "Verdicts"]
+    assert heads == [
+        "Of the paper",
+        "What it shows",
+        "Here",
+        "Paper’s mean",
+        "Our mean",
+        "Rows",
+        "Our runs",
+        "Verdicts",
+    ]
 
 
 def test_what_is_missing_is_named_in_the_index(root, index):
@@ -607,9 +638,10 @@ def test_what_is_missing_is_named_in_the_index(root, index):
     shown, usual = places_of(index), "no finished notebook of this profile makes it"
     elsewhere = {label: why for paper in papers().values() for label, why in paper.elsewhere.items()}
     for place in missing:
-        assert shown[place] == [[EXPECTED[place], f"Missing: {elsewhere.get(place, usual)}."]]
+        assert shown[named(place)] == [[EXPECTED[place], f"Missing: {elsewhere.get(place, usual)}."]]
     assert shown["Heuristic Core, Table 8"][0][1] == "Missing: the profile paper_gpt2 makes it."
-    assert f"{len(missing)} of {len(EXPECTED)} figures and tables of the papers are missing" in soup(index).text
+    text = " ".join(soup(index).text.split())
+    assert f"{len(missing)} of {len(EXPECTED)} figures and tables of the papers are missing" in text
 
 
 def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
@@ -617,8 +649,40 @@ def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     results = Results("tiny", "nb", root=tmp_path)
     results.table(values(), "values", caption="V.", paper=label)
     results.close()
-    *_, last = places_of(Site("tiny", root=tmp_path).build()).items()
-    assert last[0] == label and last[1][0][:2] == [title, "values"]
+    (row,) = places_of(Site("tiny", root=tmp_path).build())[named(label)]
+    assert row[:2] == [title, "values"]
+
+
+def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
+    results = Results("tiny", "10a_identification_methods", root=tmp_path)
+    results.table(verdicts(), "table", caption="Tests.")
+    results.table(values().drop(columns=["effect_verdict", "size_verdict"]), "values", caption="V.")
+    results.close()
+    shown = places_of(Site("tiny", root=tmp_path).build())
+    assert shown["Identification Methods, beyond it"] == [["Tests.", "table", "", "", "", "", "agrees: 1 differs: 1"]]
+
+
+def test_the_report_begins_with_findings(tmp_path):
+    frame = pd.DataFrame({"network": ["subnetwork", "subnetwork", "ablated"], "ours": [0.3, 0.01, -0.3]})
+    results = Results("tiny", "03_ablations", root=tmp_path)
+    results.table(frame, "figure_4_values", caption="V.")
+    results.figure(picture(), "figure_4", caption="A line.")
+    results.close()
+    found = soup(Site("tiny", root=tmp_path).build()).select(".finding")
+    better, lost = (" ".join(one.text.split()) for one in found)
+    assert better == "A subnetwork solves its own subroutine better than the other one: 1 of 2"
+    assert lost == "Without its subnetwork a network loses this subroutine more: 1 of 1"
+    assert found[0].img["src"] == "files/figure_4.png" and found[1].img is None
+
+
+def test_findings_are_of_tables_and_figures_that_laptop_has():
+    site = Site("laptop")
+    names = {item["name"] for item in site.items}
+    for finding in (finding for paper in papers().values() for finding in paper.findings):
+        assert {finding.table, finding.figure} <= names
+        rows = pd.read_csv(site.folder / f"{finding.table}.csv")
+        rows = rows.query(finding.among) if finding.among else rows
+        assert 0 <= len(rows.query(finding.holds)) <= len(rows) > 0, finding
 
 
 def test_numbers_in_the_index_have_three_significant_digits():
@@ -628,7 +692,8 @@ def test_numbers_in_the_index_have_three_significant_digits():
 
 
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
-    table = soup(index).find(id="T_table_02")
+    page = pages(index)["results_02_discover_masks.html"]
+    table = page.find(id="T_table_02")
     assert [head.text for head in table.find_all("th")] == list(verdicts())
     first, second = ([cell.text for cell in row.find_all("td")] for row in table.tbody.find_all("tr"))
     assert first == ["inside-contact", "12,845,056", "1.2e-04", "0.123", "agrees"]
@@ -639,7 +704,7 @@ def test_tables_are_shown_with_their_digits_and_verdicts(index):
 
 
 def test_provenance_and_formulas_are_shown(index):
-    assert "not in git" in soup(index).text
+    assert "not in git" in pages(index)["results_03_ablations.html"].text
     page = pages(index)["03_ablations.html"]
     assert "m = \\sigma(\\beta s)" in every(page, "img", "alt")
     assert "three < four" in page.text
@@ -656,7 +721,7 @@ def test_links_to_other_notebooks_lead_to_their_pages(tmp_path):
     nbformat.write(notebook, tmp_path / "07_one.ipynb")
     body = notebook_body(tmp_path / "nb.ipynb")
     assert 'See <a href="07_one.html">one</a>, two, <a href="https://example.org"' in body
-    assert 'href="../../README.md#more"' in body  # from figures/<profile>/report/
+    assert "and more." in body  # a site has no files of the checkout
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):
@@ -667,7 +732,7 @@ def test_a_file_changed_or_lost_since_is_named(tmp_path):
     folder = tmp_path / "figures/tiny"
     (folder / "table.csv").write_text("task,verdict\nt,agrees\n")
     (folder / "line.png").unlink()
-    page = soup(Site("tiny", root=tmp_path).build())
+    page = pages(Site("tiny", root=tmp_path).build())["results_nb.html"]
     assert "table.csv was changed after the notebook made it." in page.text
     assert "line.png is missing." in page.text
     assert not page.find("img")
@@ -722,3 +787,54 @@ def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path,
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
     for device, of_gpu in ((torch.device("cpu"), False), (torch.device("cuda"), True)):
         assert (facts(Results("tiny", "nb", root=tmp_path, device=device))["device"] == "a GPU") == of_gpu
+
+
+# -- the site in a browser ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory) -> Path:
+    """The report of the committed figures, with a notebook."""
+    root = tmp_path_factory.mktemp("laptop")
+    (root / "figures").symlink_to(ROOT / "figures")
+    write_notebook(root / "runs" / "laptop" / "03_ablations.ipynb")
+    return Site("laptop", root=root).build()
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_page_scrolls_sideways_and_no_table_is_cut_off(laptop, browser, width):
+    for path in laptop.parent.glob("*.html"):
+        browser.open(path, width=width)
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+        inner = "[...document.querySelectorAll('.scroll, .output_area, pre')].filter(one => one.clientWidth)"
+        cut = browser.evaluate(f"{inner}.filter(one => one.scrollWidth > one.clientWidth + 1).length")
+        assert width == 400 or not cut, path.name
+        assert all(address.startswith(("file:", "data:")) for address in browser.requests) and not browser.errors
+
+
+@needs_browser
+def test_the_index_is_short_and_filters(laptop, browser):
+    browser.open(laptop)
+    assert browser.evaluate("document.documentElement.scrollHeight") <= 5 * 900
+    rows = "[...document.querySelectorAll('.places tbody tr')].filter(row => row.getClientRects().length)"
+    assert browser.evaluate(f"{rows}.length") == 0, "sections are closed"
+    browser.click("#differs")
+    texts = browser.evaluate(f"{rows}.map(row => row.textContent)")
+    assert len(texts) > 5 and all("differs:" in text or "does not hold:" in text for text in texts)
+    browser.click("#differs")
+    assert browser.evaluate(f"{rows}.length") == 0
+    browser.click("summary")
+    assert browser.evaluate(f"{rows}.every(row => row.cells[0].textContent.startsWith('Break It Down, '))")
+    browser.click("nav a[href='#Heuristic-Core']")
+    assert abs(browser.evaluate("document.getElementById('Heuristic-Core').getBoundingClientRect().top")) < 200
+
+
+@needs_browser
+def test_pages_are_light_or_dark(laptop, browser):
+    for dark in (False, True):
+        for name in ("index.html", "03_ablations.html", "results_03_ablations.html"):
+            browser.open(laptop.with_name(name), dark=dark)
+            color = "getComputedStyle(document.querySelector('{}')).{}.match(/\\d+/g).map(Number)"
+            paper, ink = (browser.evaluate(color.format("body", of)) for of in ("backgroundColor", "color"))
+            assert (max(paper) < 60 and min(ink) > 180) if dark else (min(paper) > 200 and max(ink) < 60), name

@@ -19,6 +19,7 @@ from subnet_utils.core.sections import ROOT, Section
 if TYPE_CHECKING:
     from subnet_utils.core.lab import Lab
     from subnet_utils.core.step import Step
+    from subnet_utils.zoo.release import Release
 
 ROOMS = "subnet_utils.papers"
 
@@ -47,15 +48,32 @@ class Notebook:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A claim, and in how many rows of a table it holds: what the report begins with.
+
+    claim: one sentence. table: name of a notebook's table. holds, among: which of its rows, as pandas' `query` reads
+    them. figure: the name of the figure beside it.
+    """
+
+    claim: str
+    table: str
+    holds: str
+    figure: str
+    among: str = ""
+
+
+@dataclass(frozen=True)
 class Paper:
     """What a room registers.
 
     name: of its folder and of its section in a study. title, reference: of the paper, as in a bibliography. section:
     its part of a study. steps: `module:function` in the room, which gives every step that can be named before anything
-    is made, as an iterable, for a lab. stand_ins: `module:table` of what stands in for published weights and data, see
+    is made, as an iterable, for a lab. releases: `module:function` in the room, which gives what the `zoo` may hold, as
+    `Release`s, for a lab. stand_ins: `module:table` of what stands in for published weights and data, see
     `cost.stand_ins`. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
     shows; the report names those that are missing. elsewhere: of those that no notebook makes at most profiles, where
-    they come from. also_shows: further labels, such as appendices, that are not missed.
+    they come from. also_shows: further labels, such as appendices, that are not missed. findings: what the report
+    begins with. pages: further pages of the report that the paper writes by itself, by file name, and what they are.
     """
 
     name: str
@@ -64,10 +82,18 @@ class Paper:
     section: type[Section]
     notebooks: tuple[Notebook, ...]
     steps: str = ""
+    releases: str = ""
     stand_ins: str = ""
     reproduces: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     also_shows: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """A short name, such as 'Break It Down'."""
+        return self.name.replace("_", " ").title()
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -91,6 +117,12 @@ class Paper:
         if self.section_of(lab.study) is None or not self.steps:
             return []
         return with_parents(self.resolve(self.steps)(lab))
+
+    def releases_of(self, lab: "Lab") -> "list[Release]":
+        """What of a study the zoo may hold. None for a study without this paper."""
+        if self.section_of(lab.study) is None or not self.releases:
+            return []
+        return list(self.resolve(self.releases)(lab))
 
     def require(self, notebook: Notebook, lab: "Lab") -> None:
         """Raise ValueError for what a notebook needs and what is not there."""

@@ -151,7 +151,7 @@ class Store:
         with _explained(self.root):
             if not artefact.path.is_dir():
                 return None
-            if artefact.path not in _INTACT and _damage(artefact.path):
+            if artefact.path not in _INTACT and damage_of(artefact.path):
                 with self._lock(artefact):
                     _set_aside(artefact, self.root / "quarantine")
                 return None
@@ -180,7 +180,7 @@ class Store:
         save_json(folder / "spec.json", spec)
         times = dict(zip(("seconds", "cpu_seconds"), work.seconds.round(2).tolist(), strict=True))
         save_json(folder / "provenance.json", provenance(**times, uses=sorted(work.uses), **work.notes))
-        save_json(folder / "manifest.json", _digests(folder))
+        save_json(folder / "manifest.json", digests(folder))
         artefact.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, artefact.path)
         _sync(artefact.path.parent)
@@ -250,7 +250,7 @@ def digest_of(tensors: Mapping[str, Tensor], *header: str) -> str:
     """SHA-256 of a file's header and of its tensors' bytes: one flipped bit would otherwise load as another tensor."""
     digest = hashlib.sha256("\n".join(header).encode())
     for name in sorted(tensors):
-        digest.update(name.encode() + tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(name.encode() + tensors[name].reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -281,7 +281,7 @@ def write_whole(path: Path, *content: bytes | memoryview) -> None:
 
 def _set_aside(artefact: Artefact, quarantine: Path) -> None:
     """Move a damaged artefact to the quarantine, unless the process that held the lock before has rebuilt it."""
-    damage = _damage(artefact.path) if artefact.path.is_dir() else None
+    damage = damage_of(artefact.path) if artefact.path.is_dir() else None
     if damage is None:
         return
     aside = quarantine / f"{artefact.kind}-{artefact.key}-{time.time_ns()}"
@@ -291,7 +291,7 @@ def _set_aside(artefact: Artefact, quarantine: Path) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _damage(path: Path) -> str | None:
+def damage_of(path: Path) -> str | None:
     """What is wrong with an artefact's files, or None."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
@@ -317,7 +317,7 @@ def _content(path: Path, written: int) -> str:
     return hashlib.sha256(json.dumps(own).encode()).hexdigest()[:16]
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digests(folder: Path) -> dict[str, str]:
     """Checksums of all files, in folders within it too."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import pass_context
 from jinja2.runtime import Context
-from markupsafe import escape
+from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import math_to_image
@@ -27,15 +27,20 @@ from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_CO
 
 LONG = 24
 """Cells of tables with more characters than this may take several lines."""
+WIDE = 15
+"""Tables with more columns than this have upright heads."""
 LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
+FILE_LINK = re.compile(r'<a href="\.\./[^"]*">(.*?)</a>')
 NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
-CODE_STYLE = HtmlFormatter(style="default").get_style_defs(".highlight")
+CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
+    *(HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("default", "github-dark"))
+)
 FORMULA = {"mathtext.fontset": "stix", "svg.hashsalt": "formula", "savefig.transparent": True}
 CELL_STYLES = {
     **dict.fromkeys((AGREES, HOLDS), "background: #d9efe4; color: #0b5a3c"),
     **dict.fromkeys((DIFFERS, FAILS), "background: #fbe0d8; color: #8c2a10"),
     OPEN: "background: #eceff2; color: #4b5560",
-    NOT_COMPARABLE: "background: #eceff2; color: #4b5560; white-space: normal; min-width: 8.5rem",
+    NOT_COMPARABLE: "background: #eceff2; color: #4b5560; min-width: 5.5rem",
 }
 
 
@@ -79,13 +84,12 @@ def is_done(path: Path) -> bool:
 def notebook_body(path: Path) -> str:
     """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
 
-    A link to another notebook leads to its page, or is none if that was not run; one to a page in figures/ is made to
-    start at the report.
+    A link to another notebook leads to its page, or is none if that was not run, as is one to a file of the checkout.
     """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_filename(str(path))
-    body = body.replace('href="../figures/', 'href="../../')
+    body = FILE_LINK.sub(r"\1", body)
     return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
 
 
@@ -97,13 +101,20 @@ def table_html(path: Path, digits: int) -> str:
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
     right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}
     styler = frame.style.hide(axis="index").format(partial(_written, digits), na_rep="", escape="html")
-    styler = styler.format_index(escape="html", axis=1).map(_cell_style).set_table_styles(right)
+    styler = styler.format_index(_head, axis=1).map(_cell_style).set_table_styles(right)
+    if len(frame.columns) > WIDE:
+        styler = styler.set_table_attributes('class="wide"')
     return styler.set_uuid(path.stem).to_html(cell_ids=False) if len(frame) else frame.to_html(index=False, border=0)
+
+
+def _head(name: str) -> str:
+    """A column's name, to be broken at its underscores."""
+    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 def _written(digits: int, value: Any) -> str:
     if isinstance(value, bool | str) or not pd.api.types.is_number(value):
-        return str(value)
+        return str(value).replace("_", "_<wbr>")
     if pd.api.types.is_integer(value):
         return f"{value:,}"
     return f"{value:.1e}" if 0 < abs(value) < 10.0**-digits else f"{value:,.{digits}f}"
@@ -111,7 +122,7 @@ def _written(digits: int, value: Any) -> str:
 
 def _cell_style(value: Any) -> str:
     text = str(value)
-    return CELL_STYLES.get(text, "white-space: normal; min-width: 8.5rem" if len(text) > LONG else "")
+    return CELL_STYLES.get(text, "min-width: 8.5rem" if len(text) > LONG else "")
 
 
 def _linked(folder: Path, link: re.Match) -> str:

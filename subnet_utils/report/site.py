@@ -1,17 +1,21 @@
 """The HTML report of a profile: an index of every figure and table made, and a page for every executed notebook."""
 
+import base64
 import hashlib
 import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from subnet_utils.core.messages import nearest
-from subnet_utils.core.papers import papers
+from subnet_utils.core.papers import Finding, Paper, papers
+from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
@@ -19,23 +23,28 @@ from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_
 from subnet_utils.report.results import provenance_rows
 
 
+def site_folder(profile: str, root: Path | None = None) -> Path:
+    """Where the pages of a profile are, all that a static host needs."""
+    return Path(root or ROOT) / "site" / profile
+
+
 class Site:
     """What there is of a profile (manifests in `figures/<profile>/`, executed notebooks in `runs/<profile>/`), and the
-    pages in `figures/<profile>/report/`, which work from the file system and request nothing from other machines.
-    Notebooks that papermill did not finish are named as unfinished and get no page."""
+    pages in `site/<profile>/`, which work from the file system and request nothing from other machines. Notebooks that
+    papermill did not finish are named as unfinished and get no page."""
 
     def __init__(self, profile: str, *, root: Path | None = None):
         """root: the checkout, by default this one. Raises ValueError if no notebook of the profile is finished, or for
         a damaged manifest."""
         root = Path(root or ROOT)
         self.profile, self.folder = profile, root / "figures" / profile
-        self.report = self.folder / "report"
         self.records = [_record(path) for path in sorted(self.folder.glob("*.json"))]
         if not self.records:
             known = sorted({path.parent.name for path in (root / "figures").glob("*/*.json")})
             hint = f"; {nearest(profile, known)}" if known else ""
             first = f"make reproduce PROFILE={profile} first"
             raise ValueError(f"no finished notebook for profile '{profile}': {first}{hint}")
+        self.report = site_folder(profile, root)
         self.items = [item for record in self.records for item in record["items"]]
         self.expected = len(expected())
         runs = sorted((root / "runs" / profile).glob("*.ipynb"))
@@ -52,9 +61,13 @@ class Site:
     def totals(self) -> dict[str, Any]:
         """How many figures and tables there are, and how often each verdict."""
         kinds = Counter(item["kind"] for item in self.items)
-        counts = sum((Counter(item.get("verdicts", {})) for item in self.items), Counter())
-        verdicts = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
-        return {"figures": kinds["figure"], "tables": kinds["table"], "verdicts": verdicts}
+        return {"figures": kinds["figure"], "tables": kinds["table"], "verdicts": _verdicts(self.items)}
+
+    @cached_property
+    def pages(self) -> dict[str, str]:
+        """Pages that the papers have written by themselves, by file name, and what they are."""
+        known = {name: what for paper in papers().values() for name, what in paper.pages.items()}
+        return {name: what for name, what in known.items() if (self.report / name).is_file()}
 
     def summary(self) -> str:
         """The lines that a run ends with: where all is, the verdicts, what is unfinished, and what is missing."""
@@ -69,31 +82,44 @@ class Site:
         return "\n".join(f"{name:<11}{text}" for name, text in lines.items() if text)
 
     def build(self) -> Path:
-        """Write all pages and return the index."""
-        self.report.mkdir(exist_ok=True)
-        for name in self.unfinished:
-            (self.report / f"{name}.html").unlink(missing_ok=True)
+        """Write all pages and copy what they show, in place of an earlier report. Returns the index."""
+        self.report.mkdir(parents=True, exist_ok=True)
+        for path in self.report.glob("*.html"):
+            if path.name not in self.pages:
+                path.unlink()
+        shutil.rmtree(self.report / FILES, ignore_errors=True)
+        (self.report / FILES).mkdir()
         for path in self.done:
             self._write(path.stem, "notebook.html", title=path.stem, code_style=CODE_STYLE, body=notebook_body(path))
         notebooks = [self._notebook(record) for record in self.records]
+        for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
+            around = {"before": before, "notebook": notebook, "after": after}
+            self._write(notebook["results"], "results.html", title=notebook["name"], **around)
         recorded = {notebook["name"] for notebook in notebooks}
-        others = [path.stem for path in self.done if path.stem not in recorded]
-        content = {"recorded": recorded, "notebooks": notebooks, "others": others, "places": _place_rows(notebooks)}
+        content = {"recorded": recorded, "notebooks": notebooks, "papers": _papers(self.folder, notebooks)}
+        content["others"] = [path.stem for path in self.done if path.stem not in recorded]
         return self._write("index", "index.html", title=f"Report: {self.profile}", site=self, **content)
 
     def _write(self, name: str, template: str, **content: Any) -> Path:
-        path = self.report / f"{name}.html"
-        write_whole(path, TEMPLATES.get_template(template).render(content, profile=self.profile).encode())
+        path = self.report / f"{name.removesuffix('.html')}.html"
+        text = TEMPLATES.get_template(template).render(content, profile=self.profile, pages=self.pages)
+        write_whole(path, text.encode())
         return path
 
     def _notebook(self, record: dict[str, Any]) -> dict[str, Any]:
-        """What the index shows of a notebook; `page` is None if it was not run here."""
+        """What the pages show of a notebook, whose files are copied; `page` is None if it was not run here."""
         name = record["notebook"]
-        cards = [_card(item, name, self.folder) for item in record["items"]]
-        page = f"{name}.html" if (self.report / f"{name}.html").is_file() else None
-        return {"name": name, "page": page, "facts": provenance_rows(record), "cards": cards}
+        results, page = f"results_{name}.html", self.report / f"{name}.html"
+        cards = [_card(item, results, self.folder) for item in record["items"]]
+        for file in (file for card in cards for file in card["there"]):
+            shutil.copyfile(self.folder / file, self.report / FILES / file)
+        paper = registered().get(name, (None, None))[0]
+        shown = {"name": name, "results": results, "page": page.name if page.is_file() else None, "cards": cards}
+        return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
 
 
+FILES = "files"
+"""Folder of a report's figures and tables."""
 ELSEWHERE = "no finished notebook of this profile makes it"
 """Why a figure or table of a paper is missing, where `Paper.elsewhere` says no more."""
 
@@ -112,14 +138,14 @@ def _record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _card(item: dict[str, Any], notebook: str, folder: Path) -> dict[str, Any]:
+def _card(item: dict[str, Any], page: str, folder: Path) -> dict[str, Any]:
     """A figure or table as the index shows it; files that are gone or changed are named instead of shown."""
     there = [file["name"] for file in item["files"] if (folder / file["name"]).is_file()]
     damages = [damage for damage in (_damage(folder, file) for file in item["files"]) if damage]
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    return {"verdicts": {}, "summary": None, "sources": (), **item, **shown, "anchor": f"{notebook}-{item['name']}"}
+    return {"verdicts": {}, "summary": None, "sources": (), **item, **shown, "href": f"{page}#{item['name']}"}
 
 
 def _damage(folder: Path, file: dict[str, str]) -> str | None:
@@ -130,19 +156,66 @@ def _damage(folder: Path, file: dict[str, str]) -> str | None:
     return f"{path.name} was changed after the notebook made it." if changed else None
 
 
-def _place_rows(notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, list[tuple[dict, dict]]]]:
-    """(label, title, why it may be missing, (card, notebook) of each item made for it) for each of `expected`, then for
-    each other label."""
+def _verdicts(items: Iterable[dict[str, Any]]) -> dict[str, int]:
+    counts = sum((Counter(item.get("verdicts", {})) for item in items), Counter())
+    return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+
+
+def _papers(folder: Path, notebooks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the index shows of each paper of which there is something, and last of notebooks of no paper."""
+    found = []
+    for paper in [*papers().values(), None]:
+        own = [notebook for notebook in notebooks if notebook["paper"] == paper]
+        shown = {"paper": paper, "name": paper.label if paper else "Other notebooks", "notebooks": own}
+        shown["findings"] = [one for one in map(partial(_finding, folder, own), paper.findings if paper else ()) if one]
+        shown["places"] = _place_rows(paper, own, notebooks)
+        found += [shown] if shown["places"] or own else []
+    return found
+
+
+def _finding(folder: Path, notebooks: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
+    """In how many rows a claim holds, and what is shown with it; None if the profile has no such rows."""
+    cards = {card["name"]: card for notebook in notebooks for card in notebook["cards"]}
+    if finding.table not in cards or not (folder / f"{finding.table}.csv").is_file():
+        return None
+    rows = pd.read_csv(folder / f"{finding.table}.csv")
+    rows = rows.query(finding.among) if finding.among else rows
+    shown = {"claim": finding.claim, "card": cards[finding.table], "image": cards.get(finding.figure, {}).get("image")}
+    return shown | {"holds": len(rows.query(finding.holds)), "of": len(rows)} if len(rows) else None
+
+
+def _place_rows(
+    paper: Paper | None, own: Sequence[dict[str, Any]], notebooks: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The figures and tables of a paper, those that are missing too, then other labels of its own notebooks: label,
+    title, why it may be missing, and the (card, notebook) of each item made for it."""
     made = defaultdict(list)
     for notebook in notebooks:
         for card in notebook["cards"]:
             for label in card["paper"]:
                 made[label].append((card, notebook))
-    known = expected()
-    titles = known | {label: title for paper in papers().values() for label, title in paper.also_shows.items()}
-    labels = [label for label in titles | made if label in known or label in made]
-    elsewhere = {label: why for paper in papers().values() for label, why in paper.elsewhere.items()}
-    return [(label, titles.get(label, ""), elsewhere.get(label, ELSEWHERE), made[label]) for label in labels]
+    known = dict(paper.reproduces) if paper else {}
+    titles = known | (dict(paper.also_shows) if paper else {})
+    taken = {label for one in papers().values() for label in (*one.reproduces, *one.also_shows)}
+    others = (label for notebook in own for card in notebook["cards"] for label in card["paper"] if label not in taken)
+    labels = [label for label in dict.fromkeys([*titles, *others]) if label in known or label in made]
+    whose, elsewhere = (f"{paper.label}, ", paper.elsewhere) if paper else ("", {})
+    beyond = [
+        {"label": "", "name": f"{whose}beyond it", "title": card["caption"], "items": [(card, notebook)]}
+        for notebook in own
+        for card in notebook["cards"]
+        if card["verdicts"] and not card["paper"]
+    ]
+    return beyond + [
+        {
+            "label": label,
+            "name": label if label.startswith(whose) else f"{whose}{label}",
+            "title": titles.get(label, ""),
+            "why": elsewhere.get(label, ELSEWHERE),
+            "items": made[label],
+        }
+        for label in labels
+    ]
 
 
 def brief(labels: Iterable[str]) -> str:
@@ -161,7 +234,13 @@ def significant(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
 
 
+def digest(script: str) -> str:
+    """What a page's content security policy calls a script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 TEMPLATES = Environment(loader=PackageLoader("subnet_utils.report"), autoescape=True, undefined=StrictUndefined)
 TEMPLATES.globals["styles"] = dict.fromkeys((AGREES, HOLDS), "agrees") | dict.fromkeys((DIFFERS, FAILS), "differs")
 TEMPLATES.globals["styles"] |= dict.fromkeys((OPEN, NOT_COMPARABLE), "not-comparable")
-TEMPLATES.filters |= {"brief": brief, "significant": significant}
+TEMPLATES.globals["pages"] = {}
+TEMPLATES.filters |= {"brief": brief, "significant": significant, "digest": digest}

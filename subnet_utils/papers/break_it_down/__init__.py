@@ -1,6 +1,6 @@
 """*Break It Down*: do networks break tasks down into subroutines, each computed by a subnetwork?"""
 
-from subnet_utils.core.papers import Notebook, Paper
+from subnet_utils.core.papers import Finding, Notebook, Paper
 from subnet_utils.papers.break_it_down.section import BreakItDown
 
 PAPER = Paper(
@@ -17,6 +17,7 @@ PAPER = Paper(
         Notebook("06_overlap", after=("03_ablations",)),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Figure 1": "Odd-one-out tasks",
@@ -60,4 +61,34 @@ PAPER = Paper(
         "Appendix F": "Examples of the language tasks",
         "Discrepancies": "Where print, released code and ours differ",
     },
+    findings=(
+        Finding(
+            "A subnetwork solves its own subroutine better than the other one",
+            "figure_4_values",
+            "ours > .05",
+            "figure_4",
+            "network == 'subnetwork'",
+        ),
+        Finding(
+            "Without its subnetwork a network loses this subroutine more",
+            "figure_4_values",
+            "ours < -.05",
+            "taken_apart_sv-agreement-singular",
+            "network == 'ablated'",
+        ),
+        Finding(
+            "As many random weights solve the whole task",
+            "assembled_values",
+            "whole_task >= .9",
+            "assembled",
+            "part.str.startswith('random like')",
+        ),
+        Finding(
+            "Masks of one subroutine overlap more than masks of two",
+            "overlap_claim",
+            "verdict == 'agrees'",
+            "figure_19",
+        ),
+    ),
+    pages={"apart.html": "Take a network apart"},
 )

@@ -1,6 +1,6 @@
 """*The Heuristic Core*: do all pruned networks share a core of heuristics?"""
 
-from subnet_utils.core.papers import Notebook, Paper
+from subnet_utils.core.papers import Finding, Notebook, Paper
 from subnet_utils.papers.heuristic_core.section import HeuristicCore
 
 PAPER = Paper(
@@ -10,6 +10,7 @@ PAPER = Paper(
     section=HeuristicCore,
     notebooks=(Notebook("08_heuristic_core", requires="pair_sets:require_pairs"),),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Heuristic Core, Figure 1": "The idea, drawn",
@@ -51,4 +52,28 @@ PAPER = Paper(
         "Heuristic Core, Table 8": "the profile paper_gpt2 makes it",
     },
     also_shows={},
+    findings=(
+        Finding("The printed numbers follow from the published ones", "core_claims", "holds", "core_figure_2"),
+        Finding(
+            "Pruned networks of one accuracy generalize differently",
+            "core_own_findings",
+            "verdict == 'holds'",
+            "core_own_figure_2",
+            "finding.str.contains('generalize')",
+        ),
+        Finding(
+            "Pruned networks share a core of heads",
+            "core_own_findings",
+            "verdict == 'holds'",
+            "core_own_figure_5",
+            "finding.str.contains('share')",
+        ),
+        Finding(
+            "Heads of the core matter more than others",
+            "core_own_findings",
+            "verdict == 'holds'",
+            "core_own_ablations",
+            "finding.str.contains('matter')",
+        ),
+    ),
 )

@@ -104,6 +104,10 @@ class PairNetwork(Step):
         return {"accuracies": {name: float(history[name].iloc[-1]) for name in pairs.sets},
                 "network": fingerprint(network)}  # fmt: skip
 
+    def read(self, lab: Lab, artefact: Artefact) -> nn.Module:
+        """The last checkpoint. Others: `Checkpoint`."""
+        return Checkpoint(self, self.training.steps).load(lab)
+
 
 @dataclass(frozen=True)
 class Checkpoint:

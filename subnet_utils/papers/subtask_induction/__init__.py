@@ -1,6 +1,6 @@
 """*Instilling Inductive Biases with Subnetworks*: can a subnetwork teach another network?"""
 
-from subnet_utils.core.papers import Notebook, Paper
+from subnet_utils.core.papers import Finding, Notebook, Paper
 from subnet_utils.papers.subtask_induction.section import SubtaskInduction
 
 PAPER = Paper(
@@ -13,6 +13,7 @@ PAPER = Paper(
         Notebook("07b_shape_bias", about="images", requires="image_steps:require_images"),
     ),
     steps="steps:every_step",
+    releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
         "Subtask Induction, Figure 1": "The idea, drawn",
@@ -32,4 +33,26 @@ PAPER = Paper(
     },
     elsewhere={f"Subtask Induction, Figure {number}": "a drawing without numbers" for number in (1, 2)},
     also_shows={"Subtask Induction, Appendix C.3": "Accuracies by class"},
+    findings=(
+        Finding(
+            "With a subnetwork inside, a network learns arithmetic from fewer examples than with random weights",
+            "induction_gaps_by_samples",
+            "low > 0",
+            "induction_figure_3",
+            "control == 'random'",
+        ),
+        Finding(
+            "Without a subnetwork less is left than without random weights",
+            "induction_ablations",
+            "ablated < random_lowest",
+            "induction_ablations_figure",
+        ),
+        Finding(
+            "With a shape subnetwork inside, a network sees more shape than without",
+            "shape_advantages",
+            "low > 0",
+            "shape_figure_5",
+            "measure == 'shape_bias' and baseline == 'scratch'",
+        ),
+    ),
 )

@@ -1,0 +1,78 @@
+"""What the zoo may hold of *Identifying Subnetworks*.
+
+The networks of notebook 10a, with the masks that methods trained. And those of notebook 10c, with their true parts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.store import Artefact
+from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected, inspected
+from subnet_utils.papers.identification_methods.planted_steps import PlantedNetwork, benchmarked
+from subnet_utils.problems.releases import FILES, logits, released
+from subnet_utils.tasks.modular_tasks import chance
+from subnet_utils.tasks.odd_one_out import CHANCE
+from subnet_utils.zoo.release import Release, Test
+
+
+def releases(lab: Lab) -> Iterator[Release]:
+    """Every network. Rankings are not among its masks: they cost no training."""
+    for one in inspected(lab):
+        learns, known = one.settings.learns, [f"accuracy on {name}" for name in one.network.problem.functions]
+        guessed = 1 / learns.modulus if learns.task == "add_mul" else CHANCE
+        yield released(one.network, partial(_masks, one), partial(_tests, one), chance=guessed, known=known)
+    for planted in (one.network for one in benchmarked(lab)):
+        design = planted.design
+        yield Release(
+            f"planted_{planted.design_name}" if planted.is_planted else planted.design_name,
+            network=Part(planted, "model"),
+            seed=planted.seed,
+            chance=max(map(chance, design.tasks().values())),
+            fresh=partial(design.network, planted.seed),
+            masks=partial(_truth, planted),
+            tests=partial(_subtasks, planted),
+            logits=logits,
+            learned=lambda lab, planted=planted: not planted.fault(lab),
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """The network of a step with known truth, or the true part of one of its subtasks. It loads like a step."""
+
+    step: PlantedNetwork
+    what: str
+
+    name = property(lambda self: self.step.name)
+
+    def make(self, lab: Lab) -> Artefact:
+        """The artefact that it is in."""
+        return self.step.make(lab)
+
+    def load(self, lab: Lab) -> Any:
+        """The network, or the subnetwork."""
+        planted = self.step.load(lab)
+        return planted.model if self.what == "model" else planted.truth[self.what]
+
+
+def _truth(planted: PlantedNetwork) -> dict[str, Part]:
+    return {FILES.get(task, task): Part(planted, task) for task in planted.design.tasks()}
+
+
+def _subtasks(planted: PlantedNetwork) -> dict[str, Test]:
+    return {task: tuple(items) for task, items in planted.design.tasks().items()}
+
+
+def _masks(one: Inspected) -> dict[str, Identified]:
+    return {
+        f"{FILES.get(function, function)}-{training.masking.method}": one.identified(training, function)
+        for training in one.trained
+        for function in one.network.problem.functions
+    }
+
+
+def _tests(one: Inspected) -> dict[str, Test]:
+    return {name: one.network.problem.tests(name) for name in one.network.problem.every_test}

@@ -1,0 +1,44 @@
+"""What the zoo may hold of a network that learned a `Problem`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step
+from subnet_utils.problems.modules import Network
+from subnet_utils.statistics import LEARNED
+from subnet_utils.zoo.release import Release, Test
+
+FILES = {"+": "addition", "*": "multiplication"}
+"""Functions whose names are none for files."""
+
+
+def released(
+    network: Network,
+    masks: Callable[[], Mapping[str, Step]],
+    tests: Callable[[], Mapping[str, Test]],
+    *,
+    chance: float,
+    known: Sequence[str],
+    **more: Any,
+) -> Release:
+    """A network under the name that it has in tables. known: scores of it that say whether it has learned; more: fields
+    of `Release`."""
+    about = {"network": network, "seed": network.seed, "chance": chance, "masks": masks, "tests": tests}
+    about |= {"fresh": partial(network.problem.network, network.seed), "logits": logits}
+    return Release(network.model, **about, **more, learned=partial(_learned, network=network, known=known))
+
+
+@torch.no_grad()
+def logits(network: nn.Module, inputs: Tensor, at_once: int = 100) -> Tensor:
+    """What a network puts out, [n, ..., classes]."""
+    return torch.cat([network(some) for some in inputs.split(at_once)]).float()
+
+
+def _learned(lab: Lab, *, network: Network, known: Sequence[str]) -> bool:
+    result = network.result(lab)
+    return min(result[name] for name in known) >= LEARNED

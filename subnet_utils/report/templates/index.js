@@ -1,0 +1,10 @@
+// Without this script the page shows all rows, in sections that open by hand.
+const box = document.getElementById("differs");
+document.querySelector(".filter").hidden = false;
+box.addEventListener("change", () => {
+  for (const part of document.querySelectorAll("details.places")) {
+    const rows = [...part.querySelectorAll("tbody tr")];
+    for (const row of rows) row.hidden = box.checked && !row.dataset.differs;
+    part.open = box.checked && rows.some((row) => !row.hidden);
+  }
+});

@@ -1,0 +1,170 @@
+"""The zoo: trained networks with masks and tests, in the repository, to be used without training.
+
+    from subnet_utils import zoo
+
+    entry = zoo.load("sv-agreement-singular")
+    entry.accuracy(entry.part("subject"), "verb")
+
+An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `study.json`, the
+part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Most tests
+are drawn again by the task's own generator; drawn digits differ by machines and are in `tests.safetensors`. The card
+has the digests of all files, of the tests, and of what each part answers.
+
+Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
+in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to each other
+than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.messages import nearest
+from subnet_utils.core.papers import papers
+from subnet_utils.core.sections import ROOT
+from subnet_utils.core.store import Store, digests, load_tensors
+from subnet_utils.core.study import Study
+from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.frozen import full_precision
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.zoo.release import Release, Tensors, Test, digest_of_test, stored_tests
+
+ZOO = ROOT / "zoo"
+CLOSE = 1e-4
+"""Two logits this near to each other may change places on another machine."""
+WHOLE = "whole network"
+NOT_ASKED = -100
+"""Target of an answer that is not asked for."""
+
+
+class ZooError(ValueError):
+    """An entry is unknown or damaged; the message names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A network of the zoo, frozen, on the CPU, with its masks, its tests and its card."""
+
+    network: nn.Module
+    masks: dict[str, Subnetwork]
+    tests: dict[str, Test]
+    more: Tensors
+    card: dict[str, Any]
+    release: Release = field(repr=False)
+
+    def part(self, mask: str | Subnetwork) -> nn.Module:
+        """A subnetwork alone, by name or as it is: `~entry.masks[name]` is the network without that one.
+
+        Raises ZooError for an unknown name, WrongNetwork for a subnetwork of another network.
+        """
+        if isinstance(mask, str):
+            mask = _known(self.masks, mask, f"zoo entry '{self.release.name}' has no mask")
+        return self.release.part(self.network, mask, self.more)
+
+    @property
+    def parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """The whole network; each subnetwork alone; the network without each."""
+        yield WHOLE, self.network
+        for name, kept in self.masks.items():
+            yield name, self.part(kept)
+            yield f"without {name}", self.part(~kept)
+
+    @torch.no_grad()
+    def logits(self, network: nn.Module, test: str) -> Tensor:
+        """[n, ..., classes] of a part on a test. Raises ZooError for an unknown test."""
+        inputs, _ = _known(self.tests, test, f"zoo entry '{self.release.name}' has no test")
+        with full_precision(torch.device("cpu")):
+            return self.release.logits(network, inputs)
+
+    def accuracy(self, network: nn.Module, test: str) -> float:
+        """Share of a test's examples that a part has right, with all that is asked of each."""
+        return share_right(self.logits(network, test).argmax(dim=-1), self.tests[test][1])
+
+
+def share_right(answers: Tensor, targets: Tensor) -> float:
+    """Share of examples [n, ...] with all answers right that are asked for."""
+    return float(((answers == targets) | (targets == NOT_ASKED)).reshape(len(targets), -1).all(dim=1).double().mean())
+
+
+def load(name: str, folder: Path = ZOO) -> Entry:
+    """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network."""
+    place = Path(folder) / name
+    card = _card(place)
+    found = digests(place)
+    for file, digest in card["files"].items():
+        if found.get(file) != digest:
+            raise ZooError(f"zoo entry '{name}': {file} is not the file of its card; {_restored(place)}")
+    release = _release(place, card)
+    network = release.fresh()
+    try:
+        network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
+    except RuntimeError:  # torch's, with a line for each weight
+        raise ZooError(f"zoo entry '{name}': its weights do not fit the network any more; {_anew(card)}") from None
+    more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in found else {}
+    masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
+    owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
+    for what, owner in owners.items():
+        if owner != card["network"]["fingerprint"]:
+            raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {_restored(place)}")
+    tests = stored_tests(place / "tests.safetensors") if release.stored else dict(release.tests())
+    for test, one in tests.items():
+        if digest_of_test(one) != card["tests"].get(test):
+            raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
+    return Entry(network.eval().requires_grad_(False), masks, tests, more, card, release)
+
+
+def list(folder: Path = ZOO) -> pd.DataFrame:
+    """All entries, a row each. accuracy: of the whole network on its first test."""
+    rows = []
+    for path in sorted(Path(folder).glob("*/card.json")):
+        card = _card(path.parent)
+        first = next(row for row in card["answers"] if row["part"] == WHOLE)
+        size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
+        row = {name: card[name] for name in ("name", "paper", "profile")} | {"weights": card["network"]["weights"]}
+        row |= {"masks": len(card["masks"]), "accuracy": f"{first['accuracy']:.2f} on {first['test']}"}
+        rows.append(row | {"kilobytes": round(size / 1000)})
+    return pd.DataFrame(rows)
+
+
+def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in things:
+        raise ZooError(f"{what} '{name}'; {nearest(name, things)}")
+    return things[name]
+
+
+def _card(place: Path) -> dict[str, Any]:
+    known = {path.parent.name: path for path in sorted(place.parent.glob("*/card.json"))}
+    path = _known(known, place.name, "no zoo entry")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {_restored(place)}") from None
+
+
+def _release(place: Path, card: Mapping[str, Any]) -> Release:
+    """The release that the entry was made from, by the study beside it."""
+    paper = _known(papers(), card["paper"], f"zoo entry '{place.name}' is of no paper that is here:")
+    try:
+        study = Study.model_validate_json((place / "study.json").read_bytes())
+    except ValidationError:
+        raise ZooError(f"zoo entry '{place.name}': its study is not valid any more; {_anew(card)}") from None
+    for release in paper.releases_of(Lab(study, Store())):
+        if (release.name, release.seed) == (card["name"], card["seed"]):
+            return release
+    raise ZooError(f"zoo entry '{place.name}': {paper.name} has it no more; {_anew(card)}")
+
+
+def _restored(place: Path) -> str:
+    return f"restore it: git checkout -- zoo/{place.name}"
+
+
+def _anew(card: Mapping[str, Any]) -> str:
+    return f"check out {card['made']['commit']}, or: python -m subnet_utils.zoo make {card['profile']} {card['name']}"

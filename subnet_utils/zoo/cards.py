@@ -1,0 +1,141 @@
+"""How an entry of the zoo is made, and its card."""
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from subnet_utils import zoo
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.messages import nearest
+from subnet_utils.core.papers import Paper, papers
+from subnet_utils.core.step import Fault
+from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
+from subnet_utils.models.staged import fingerprint
+from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
+from subnet_utils.zoo.release import Release, digest_of_test, store_tests
+
+
+def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
+    """Put what papers release of a study into the zoo, or some of it. What the store lacks is trained first.
+
+    Raises ZooError for an unknown name.
+    """
+    given = [(paper, release) for paper in papers().values() for release in paper.releases_of(lab)]
+    known = dict.fromkeys(release.name for _, release in given)
+    for name in names or known:
+        if name not in known:
+            raise ZooError(f"profile '{lab.study.name}' has no '{name}' for the zoo; {nearest(name, known)}")
+        learned = ((paper, one) for paper, one in given if one.name == name and one.learned(lab))
+        if (found := next(learned, None)) is None:
+            print(f"{name}: no network has learned it", flush=True)
+            continue
+        add(lab, *found, Path(folder))
+        (Path(folder) / "README.md").write_text(contents(folder), encoding="utf-8")
+        print(f"{name}: {len(load(name, folder).masks)} masks", flush=True)
+
+
+def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
+    """Write an entry, its card last. An older one of that name is replaced."""
+    network, masks, without = copy.deepcopy(release.network.load(lab)).cpu(), {}, {}
+    for name, step in release.masks().items():
+        try:
+            masks[name] = step.load(lab)
+        except Fault as fault:
+            without[name] = str(fault)
+    place = folder / release.name
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "masks").mkdir(parents=True)
+    save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
+    if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
+        save_tensors(place / "more.safetensors", more)
+    if release.stored:
+        store_tests(place / "tests.safetensors", release.tests())
+    for name, kept in masks.items():
+        kept.save(place / "masks" / f"{name}.safetensors")
+    section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
+    save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
+    files = digests(place)
+    entry = Entry(network, masks, dict(release.tests()), more, {}, release)
+    card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
+    card |= {"seed": release.seed, "chance": release.chance, "files": files, "without": without}
+    card |= _described(lab, entry) | {"effects": json.loads(release.effects().to_json(orient="split", index=False))}
+    (place / "card.md").write_text(page(card), encoding="utf-8")
+    save_json(place / "card.json", card)
+
+
+def _described(lab: Lab, entry: Entry) -> dict[str, Any]:
+    """What a card says of the network, its masks, its tests, and of what every part answers."""
+    step, network = entry.release.network, entry.network
+    about = {name: step.make(lab).json("provenance").get(name) for name in MADE}
+    size = sum(weight.numel() for weight in network.parameters())
+    return {
+        "network": {"fingerprint": fingerprint(network), "step": step.name, "weights": size},
+        "made": about,
+        "masks": {name: {"density": kept.density, "total": kept.total} for name, kept in entry.masks.items()},
+        "tests": {name: digest_of_test(test) for name, test in entry.tests.items()},
+        "answers": [answered(entry, name, part, test) for name, part in entry.parts for test in entry.tests],
+    }
+
+
+MADE = ("commit", "created", "versions", "machine", "device", "precision", "seconds")
+"""What a card takes from the provenance of the network."""
+
+
+def answered(entry: Entry, name: str, part: Any, test: str) -> dict[str, Any]:
+    """What a card says of a part on a test. unsure: examples with an answer that another machine may give otherwise."""
+    logits = entry.logits(part, test)
+    first, second = logits.topk(2, dim=-1).values.unbind(dim=-1)
+    unsure = (first - second < CLOSE).reshape(len(logits), -1).any(dim=1)
+    answers = logits.argmax(dim=-1)
+    about = {"part": name, "test": test, "accuracy": share_right(answers, entry.tests[test][1])}
+    return about | {"unsure": int(unsure.sum()), "digest": digest_of({"answers": answers})[:16]}
+
+
+def page(card: Mapping[str, Any]) -> str:
+    """A card for readers, as Markdown."""
+    made, tests = card["made"], list(dict.fromkeys(row["test"] for row in card["answers"]))
+    accuracy = {(row["part"], row["test"]): f"{row['accuracy']:.3f}" for row in card["answers"]}
+    density = {name: f"{mask['density']:.3f}" for name, mask in card["masks"].items()}
+    parts = dict.fromkeys(part for part, _ in accuracy)
+    rows = [[part, density.get(part, ""), *(accuracy[part, test] for test in tests)] for part in parts]
+    how = f"torch {made['versions']['torch']}, {made['device']}, {made['precision']}"
+    lines = [
+        f"# {card['name']}",
+        f"{card['reference']}. Profile `{card['profile']}`, seed {card['seed']}.",
+        f"The network has {card['network']['weights']:,} weights. It was made at commit {made['commit']} ({how}).",
+        "Accuracy on each test, of the network, of each subnetwork alone, and of the network without it. "
+        f"A guess is right in {card['chance']:.2g} of the cases.",
+        "\n".join(_table(["part", "share of weights", *tests], rows)),
+    ]
+    if rows := card["effects"]["data"]:
+        lines += ["Effects in the study's tables, over all of its base models, with 95% intervals:"]
+        lines += ["\n".join(_table(card["effects"]["columns"], [map(_short, row) for row in rows]))]
+    lines += [f"No mask '{name}': {why}." for name, why in card["without"].items()]
+    return "\n\n".join(lines) + "\n"
+
+
+def contents(folder: Path = ZOO) -> str:
+    """The zoo for readers, as Markdown: a row for each entry, with its card."""
+    table = zoo.list(folder)
+    table["name"] = [f"[{name}]({name}/card.md)" for name in table["name"]]
+    lines = [
+        "# The zoo",
+        "Trained networks with masks and tests. Nothing is trained to use them:",
+        '```python\nfrom subnet_utils import zoo\n\nentry = zoo.load("sv-agreement-singular")\n```',
+        "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
+        "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
+        "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Any]) -> Iterator[str]:
+    for row in (header, ["---"] * len(header), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

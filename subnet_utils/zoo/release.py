@@ -1,0 +1,65 @@
+"""What a paper gives to the zoo."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from torch import Tensor, nn
+
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import digest_of, load_tensors, save_tensors
+from subnet_utils.masks.subnetwork import Subnetwork
+
+Tensors = Mapping[str, Tensor]
+Inputs = Tensor | Tensors
+Test = tuple[Inputs, Tensor]
+"""Inputs [n, ...], or several by name, and targets, int64 [n, ...]."""
+PARTS = ("inputs", "targets")
+"""Of a test, in a file."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a paper gives to the zoo: a network, masks in it, and how parts of it are tested.
+
+    name: of the entry. Of several with one name, the first that `learned` is taken. network: a step, or what loads like
+    one; fresh(): a network of the same architecture; masks(): by name, what loads a subnetwork; tests(): by name;
+    logits(network, inputs): [n, ..., classes] of a whole test; more(lab): tensors that parts need besides;
+    part(network, subnetwork, more): that subnetwork alone; stored: whether tests are in a file, because not every
+    machine draws the same; effects(): rows of the study's committed tables that are about such masks.
+    """
+
+    name: str
+    network: Step
+    seed: int
+    chance: float
+    fresh: Callable[[], nn.Module]
+    masks: Callable[[], Mapping[str, Step]]
+    tests: Callable[[], Mapping[str, Test]]
+    logits: Callable[[nn.Module, Inputs], Tensor]
+    more: Callable[[Lab], Tensors] = lambda lab: {}
+    part: Callable[[nn.Module, Subnetwork, Tensors], nn.Module] = lambda network, kept, more: kept.apply(network)
+    stored: bool = False
+    learned: Callable[[Lab], bool] = lambda lab: True
+    effects: Callable[[], pd.DataFrame] = pd.DataFrame
+
+
+def digest_of_test(test: Test) -> str:
+    """Sixteen hexadecimal digits for inputs and targets."""
+    inputs, targets = test
+    return digest_of({**(inputs if isinstance(inputs, Mapping) else {"inputs": inputs}), "targets": targets})[:16]
+
+
+def store_tests(path: Path, tests: Mapping[str, Test]) -> None:
+    """Write tests, whose inputs are a tensor each."""
+    both = {name: dict(zip(PARTS, test, strict=True)) for name, test in tests.items()}
+    save_tensors(path, {f"{name}/{part}": one for name, parts in both.items() for part, one in parts.items()})
+
+
+def stored_tests(path: Path) -> dict[str, Test]:
+    """Tests as `store_tests` wrote them. Raises StoreError for a damaged file."""
+    tensors, _ = load_tensors(path)
+    names = dict.fromkeys(name.rpartition("/")[0] for name in tensors)
+    return {name: tuple(tensors[f"{name}/{part}"] for part in PARTS) for name in names}
