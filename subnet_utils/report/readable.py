@@ -31,7 +31,7 @@ def table(frame: pd.DataFrame, digits: int = 3) -> str:
 def _html(frame: pd.DataFrame) -> str:
     with pd.option_context("display.max_colwidth", None):
         html = frame.to_html(index=False, border=0, classes=["wide"] if frame.shape[1] > WIDE else None)
-    return re.sub(r"\s*\n\s*(?!<tr)", "", html)  # a row a line
+    return re.sub(r"\n\s*", "", html)
 
 
 def _whole(column: pd.Series) -> pd.Series:
