@@ -197,7 +197,7 @@ def test_package_contains_the_reference_tables_and_the_templates():
     named = {
         path for one in PROJECT["tool"]["setuptools"]["package-data"]["subnet_utils"] for path in package.glob(one)
     }
-    assert {path for path in package.rglob("*.*") if path.suffix in (".csv", ".html", ".css", ".j2")} == named
+    assert {path for path in package.rglob("*.*") if path.suffix in (".csv", ".html", ".css", ".js", ".j2")} == named
 
 
 def test_every_notebook_is_of_a_paper_or_of_none():
@@ -395,7 +395,7 @@ def test_show_is_a_page_beside_the_report_and_runs_the_notebook_once(checkout: P
     runs, report, page = [line for line in output.splitlines() if line.startswith("-m ")]
     assert code == 0 and runs.startswith("-m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb")
     assert report == "-m subnet_utils.report laptop" and (checkout / "runs/laptop/00c_zoo.ipynb").exists()
-    assert page.endswith(f"file://{checkout}/figures/laptop/report/00c_zoo.html")
+    assert page.endswith(f"file://{checkout}/site/laptop/00c_zoo.html")
     code, output = finish(start("make", *own, folder=checkout))
     assert code == 0 and "subnet_utils.execute" not in output
 

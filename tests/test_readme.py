@@ -173,10 +173,11 @@ def test_notebooks_link_pages_and_sections_that_are_there():
         assert not [link for link in links if not leads_somewhere(path, link)]
 
 
-def test_the_example_prints_what_the_page_shows(capsys):
+@pytest.mark.parametrize("page", ["README.md", "docs/package.md"])
+def test_the_example_prints_what_the_page_shows(page, capsys):
     """It is for any network, so it needs no study. Processors that round differently move a number a little."""
-    example = EXAMPLE.search(read("README.md"))
-    exec(compile(example["code"], "README.md", "exec"), {})  # noqa: S102 - our own page
+    example = EXAMPLE.search(read(page))
+    exec(compile(example["code"], page, "exec"), {})  # noqa: S102 - our own page
     found, shown = capsys.readouterr().out, example["printed"]
     assert NUMBER.sub("", found) == NUMBER.sub("", shown)
     ours, theirs = (list(map(float, NUMBER.findall(text))) for text in (found, shown))
@@ -184,7 +185,7 @@ def test_the_example_prints_what_the_page_shows(capsys):
 
 
 def test_the_code_of_the_package_page_can_be_imported():
-    code = read("docs/package.md").split("```python\n")[1].split("```")[0]
+    code = read("docs/package.md").split("```python\n")[2].split("```")[0]
     exec(compile(code, "docs/package.md", "exec"), {"__name__": "page"})  # noqa: S102 - our own page
 
 

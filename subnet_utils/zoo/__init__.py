@@ -17,7 +17,7 @@ than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what p
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class ZooError(ValueError):
     """An entry is unknown or damaged; the message names it and the remedy."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Entry:
     """A network of the zoo, frozen, on the CPU, with its masks, its tests and its card."""
 
@@ -58,7 +58,11 @@ class Entry:
     tests: dict[str, Test]
     more: Tensors
     card: dict[str, Any]
-    release: Release = field(repr=False)
+    release: Release
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"Entry({self.release.name}; masks: {', '.join(self.masks)}; tests: {', '.join(self.tests)})"
 
     def part(self, mask: str | Subnetwork) -> nn.Module:
         """A subnetwork alone, by name or as it is: `~entry.masks[name]` is the network without that one.

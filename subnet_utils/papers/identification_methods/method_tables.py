@@ -201,7 +201,8 @@ def faithfulness(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame, abla
         for about, some in groups(own[own["part"] == "alone"], "model", "method", "seed", "function"):
             for measure, end in MEASURES.items():
                 nothing, whole = (levels[name][f"{measure} on {about['function']}"] for name in ("nothing", "whole"))
-                f = (some.groupby("density")[f"{OWN}{end}"].mean() - nothing) / (whole - nothing)
+                gap = whole - nothing or np.nan  # a network that knows no more than nothing has no faithful parts
+                f = (some.groupby("density")[f"{OWN}{end}"].mean() - nothing) / gap
                 if len(f) > 1:
                     x, y = np.array([0, *f.index, 1]), np.array([0, *f, 1])
                     areas = {"cpr": np.trapezoid(y, x), "cmd": np.trapezoid(np.abs(1 - y), x)}
