@@ -76,7 +76,7 @@ class Results:
         self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, said)
         if _is_seen():
             plt.close(figure)  # or else the inline backend would draw it once more
-            inches = int.from_bytes(png[16:20], "big") / plt.rcParams["savefig.dpi"]  # the header has the width in dots
+            inches = int.from_bytes(png[16:20], "big") / figure.dpi  # the header has the width in dots
             _show({"image/png": png, "text/plain": repr(figure)}, said, {"image/png": {"width": round(96 * inches)}})
 
     def table(
