@@ -124,7 +124,6 @@ def test_a_pair_of_masks_says_what_it_is(lab, pairs):
         "resnet_micro number-contact base 0",
     ]
     assert [pair.heads for pair in pairs] == [2, None]
-    assert pairs[0].keys(lab) == [mask.mask(lab).key(lab) for mask in pairs[0].masks]
     text = weight_map.described(lab, pairs[0])
     assert text.startswith("bert_micro sv-agreement singular base 0: every weight that both masks cover, by")
     assert "part attention heads" in text and "part attention heads" not in weight_map.described(lab, pairs[1])

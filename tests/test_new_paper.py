@@ -27,6 +27,8 @@ def profile(tmp_path):
 
 def made_by_the_notebook() -> list[str]:
     manifest = json.loads((ROOT / "figures" / NAME / "20_toy.json").read_text())
+    assert [item["caption"] for item in manifest["items"]] == ["Squares of 21.0 together."]
+    assert len(manifest["sources"]) == 4, "three squares and their total"
     return [item["name"] for item in manifest["items"]]
 
 

@@ -1,6 +1,8 @@
 """The notebooks as documents, and as programs that papermill runs from anywhere. nbval runs their cells."""
 
 import ast
+import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import nbformat
@@ -8,6 +10,7 @@ import pytest
 
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
+from subnet_utils.report import readable
 from tests.toy_paper import run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -29,6 +32,26 @@ def test_the_first_cell_says_what_and_how(path):
         assert part in first
     assert first.startswith(f"# {path.stem.partition('_')[0]} · ")
     assert "COST" not in first  # a cost that nobody measured
+
+
+@by_name
+def test_the_first_cell_leads_to_every_section_and_to_the_neighbors(path):
+    first, *others = (cell.source for cell in cells(path, "markdown"))
+    heads = [line[3:] for text in others for line in text.splitlines() if line.startswith("## ")]
+    linked = re.findall(r"\[[^]]*\]\(#([^)]*)\)", first)
+    assert linked == [head.replace(" ", "-") for head in dict.fromkeys(heads) if head != "What was made"]
+    place = NOTEBOOKS.index(path)
+    around = [*NOTEBOOKS[place - 1 : place], *NOTEBOOKS[place + 1 : place + 2]]
+    assert re.findall(r"\]\((\w+\.ipynb)\)", first.rpartition("**Other notebooks.**")[2]) == [
+        one.name for one in around
+    ]
+
+
+@by_name
+def test_three_exercises_with_hidden_solutions_end_a_notebook(path):
+    last = nbformat.read(path, as_version=4).cells[-1].source
+    assert last.startswith("## Exercises") and len(re.findall(r"^\d\. .*\?|^\d\. .*\.", last, flags=re.M)) == 3
+    assert len(re.findall("<details><summary>Solution</summary>.{2,}</details>", last)) == 3
 
 
 @of_a_study
@@ -72,13 +95,49 @@ def test_no_output_is_a_warning(path):
 
 
 @pytest.mark.parametrize("paper", papers())
-def test_every_figure_and_table_of_a_paper_is_made_by_one_of_its_notebooks(paper):
-    """Labels in the notebooks' code, those of `paper=` and those that a loop over numbers makes, against the list."""
-    made = set()
+def test_captions_are_of_what_notebooks_make_and_cover_the_paper(paper):
+    """Names in the notebooks, a star for what is not literal, against `captions.csv`; its labels against the list."""
+    captions, made = papers()[paper].captions, set()
     for notebook in papers()[paper].notebooks:
         for cell in cells(notebook.path, "code"):
-            made |= labels(ast.parse(cell.source))
-    assert papers()[paper].reproduces.keys() - papers()[paper].elsewhere.keys() <= made
+            made |= names(ast.parse(cell.source))
+    unmade = [name for name in captions if not any(fnmatchcase(name, one) for one in made)]
+    unsaid = [one for one in made if not any(fnmatchcase(name, one) or fnmatchcase(one, name) for name in captions)]
+    assert not unmade and not unsaid
+    labels = {label for _, labels in captions.values() for label in labels} | FROM_CODE
+    assert papers()[paper].reproduces.keys() - papers()[paper].elsewhere.keys() <= labels
+
+
+FROM_CODE = {f"Functional Modularity, Figure {number}" for number in (18, 19, 20)}
+"""Which network of a profile is the paper's of which figure, only the notebook knows."""
+
+
+def test_bookkeeping_is_less_than_a_third_of_the_code():
+    """Lines of statements that have to do with captions, files or the record, among all lines of code."""
+    words, kept, lines = re.compile(r"results\.|caption|paper=|sources=|display\(|begin\b"), 0, 0
+    for path in NOTEBOOKS:
+        for cell in cells(path, "code"):
+            if not cell.source.startswith("%%"):
+                code = cell.source.splitlines()
+                found = {i for i, line in enumerate(code) if words.search(line)}
+                for node in ast.walk(ast.parse(cell.source)):
+                    if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and node.lineno - 1 in found:
+                        found |= set(range(node.lineno - 1, node.end_lineno))
+                kept, lines = kept + len(found), lines + sum(bool(line.strip()) for line in code)
+    assert kept <= 0.3 * lines
+
+
+@of_a_study
+def test_every_figure_has_its_caption_under_it_and_tables_are_for_readers(path):
+    for cell in cells(path, "code"):
+        shown = [output.get("data", {}) for output in cell.outputs]
+        for data, below in zip(shown, [*shown[1:], {}], strict=False):
+            html = data.get("text/html", "")
+            assert "image/png" not in data or below.get("text/html", "").startswith("<p>")
+            assert not data.get("text/plain", "").endswith(".csv") or below["text/html"].startswith("<p>")
+            assert not re.search(r">nan<|>NaN<|0\.0+e\+00|>[0-9a-f]{16}<", html)
+            assert not re.search(r"<th>[^<]*_", html)
+            assert html.count("<tr") <= readable.ROWS + 2
 
 
 @pytest.mark.parametrize("paper", papers())
@@ -91,19 +150,11 @@ def test_no_figure_or_table_of_a_paper_is_left_out_of_the_list(paper):
     assert papers()[paper].elsewhere.keys() <= listed.keys()
 
 
-def labels(tree: ast.AST) -> set[str]:
-    """'Figure 4' and the like: literal ones, and those of f-strings with every number that the cell holds."""
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    numbers = {int(value) for value in constants if type(value) is int or (isinstance(value, str) and value.isdigit())}
-    for node in ast.walk(tree):
-        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-        if called == "range" and all(isinstance(argument, ast.Constant) for argument in node.args):
-            numbers |= set(range(*(argument.value for argument in node.args)))
-    found = {value for value in constants if isinstance(value, str)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-            found |= {f"{node.values[0].value}{number}" for number in numbers}
-    return found
+def names(tree: ast.AST) -> set[str]:
+    """Names of the figures and tables that a cell makes, with a star for what an f-string fills in."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2]
+    made = [call.args[1] for call in calls if ast.unparse(call.func) in ("results.figure", "results.table")]
+    return {re.sub(r"{.*?}", "*", ast.unparse(one).removeprefix("f").strip("'\"")) for one in made}
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,11 @@ from subnet_utils.core.provenance import checkout_state
 from subnet_utils.core.sections import ROOT
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
-from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, verdict
+from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
+from subnet_utils.report.results import provenance_rows
 from subnet_utils.report.site import Site, expected, significant, site_folder
 from tests.browser import needs_browser
 
@@ -270,6 +271,12 @@ def values() -> pd.DataFrame:
     })  # fmt: skip
 
 
+def facts(results: Results) -> dict[str, str]:
+    """What is known of a notebook's run when it is closed."""
+    results.close()
+    return provenance_rows(json.loads(results.manifest.read_text()))
+
+
 def recorded(root: Path, frame: pd.DataFrame) -> dict:
     """What the manifest says of a table."""
     results = Results("tiny", "nb", root=root)
@@ -296,16 +303,20 @@ def test_only_rows_with_both_numbers_are_summed_up(tmp_path, columns, found):
     assert item["summary"] == {"paper": pytest.approx(0.5), "ours": pytest.approx(0.4), "rows": 2, "runs": 15}
 
 
-def test_the_manifest_comes_last_and_names_every_file(tmp_path):
-    results = Results("tiny", "03_ablations", root=tmp_path)
-    results.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4", sources=["b", "a", "b"])
+def test_the_manifest_comes_last_and_names_every_file(tmp_path, capsys):
+    results = Results("tiny", "03_ablations", root=tmp_path, used={"mask/b", "base/a"})
+    results.figure(picture(), "figure_4", caption="Differences.", paper="Figure 4")
     results.table(verdicts(), "table_1", caption="Tests.", paper=["Table 1", "Table 12"])
     folder = tmp_path / "figures" / "tiny"
     assert {path.name for path in folder.iterdir()} == {"figure_4.png", "figure_4.pdf", "table_1.csv"}
-    shown = results.close()
+    results.close()
     record = json.loads((folder / "03_ablations.json").read_text())
     figure, table = record["items"]
-    assert (figure["paper"], figure["sources"], figure["caption"]) == (["Figure 4"], ["a", "b"], "Differences.")
+    assert (figure["paper"], figure["caption"], record["sources"]) == (
+        ["Figure 4"],
+        "Differences.",
+        ["base/a", "mask/b"],
+    )
     assert (table["paper"], table["rows"], table["verdicts"]) == (["Table 1", "Table 12"], 2, {AGREES: 1, DIFFERS: 1})
     for item in record["items"]:
         for file in item["files"]:
@@ -313,9 +324,10 @@ def test_the_manifest_comes_last_and_names_every_file(tmp_path):
     assert record["git"] is None
     assert record["versions"]["numpy"] == np.__version__
     assert record["seconds"] >= 0
-    assert shown.loc["artefacts", "provenance"] == "a, b"
-    assert shown.loc["commit", "provenance"] == "not in git"
-    assert "core" in shown.loc["device", "provenance"] or "NVIDIA" in shown.loc["device", "provenance"]
+    facts = provenance_rows(record)
+    assert (facts["artefacts"], facts["commit"]) == ("2", "not in git")
+    assert "core" in facts["device"] or "NVIDIA" in facts["device"]
+    assert "1 figures, 1 tables from 2 artefacts" in capsys.readouterr().out
 
 
 def test_the_first_file_that_is_replaced_withdraws_the_manifest(tmp_path):
@@ -350,28 +362,75 @@ def test_what_stands_out_of_a_figure_is_in_its_png_and_its_pdf(tmp_path):
         assert (np.abs(size - inches - 2 * plt.rcParams["savefig.pad_inches"]) < 0.02).all()
 
 
-def test_a_notebook_shows_what_was_saved(tmp_path, monkeypatch):
+@pytest.fixture
+def shown(monkeypatch) -> list[tuple[dict, dict | None]]:
+    """What a notebook shows, with metadata."""
     shown = []
     monkeypatch.setattr("matplotlib.get_backend", lambda: "module://matplotlib_inline.backend_inline")
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, metadata=None: shown.append((data, metadata)))
+    return shown
+
+
+def test_a_notebook_shows_what_was_saved_and_its_caption(tmp_path, shown):
     figure = plt.figure(figsize=(3, 2), layout="constrained")
     figure.subplots().plot([0, 1], [0, 1])
     layout = figure.get_layout_engine()
-    Results("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A line.")
+    Results("tiny", "nb", root=tmp_path).figure(figure, "line", caption="A < B.", paper=["Figure 1", "Figure 2"])
     saved = (tmp_path / "figures/tiny/line.png").read_bytes()
-    assert shown == [{"image/png": saved, "text/plain": repr(figure)}]
+    (picture, metadata), (caption, _) = shown
+    assert metadata["image/png"]["width"] == pytest.approx(96 * 3, rel=0.1), "as wide as on paper"
+    assert picture == {"image/png": saved, "text/plain": repr(figure)}
+    assert caption == {"text/html": "<p><b>Figure 1, Figure 2.</b> A &lt; B.</p>", "text/plain": "A < B."}
     assert not plt.fignum_exists(figure.number)
     assert figure.get_layout_engine() is layout
 
 
-def test_a_table_is_saved_in_full_and_returned_rounded(tmp_path):
-    results = Results("tiny", "nb", root=tmp_path)
-    shown = results.table(verdicts(), "table", caption="T.", digits=2)
+def test_a_table_is_saved_in_full_and_shown_rounded_with_its_caption(tmp_path, shown):
+    frame = verdicts().assign(key="0123456789abcdef", p=[0.0, np.nan], learned=[True, False])
+    Results("tiny", "nb", root=tmp_path).table(frame, "table", caption="T.", digits=2)
     saved = pd.read_csv(tmp_path / "figures/tiny/table.csv")
-    assert saved["ours"][0] == 0.123456
-    assert shown["ours"][0] == 0.12
-    assert list(shown["learning_rate"]) == [0.00012, 0.01]  # 0.00 would say nothing
+    assert saved["ours"][0] == 0.123456 and "key" in saved
+    table, caption = (BeautifulSoup(one["text/html"], "html.parser") for one, _ in shown)
+    assert [cell.text for cell in table.find_all("th")] == [
+        "task",
+        "weights",
+        "learning rate",
+        "ours",
+        "verdict",
+        "p",
+        "learned",
+    ]
+    rows = [[cell.text for cell in row.find_all("td")] for row in table.find_all("tr")[1:]]
+    assert rows == [
+        ["inside-contact", "12,845,056", "1.2e-04", "0.12", AGREES, "0", "True"],  # 0.00 would say nothing
+        ["<b>bold</b>", "3", "0.01", "", DIFFERS, "", "False"],
+    ]
+    assert caption.text == "T."
     assert not list((tmp_path / "figures/tiny").glob(".*"))
+
+
+def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
+    html = readable.table(pd.DataFrame({"own_task": range(30)}))
+    above, below = html.split("<details><summary>24 more rows, 19 of them here</summary>")
+    assert above.count("<td>") == readable.OPEN and below.count("<td>") == readable.ROWS - readable.OPEN
+    assert "<details>" not in readable.table(pd.DataFrame({"own_task": range(readable.OPEN + 2)}))
+    html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
+    html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "inf", "2.500"]
+
+
+def test_captions_come_from_the_paper(tmp_path):
+    known = {"line": ("A line of {seeds} seeds.", ["Figure 1", "Figure 2"]), "map_*": ("A map.", [])}
+    results = Results("tiny", "nb", root=tmp_path, captions=known)
+    results.place = {"Figure 1": "Figure 7", "Figure 2": None}.get
+    results.figure(picture(), "line", seeds=3)
+    results.figure(picture(), "map_bert", paper="Figure 3")
+    said = [(item["caption"], item["paper"]) for item in results.items]
+    assert said == [("A line of 3 seeds.", ["Figure 7"]), ("A map.", ["Figure 3"])]
+    with pytest.raises(ValueError, match="'other' has no caption; add it to captions.csv"):
+        results.figure(picture(), "other")
+    assert not (tmp_path / "figures/tiny/other.png").exists()
 
 
 def test_a_name_is_plain_and_used_once(tmp_path):
@@ -399,17 +458,15 @@ def test_the_commit_is_recorded_and_figures_do_not_make_it_dirty(tmp_path):
     git("commit", "-m", "first")
     results = Results("tiny", "nb", root=tmp_path)
     results.figure(picture(), "line", caption="A line.")
-    commit = results.close().loc["commit", "provenance"]
+    commit = facts(results)["commit"]
     assert re.fullmatch("[0-9a-f]{12}", commit)
     assert git("rev-parse", "HEAD").startswith(commit)
     (tmp_path / "code.py").write_text("a = 2\n")
-    assert (
-        Results("tiny", "nb", root=tmp_path).close().loc["commit", "provenance"] == f"{commit} with uncommitted changes"
-    )
+    assert facts(Results("tiny", "nb", root=tmp_path))["commit"] == f"{commit} with uncommitted changes"
     inside = tmp_path / "unpacked"  # a folder inside another repository has no commit of its own
     inside.mkdir()
     assert checkout_state(tmp_path)["commit"] and checkout_state(inside) is None
-    assert Results("tiny", "nb", root=inside).close().loc["commit", "provenance"] == "not in git"
+    assert facts(Results("tiny", "nb", root=inside))["commit"] == "not in git"
 
 
 # -- the site ----------------------------------------------------------------------------------------------------------
@@ -441,7 +498,7 @@ def root(tmp_path_factory) -> Path:
     for notebook, label in (("03_ablations", "Figure 13"), ("02_discover_masks", "Figure 4")):
         results = Results("tiny", notebook, root=root)
         caption = 'A "line" & <script>alert(1)</script>'
-        results.figure(picture(), f"line_{notebook[:2]}", caption=caption, paper=label, sources=["ab12"])
+        results.figure(picture(), f"line_{notebook[:2]}", caption=caption, paper=label)
         results.table(verdicts(), f"table_{notebook[:2]}", caption="Tests.", paper="Table 1")
         if notebook == "03_ablations":
             results.table(values(), "values", caption="Values.", paper=["Figure 13", "Appendix 9", "Appendix 10"])
@@ -517,6 +574,13 @@ def test_nothing_is_requested_from_another_machine(index):
         digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
         allowed = "".join(f"; script-src 'sha256-{digest}'" for digest in digests)
         assert [tag["content"] for tag in page.find_all("meta", {"http-equiv": True})] == [policy + allowed]
+
+
+def test_a_heading_can_be_linked_to(tmp_path):
+    cell = nbformat.v4.new_markdown_cell("[down](#The-claim,-again?)\n\n## The claim, again?")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "nb.ipynb")
+    page = BeautifulSoup(notebook_body(tmp_path / "nb.ipynb"), "html.parser")
+    assert page.find(id=unquote(page.find("a")["href"][1:])).text == "The claim, again?"
 
 
 def test_what_notebooks_say_is_escaped(index):
@@ -642,8 +706,7 @@ def test_tables_are_shown_with_their_digits_and_verdicts(index):
 
 
 def test_provenance_and_formulas_are_shown(index):
-    results = pages(index)["results_03_ablations.html"]
-    assert "ab12" in results.text and "not in git" in results.text
+    assert "not in git" in pages(index)["results_03_ablations.html"].text
     page = pages(index)["03_ablations.html"]
     assert "m = \\sigma(\\beta s)" in every(page, "img", "alt")
     assert "three < four" in page.text
@@ -725,8 +788,7 @@ def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path,
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
     for device, of_gpu in ((torch.device("cpu"), False), (torch.device("cuda"), True)):
-        shown = Results("tiny", "nb", root=tmp_path, device=device).close().loc["device", "provenance"]
-        assert (shown == "a GPU") == of_gpu
+        assert (facts(Results("tiny", "nb", root=tmp_path, device=device))["device"] == "a GPU") == of_gpu
 
 
 # -- the site in a browser ---------------------------------------------------------------------------------------------

@@ -430,6 +430,9 @@ def test_seconds_are_an_artefacts_own_and_what_it_used_is_noted(tmp_path):
     assert about(made)["cpu_seconds"] < 0.1, "sleep takes no processor time"
     assert about(made)["uses"] == sorted([f"base/{found.key}", f"mask/{within.key}"])
     assert about(within)["uses"] == []
+    outside = {f"base/{found.key}", f"mask/{made.key}", f"mask/{within.key}"}
+    assert store.used == outside and store.make("base", {"found": 1}, build) and store.used == outside
+    assert Store(tmp_path / "other").used == set()
 
 
 def test_waiting_for_another_process_is_not_counted(tmp_path):

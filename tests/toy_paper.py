@@ -101,6 +101,10 @@ def draw(squares, total):
     axes.set_title(f"{total}")
     return figure
 '''
+CAPTIONS = """
+name,paper,caption
+squares,Figure 1 of Toy,Squares of {total} together.
+"""
 CELLS = (
     """
 from subnet_utils.core.notebook import begin
@@ -112,7 +116,7 @@ from subnet_utils.papers.toy.steps import total
 lab, results = begin(study, "20_toy")
 step = total(lab)
 figure = draw([square.result(lab) for square in step.squares], step.result(lab))
-results.figure(figure, "squares", caption="Squares.", paper="Figure 1 of Toy", sources=[step.key(lab)])
+results.figure(figure, "squares", total=step.result(lab))
 results.close()
 """,
 )
@@ -124,6 +128,7 @@ def write_room(folder: Path) -> Path:
     room.mkdir(parents=True)
     for name, text in (("__init__", INIT), ("section", SECTION), ("steps", STEPS), ("figures", FIGURES)):
         (room / f"{name}.py").write_text(text.lstrip())
+    (room / "captions.csv").write_text(CAPTIONS.lstrip())
     write_notebook(room / "20_toy.ipynb", *CELLS)
     return folder
 

@@ -22,6 +22,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     """
     with importing():
         import pandas as pd
+        from IPython import get_ipython
 
         from subnet_utils.core.devices import precision_name
         from subnet_utils.core.jobs import worker_count
@@ -29,22 +30,24 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
         from subnet_utils.core.papers import notebooks
         from subnet_utils.core.study import StudyError
         from subnet_utils.plots import style
-        from subnet_utils.report import Results
+        from subnet_utils.report import Results, readable
 
     if unknown := _unknown(parameters):
         raise StudyError(unknown)
-    lab = Lab.open(study)
+    lab, captions = Lab.open(study), {}
     if notebook in notebooks():
         paper, entry = notebooks()[notebook]
+        captions = paper.captions
         if not entry.is_about(paper.section_of(lab.study)):
             about = ".".join(filter(None, (paper.name, entry.about)))
             raise StudyError(f"profile '{lab.study.name}' has no '{about}', which {notebook} is about; add it")
         paper.require(entry, lab)
     style.style()
-    pd.set_option("display.max_colwidth", None, "display.max_columns", None)  # tables are there to be read
+    if (shell := get_ipython()) is not None:
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, readable.table)
     jobs, precision = worker_count(lab.study.compute), precision_name(lab.study.compute, lab.device)
     print(f"profile {lab.study.name}: {lab.device}, products in {precision}, {jobs} jobs at a time")
-    return lab, Results(lab.study.name, notebook, device=lab.device)
+    return lab, Results(lab.study.name, notebook, device=lab.device, captions=captions, used=lab.store.used)
 
 
 def _unknown(parameters: Iterable[str]) -> str | None:

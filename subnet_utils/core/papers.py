@@ -5,6 +5,7 @@ names, whose `__init__` holds `PAPER`. Study, notebooks, Snakefile, report and t
 them names a paper. A room knows the shared floors below it and no other room.
 """
 
+import csv
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -99,6 +100,12 @@ class Paper:
         """Where the room lies."""
         return tuple(import_module(f"{ROOMS}.{self.name}").__path__)
 
+    @property
+    def captions(self) -> dict[str, tuple[str, list[str]]]:
+        """What the room's `captions.csv` says of its figures and tables, by name or pattern: caption, labels."""
+        rows = [row for folder in self.folders for row in _rows(Path(folder) / "captions.csv")]
+        return {row["name"]: (row["caption"], row["paper"].split("; ") if row["paper"] else []) for row in rows}
+
     def section_of(self, study: Any) -> Section | None:
         """The paper's part of a study, or None."""
         return getattr(study, self.name)
@@ -134,6 +141,11 @@ def papers() -> dict[str, Paper]:
     found = [_registered(entry.name) for entry in pkgutil.iter_modules(rooms.__path__) if entry.ispkg]
     found.sort(key=lambda paper: (min((one.name for one in paper.notebooks), default="~"), paper.name))
     return {paper.name: paper for paper in found}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a csv file, none without a file."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
 
 
 def _registered(name: str) -> Paper:

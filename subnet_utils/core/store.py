@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ from subnet_utils.core.sections import ROOT
 
 _INTACT: set[Path] = set()
 """Artefacts whose checksums this process has verified: each is read once for that, not at every use."""
+_USED: defaultdict[Path, set[str]] = defaultdict(set)
+"""What this process has taken from each store, `kind/key`, apart from what it took to build something else."""
 ABOUT = ("spec.json", "provenance.json")
 """Files of every artefact on what it depends on and how it was made; they are no part of its content."""
 
@@ -120,6 +123,11 @@ class Store:
 
     def __hash__(self) -> int:
         return hash(self.root)
+
+    @property
+    def used(self) -> set[str]:
+        """`kind/key` of every artefact that this process has taken from the store so far."""
+        return _USED[self.root]
 
     def make(self, kind: str, spec: Mapping[str, Any], build: Callable[[Path], None]) -> Artefact:
         """The artefact of `spec`, built by `build(folder)` if it is not there.
@@ -208,8 +216,8 @@ def _counted(sign: int) -> Iterator[None]:
 
 def _note_use(artefact: Artefact) -> None:
     work = building()
-    if work is not None:
-        work.uses.add(f"{artefact.kind}/{artefact.key}")
+    uses = _USED[artefact.path.parents[1]] if work is None else work.uses
+    uses.add(f"{artefact.kind}/{artefact.key}")
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:

@@ -51,6 +51,10 @@ class FormulaRenderer(IPythonRenderer):
         """A formula in running text."""
         return formula(body)
 
+    def heading(self, text: str, level: int, **attrs: Any) -> str:
+        """A heading with the name that JupyterLab gives it, which links may lead to."""
+        return f'<h{level} id="{text.replace(" ", "-")}">{text}</h{level}>\n'
+
     def block_math(self, body: str) -> str:
         """A formula on a line of its own."""
         return f'<div class="formula">{formula(body)}</div>'

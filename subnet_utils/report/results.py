@@ -11,8 +11,10 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib
@@ -25,25 +27,35 @@ from matplotlib.figure import Figure
 from subnet_utils.core.provenance import checkout_state, provenance
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import save_json, write_whole
+from subnet_utils.report import readable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 Labels = str | Sequence[str]
 """One or several."""
+Captions = Mapping[str, tuple[str, Sequence[str]]]
+"""Caption and labels in the paper, by the name of a figure or table, or by a pattern such as weight_map_*."""
 
 
 class Results:
     """Collects the figures and tables of one notebook run; `close()` writes the manifest."""
 
-    def __init__(self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None):
+    def __init__(
+        self, study_name: str, notebook: str, *, root: Path | None = None, device: torch.device | None = None,
+        captions: Captions = MappingProxyType({}), used: Collection[str] = (),
+    ):  # fmt: skip
         """Start the record. The manifest of an earlier run is withdrawn as soon as one of its files is replaced.
 
-        root: the checkout, by default this one; device: the study's, by default the processor. Raises ValueError for a
-        name that would not make a plain file name.
+        root: the checkout, by default this one; device: the study's, by default the processor; captions: those of the
+        notebook's paper; used: what the manifest says that all was made from, as it is when it is written. Raises
+        ValueError for a name that would not make a plain file name.
         """
         self.root = Path(root or ROOT)
         self.profile, self.notebook = _checked(study_name), _checked(notebook)
         self.folder = self.root / "figures" / self.profile
         self.items: list[dict[str, Any]] = []
+        self.place: Callable[[str], str | None] = str
+        """Where the paper shows of this study's network what it shows of its main one there; None if nowhere."""
+        self._captions, self._used = captions, used
         self._device = device or torch.device("cpu")
         self._started = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,38 +65,45 @@ class Results:
         """Where `close` writes: figures/<profile>/<notebook>.json."""
         return self.folder / f"{self.notebook}.json"
 
-    def figure(self, figure: Figure, name: str, *, caption: str, paper: Labels = (), sources: Labels = ()) -> None:
+    def figure(self, figure: Figure, name: str, *, caption: str = "", paper: Labels = (), **values: Any) -> None:
         """Save a figure as <name>.png and <name>.pdf, and show what was saved: the same drawing gives the same bytes.
 
-        caption: one or two sentences for the report. paper: the figures it reproduces, such as "Figure 4".
-        sources: keys of the artefacts that it shows. Raises ValueError for a name that this notebook already used.
+        Its caption and the paper's figures that it reproduces are those of the paper's `captions.csv`; `values` are
+        what stands there in braces. caption, paper: in place of those. Raises ValueError for a name that this notebook
+        already used, and for one without a caption.
         """
-        png, pdf = _drawn(figure)
-        self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, caption, paper, sources)
-        if "inline" in matplotlib.get_backend():
-            _show(figure, png)
+        said, (png, pdf) = self._said(name, caption, paper, values), _drawn(figure)
+        self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, said)
+        if _is_seen():
+            plt.close(figure)  # or else the inline backend would draw it once more
+            inches = int.from_bytes(png[16:20], "big") / figure.dpi  # the header has the width in dots
+            _show({"image/png": png, "text/plain": repr(figure)}, said, {"image/png": {"width": round(96 * inches)}})
 
     def table(
-        self, frame: pd.DataFrame, name: str, *, caption: str, paper: Labels = (), sources: Labels = (), digits: int = 3
-    ) -> pd.DataFrame:
-        """Save a table in full precision as <name>.csv and return it rounded, for the notebook to show.
+        self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3, **values: Any
+    ) -> None:
+        """Save a table in full precision as <name>.csv, and show its first rows, rounded.
 
         digits: decimals; numbers too small to show any keep two significant digits. An index is not written: make it a
         column. The manifest counts the verdicts in columns `verdict` and `..._verdict`, and has the means of columns
         `paper` and `ours` for the report's index. Otherwise as `figure`.
         """
-        text = frame.to_csv(index=False, lineterminator="\n")
+        said, text = self._said(name, caption, paper, values), frame.to_csv(index=False, lineterminator="\n")
         about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
-        self._add("table", name, {f"{name}.csv": text.encode()}, caption, paper, sources, **about)
-        return rounded(frame, digits)
+        self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
+        if _is_seen():
+            _show(
+                {"text/html": readable.table(frame.reset_index(drop=True), digits), "text/plain": f"{name}.csv"}, said
+            )
 
-    def close(self) -> pd.DataFrame:
-        """Write the manifest and return the provenance, one row per fact, for the notebook's closing cell."""
+    def close(self) -> None:
+        """Write the manifest, and print a line on it."""
         record = {
-            "schema": 1,
+            "schema": 2,
             "profile": self.profile,
             "notebook": self.notebook,
             "items": self.items,
+            "sources": sorted(self._used),
             "git": checkout_state(self.root),
             "versions": provenance()["versions"],
             "device": _device_name(self._device),
@@ -93,11 +112,21 @@ class Results:
         }
         save_json(self.manifest, record)
         facts = provenance_rows(record)
-        return pd.DataFrame({"provenance": facts.values()}, index=pd.Index(facts, name=self.notebook))
+        print("{figures, tables} from {artefacts} artefacts in {seconds} s.".format(**facts), end=" ")
+        print(f"They are listed in figures/{self.profile}/{self.manifest.name}.")
 
-    def _add(
-        self, kind: str, name: str, files: dict[str, bytes], caption: str, paper: Labels, sources: Labels, **more: Any
-    ) -> None:
+    def _said(self, name: str, caption: str, paper: Labels, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Caption and labels of a figure or table."""
+        labels = [paper] if isinstance(paper, str) else list(paper)
+        if not caption:
+            known = [said for pattern, said in self._captions.items() if fnmatchcase(name, pattern)]
+            if not known:
+                raise ValueError(f"'{name}' has no caption; add it to captions.csv of its paper, or give caption='...'")
+            caption = known[0][0].format(**values)
+            labels = labels or [place for label in known[0][1] if (place := self.place(label))]
+        return {"caption": caption, "paper": labels}
+
+    def _add(self, kind: str, name: str, files: dict[str, bytes], about: dict[str, Any]) -> None:
         """Write the files and note them; the manifest of an earlier run goes first."""
         if _checked(name) in {item["name"] for item in self.items}:
             raise ValueError(f"'{name}' is already a figure or table of {self.notebook}; choose another name")
@@ -105,26 +134,19 @@ class Results:
         for file, content in files.items():
             write_whole(self.folder / file, content)
         digests = [{"name": file, "sha256": hashlib.sha256(content).hexdigest()} for file, content in files.items()]
-        paper, sources = ([one] if isinstance(one, str) else list(one or ()) for one in (paper, sources))
-        item = {"kind": kind, "name": name, "files": digests, "caption": caption, "paper": paper}
-        self.items.append(item | {"sources": sorted(set(sources))} | more)
-
-
-def rounded(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
-    """The frame with its floats rounded to `digits` decimals, or two significant digits where that would leave 0."""
-    return frame.assign(**frame.select_dtypes("float").map(_round, digits=digits))
+        self.items.append({"kind": kind, "name": name, "files": digests} | about)
 
 
 def provenance_rows(record: dict[str, Any]) -> dict[str, str]:
     """What a reader wants to know of a manifest: profile, what was made from what, code, versions, device, time."""
-    sources = sorted({key for item in record["items"] for key in item["sources"]})
+    sources = {key for item in [record, *record["items"]] for key in item.get("sources", ())}  # before schema 2: items
     kinds = [item["kind"] for item in record["items"]]
     git = record["git"] or {"commit": "not in git", "dirty": False}
     commit = git["commit"][:12] + (" with uncommitted changes" if git["dirty"] else "")
     return {
         "profile": record["profile"],
-        "figures, tables": f"{kinds.count('figure')}, {kinds.count('table')}",
-        "artefacts": ", ".join(sources) or "none",
+        "figures, tables": f"{kinds.count('figure')} figures, {kinds.count('table')} tables",
+        "artefacts": f"{len(sources):,}",
         "commit": commit,
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "device": record["device"],
@@ -155,15 +177,17 @@ def _drawn(figure: Figure) -> tuple[bytes, bytes]:
     return png, pdf
 
 
-def _show(figure: Figure, png: bytes) -> None:
+def _is_seen() -> bool:
+    """Whether a notebook shows figures and tables."""
+    return "inline" in matplotlib.get_backend()
+
+
+def _show(content: dict[str, Any], said: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
     from IPython.display import display  # takes a while to import outside notebooks
 
-    plt.close(figure)  # or else the inline backend would draw it once more
-    display({"image/png": png, "text/plain": repr(figure)}, raw=True)
-
-
-def _round(value: float, digits: int) -> float:
-    return float(f"{value:.1e}") if 0 < abs(value) < 10.0**-digits else round(value, digits)
+    display(content, raw=True, metadata=metadata)
+    under = {"text/html": readable.caption(said["caption"], said["paper"]), "text/plain": said["caption"]}
+    display(under, raw=True)
 
 
 def _verdicts(frame: pd.DataFrame) -> dict[str, int]:

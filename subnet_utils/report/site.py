@@ -145,7 +145,7 @@ def _card(item: dict[str, Any], page: str, folder: Path) -> dict[str, Any]:
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    return {"verdicts": {}, "summary": None, **item, **shown, "href": f"{page}#{item['name']}"}
+    return {"verdicts": {}, "summary": None, "sources": (), **item, **shown, "href": f"{page}#{item['name']}"}
 
 
 def _damage(folder: Path, file: dict[str, str]) -> str | None:

@@ -65,10 +65,6 @@ class Parts(Step):
         """Attention heads in a layer of the base model, if it has attention."""
         return getattr(self.base.architecture, "heads", None)
 
-    def keys(self, lab: Lab) -> list[str]:
-        """Those of the masks' artefacts."""
-        return [mask.mask(lab).key(lab) for mask in self.masks]
-
     def build(self, lab: Lab, folder: Path) -> None:
         """Measure the parts; the accuracies of random subnetworks are means over draws."""
         generic = dict(zip("AB", subnetworks(lab, self).values(), strict=True))

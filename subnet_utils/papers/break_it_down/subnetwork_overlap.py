@@ -182,8 +182,3 @@ def _subnetworks(lab: Lab) -> Iterator[tuple[Network, dict[str, Any], dict[str, 
         for mask in own:
             found.setdefault(mask.subroutine, []).append(mask.load(lab))
         yield network, tables.identity(network) | {"base_accuracy": network.result(lab)["test_accuracy"]}, found
-
-
-def sources(lab: Lab) -> list[str]:
-    """Keys of the masks that are compared."""
-    return [mask.mask(lab).key(lab) for mask in tables.used_masks(lab)]
