@@ -57,9 +57,9 @@ class Finding:
 
     claim: str
     table: str
-    holds: str
     figure: str
     among: str = ""
+    holds: str = "verdict == 'holds'"
 
 
 @dataclass(frozen=True)

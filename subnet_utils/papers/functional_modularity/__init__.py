@@ -48,30 +48,20 @@ PAPER = Paper(
         Finding(
             "Two functions share fewer weights than two masks of one",
             "modularity_findings",
-            "verdict == 'holds'",
             "modularity_figure_1",
             "claim.str.contains('less than two masks')",
         ),
         Finding(
             "Without the weights of a function the other one stays",
             "modularity_findings",
-            "verdict == 'holds'",
             "modularity_parts_add_mul",
             "claim == 'and the other one is not'",
         ),
-        Finding(
-            "Words and hard questions have weights of their own",
-            "sequences_findings",
-            "verdict == 'holds'",
-            "sequences_figure_4a",
-        ),
-        Finding(
-            "Classes of images have weights of their own", "images_findings", "verdict == 'holds'", "images_figure_6"
-        ),
+        Finding("Words and hard questions have weights of their own", "sequences_findings", "sequences_figure_4a"),
+        Finding("Classes of images have weights of their own", "images_findings", "images_figure_6"),
         Finding(
             "New tasks share less than 0.2 with old ones",
             "images_sharing_findings",
-            "verdict == 'holds'",
             "images_figure_3",
             "claim.str.contains('less than 0.2')",
         ),

@@ -53,25 +53,22 @@ PAPER = Paper(
     },
     also_shows={},
     findings=(
-        Finding("The printed numbers follow from the published ones", "core_claims", "holds", "core_figure_2"),
+        Finding("The printed numbers follow from the published ones", "core_claims", "core_figure_2", holds="holds"),
         Finding(
             "Pruned networks of one accuracy generalize differently",
             "core_own_findings",
-            "verdict == 'holds'",
             "core_own_figure_2",
             "finding.str.contains('generalize')",
         ),
         Finding(
             "Pruned networks share a core of heads",
             "core_own_findings",
-            "verdict == 'holds'",
             "core_own_figure_5",
             "finding.str.contains('share')",
         ),
         Finding(
             "Heads of the core matter more than others",
             "core_own_findings",
-            "verdict == 'holds'",
             "core_own_ablations",
             "finding.str.contains('matter')",
         ),

@@ -24,21 +24,18 @@ PAPER = Paper(
         Finding(
             "A subnetwork computes its own function, whatever the method",
             "identification_findings",
-            "verdict == 'holds'",
             "identification_side_by_side_add_mul_mod13",
             "claim == 'it computes its own function'",
         ),
         Finding(
             "To take out A - B spares B more than to take out A",
             "composition_findings",
-            "verdict == 'holds'",
             "composition_ablations_add_mul_mod13",
             "claim.str.contains('than without A')",
         ),
         Finding(
             "A method finds planted weights better than chance",
             "benchmark_findings",
-            "verdict == 'holds'",
             "benchmark_leaderboard",
             "claim.str.contains('random ranking')",
         ),

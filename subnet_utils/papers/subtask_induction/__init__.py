@@ -37,22 +37,22 @@ PAPER = Paper(
         Finding(
             "With a subnetwork inside, a network learns arithmetic from fewer examples than with random weights",
             "induction_gaps_by_samples",
-            "low > 0",
             "induction_figure_3",
             "control == 'random'",
+            holds="low > 0",
         ),
         Finding(
             "Without a subnetwork less is left than without random weights",
             "induction_ablations",
-            "ablated < random_lowest",
             "induction_ablations_figure",
+            holds="ablated < random_lowest",
         ),
         Finding(
             "With a shape subnetwork inside, a network sees more shape than without",
             "shape_advantages",
-            "low > 0",
             "shape_figure_5",
             "measure == 'shape_bias' and baseline == 'scratch'",
+            holds="low > 0",
         ),
     ),
 )
