@@ -31,7 +31,8 @@ def checkout_state(root: Path) -> dict[str, Any] | None:
     commit, top = _git_says(root, "rev-parse", "--verify", "HEAD"), _git_says(root, "rev-parse", "--show-toplevel")
     if commit is None or top is None or Path(top).resolve() != root.resolve():  # unpacked inside another repository
         return None
-    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", ":(exclude)figures"))}
+    made = [":(exclude)figures", ":(exclude)zoo"]  # by the code, no part of it
+    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", *made))}
 
 
 @cache
