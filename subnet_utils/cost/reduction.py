@@ -217,5 +217,5 @@ def _leaves(value: Any, *, top: bool = True) -> Iterator[tuple[str, str]]:
 def _named(section: Any) -> str:
     """A section by its class and what is not at its default: `ViT layers=12`."""
     kind, own = described(section, str)
-    told = {name: one for name, one in own.items() if name != "family" and isinstance(one, int | str | list)}
-    return " ".join([kind, *(f"{name}={one}".replace(" ", "") for name, one in told.items() if name not in PLACES)])
+    named = {name: one for name, one in own.items() if name != "family" and isinstance(one, int | str | list)}
+    return " ".join([kind, *(f"{name}={one}".replace(" ", "") for name, one in named.items() if name not in PLACES)])

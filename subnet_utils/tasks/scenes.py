@@ -202,14 +202,14 @@ def _random_pairs(
 
 def _clump(count: int, itself: Placements, extent: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
     """Offsets [count, 2] of copies of an outline, each touching an earlier one; any two touch or keep the gap."""
-    beside = itself.offsets(itself.touching_outside)
+    touching = itself.offsets(itself.touching_outside)
     slack = 0.04 * resolution  # so that a free place for both is soon found
     # for one more copy on each axis, even if the cell has no lone one: so clumps look the same in both kinds of cells
     room = resolution - 2 - extent - least_gap(resolution) - slack
     for _ in range(MAX_ROUNDS):
         clump = np.zeros((1, 2), dtype=int)
         while len(clump) < count:
-            tried = clump[rng.integers(len(clump), size=TRIES)] + beside[rng.integers(len(beside), size=TRIES)]
+            tried = clump[rng.integers(len(clump), size=TRIES)] + touching[rng.integers(len(touching), size=TRIES)]
             span = np.maximum(tried, clump.max(axis=0)) - np.minimum(tried, clump.min(axis=0)) + extent
             fits = np.flatnonzero((span <= room).all(axis=1))
             free = fits[~itself.forbidden(tried[fits, None] - clump).any(axis=1)]
