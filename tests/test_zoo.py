@@ -141,22 +141,23 @@ def test_another_network_is_refused_even_under_its_digest(lab: Lab, folder: Path
         zoo.load(NAME, folder)
 
 
-def test_a_test_that_is_drawn_otherwise_is_refused(folder: Path):
+def with_another_study(folder: Path, part: str, key: str, value: int) -> None:
+    """Change one number of an entry's study, and its digest in the card."""
     path = folder / NAME / "study.json"
     study = json.loads(path.read_text())
-    study["break_it_down"]["experiments"][0]["data"]["seed"] = 7
+    study["break_it_down"]["experiments"][0][part][key] = value
     save_json(path, study)
     with_new_digests(folder / NAME)
+
+
+def test_a_test_that_is_drawn_otherwise_is_refused(folder: Path):
+    with_another_study(folder, "data", "seed", 7)
     with pytest.raises(zoo.ZooError, match="test 'subject' is drawn otherwise now; check out "):
         zoo.load(NAME, folder)
 
 
 def test_weights_that_do_not_fit_any_more_are_refused_in_one_line(folder: Path):
-    path = folder / NAME / "study.json"
-    study = json.loads(path.read_text())
-    study["break_it_down"]["experiments"][0]["architecture"]["width"] = 8
-    save_json(path, study)
-    with_new_digests(folder / NAME)
+    with_another_study(folder, "architecture", "width", 8)
     with pytest.raises(zoo.ZooError, match="its weights do not fit the network any more; check out .*$"):
         zoo.load(NAME, folder)
 

@@ -111,7 +111,8 @@ def page(card: Mapping[str, Any]) -> str:
         "\n".join(_table(["part", "share of weights", *tests], rows)),
     ]
     if rows := card["effects"]["data"]:
-        lines += ["Effects in the study's tables, over all of its base models, with 95% intervals:"]
+        said = "Effects in the committed tables of the profile, with 95% intervals. Their base models are of a run of "
+        lines += [said + "their own: this network need not be one of them."]
         lines += ["\n".join(_table(card["effects"]["columns"], [map(_short, row) for row in rows]))]
     lines += [f"No mask '{name}': {why}." for name, why in card["without"].items()]
     return "\n\n".join(lines) + "\n"
