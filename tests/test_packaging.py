@@ -415,6 +415,7 @@ def test_uv_installs_where_it_is_there_and_pip_elsewhere(checkout: Path, monkeyp
         (checkout / name).touch()
     (checkout / "uv").write_text('#!/bin/sh\nmkdir .venv && echo "$*" >asked.txt\n')
     (checkout / "uv").chmod(0o755)
+    monkeypatch.delenv("UV", raising=False)
     monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
     code, output = finish(start("make", ".venv/.installed", "PYTHON=python3", folder=checkout))
     assert code == 0 and (checkout / ".venv/.installed").exists(), output
