@@ -8,6 +8,7 @@ import base64
 import io
 import json
 import re
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import math_to_image
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN
@@ -81,16 +83,22 @@ def is_done(path: Path) -> bool:
     return record.get("end_time") is not None and not record.get("exception")
 
 
-def notebook_body(path: Path) -> str:
-    """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
+def notebook_body(notebook: NotebookNode, pages: Collection[str] = ()) -> str:
+    """The cells of a notebook as HTML, pictures of its outputs embedded, without page, styles or links to scripts.
 
-    A link to another notebook leads to its page, or is none if that was not run, as is one to a file of the checkout.
+    pages: names of the notebooks that have a page. A link to another one is left out, as is one to a file of the
+    checkout.
     """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
-    body, _ = exporter.from_filename(str(path))
+    body, _ = exporter.from_notebook_node(notebook)
     body = FILE_LINK.sub(r"\1", body)
-    return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
+    return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, pages), body))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table of a report from its csv file."""
+    return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
 
 
 def table_html(path: Path, digits: int) -> str:
@@ -98,7 +106,7 @@ def table_html(path: Path, digits: int) -> str:
 
     Floats have `digits` decimals, or two significant digits if they are smaller; thousands have a comma.
     """
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
+    frame = read_table(path)
     right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}
     styler = frame.style.hide(axis="index").format(partial(_written, digits), na_rep="", escape="html")
     styler = styler.format_index(_head, axis=1).map(_cell_style).set_table_styles(right)
@@ -125,9 +133,9 @@ def _cell_style(value: Any) -> str:
     return CELL_STYLES.get(text, "min-width: 8.5rem" if len(text) > LONG else "")
 
 
-def _linked(folder: Path, link: re.Match) -> str:
+def _linked(pages: Collection[str], link: re.Match) -> str:
     name, text = link.groups()
-    return f'<a href="{name}.html">{text}</a>' if is_done(folder / f"{name}.ipynb") else text
+    return f'<a href="{name}.html">{text}</a>' if name in pages else text
 
 
 @pass_context
