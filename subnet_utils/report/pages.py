@@ -63,7 +63,7 @@ class FormulaRenderer(IPythonRenderer):
 
 
 def formula(tex: str) -> str:
-    """An <img> of a formula (TeX without dollar signs) on the text's baseline. What cannot be drawn stays TeX."""
+    """An `<img>` of a formula (TeX without dollar signs) on the text's baseline. What cannot be drawn stays TeX."""
     svg = io.BytesIO()
     try:
         with rc_context(FORMULA):
