@@ -19,7 +19,6 @@ __version__ = "0.1.0"
 EXPORTS = {"Task": "identify", "identify": "identify", "discover": "discover", "Subnetwork": "subnetwork",
            "ContinuousSparsification": "methods", "random_like": "controls"}  # fmt: skip
 """Modules of `masks` that hold what the package itself gives, too."""
-__all__ = [*EXPORTS]
 
 
 def __getattr__(name: str) -> Any:

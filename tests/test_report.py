@@ -722,11 +722,10 @@ def test_links_to_other_notebooks_lead_to_their_pages():
     assert "and more." in body  # a site has no files of the checkout
 
 
-def commit_notebook(path: Path, *sources: str, tags=("parameters",)) -> None:
-    """A notebook whose code cells have printed something at another profile; tags: of its first one."""
+def commit_notebook(path: Path, *sources: str) -> None:
+    """A notebook whose code cells have printed something at another profile."""
     said = nbformat.v4.new_output("stream", name="stdout", text="printed by tiny\n")
     code = [nbformat.v4.new_code_cell(source, outputs=[said]) for source in sources]
-    code[0].metadata["tags"] = list(tags)
     path.parent.mkdir(exist_ok=True)
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Committed"), *code]), path)
 
@@ -741,9 +740,10 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     results.close()
     loop = 'for n in {}:\n    results.figure(plot(n), f"line_{{n}}")'
     path = tmp_path / "notebooks/03_ablations.ipynb"
-    commit_notebook(path, loop.format((4, 6)), 'results.table(frame, "table")', loop.format((8,)))
-    commit_notebook(path.with_name("01_not_of_this_profile.ipynb"), "1")
-    commit_notebook(path.with_name("00_by_hand.ipynb"), "1", tags=())
+    study = 'study: str = "params/tiny.yaml"'
+    commit_notebook(path, study, loop.format((4, 6)), 'results.table(frame, "table")', loop.format((8,)))
+    commit_notebook(path.with_name("01_not_of_this_profile.ipynb"), study)
+    commit_notebook(path.with_name("00_by_hand.ipynb"), "1")
     index = Site("tiny", root=tmp_path).build()
     found = pages(index)
     assert set(found) == {"index.html", "00_by_hand.html", "03_ablations.html", "results_03_ablations.html"}

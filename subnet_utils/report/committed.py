@@ -34,8 +34,8 @@ def names(source: str) -> list[str]:
 
 
 def needs_profile(notebook: NotebookNode) -> bool:
-    """Whether a notebook has a parameters cell. The outputs of others are the same at every profile."""
-    return any("parameters" in cell.metadata.get("tags", ()) for cell in notebook.cells)
+    """Whether a notebook has a study as its parameter. The outputs of others are the same at every profile."""
+    return any(cell.source.startswith("study:") for cell in notebook.cells)
 
 
 def places(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:

@@ -70,8 +70,8 @@ class Site:
 
     @cached_property
     def pages(self) -> dict[str, str]:
-        """Pages that the papers have written by themselves, by file name, and what they are."""
-        known = {name: what for paper in papers().values() for name, what in paper.pages.items()}
+        """Pages that others have written, by file name, and what they are: those of papers, and of pdoc."""
+        known = {name: what for paper in papers().values() for name, what in paper.pages.items()} | API
         return {name: what for name, what in known.items() if (self.report / name).is_file()}
 
     @cached_property
@@ -136,6 +136,7 @@ class Site:
         return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
 
 
+API = {"api/subnet_utils.html": "The package"}
 FILES = "files"
 """Folder of a report's figures and tables."""
 ELSEWHERE = "no finished notebook of this profile makes it"
