@@ -734,7 +734,7 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     results = Results("tiny", "03_ablations", root=tmp_path)
     for name in ("line_4", "line_6"):
         results.figure(picture(), name, caption="A < B.", paper="Figure 4")
-    results.table(verdicts().assign(key="0123456789abcdef"), "table", caption="Tests.")
+    results.table(verdicts().assign(key="0123456789abcdef", most=[3.0, np.inf]), "table", caption="Tests.")
     results.figure(picture(), "line_8", caption="Late.")
     results.figure(picture(), "gone", caption="Of a cell that is gone.")
     results.close()
@@ -752,6 +752,7 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
     assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
+    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
     assert "printed by tiny" not in text and "printed by tiny" in found["00_by_hand.html"].text
     assert "are not shown" not in found["00_by_hand.html"].text

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 from markupsafe import Markup
 from nbformat import NotebookNode
 from PIL import Image
 
 from subnet_utils.report import readable
-from subnet_utils.report.pages import read_table
 
 PIXELS = 96
 """Of a page, to an inch."""
@@ -78,6 +78,7 @@ def _html(card: Mapping[str, Any], folder: Path) -> str:
         shown = Markup('<img src="files/{}" alt="{}" width="{}" loading="lazy">')
         parts.append(shown.format(card["image"], card["caption"], width))
     if card["table"]:
-        parts.append(readable.table(read_table(folder / f"{card['name']}.csv"), card["digits"]))
+        frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
+        parts.append(readable.table(frame, card["digits"]))
     parts.append(readable.caption(card["caption"], card["paper"]))
     return Markup('<div id="{}">').format(card["name"]) + Markup("".join(parts)) + Markup("</div>")

@@ -31,7 +31,7 @@ LONG = 24
 """Cells of tables with more characters than this may take several lines."""
 WIDE = 15
 """Tables with more columns than this have upright heads."""
-LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
+NAME_CELL = re.compile(r"(?<=<td>)\w+(?=</td>)")
 FILE_LINK = re.compile(r'<a href="\.\./[^"]*">(.*?)</a>')
 NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
@@ -92,13 +92,8 @@ def notebook_body(notebook: NotebookNode, pages: Collection[str] = ()) -> str:
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
     body, _ = exporter.from_notebook_node(notebook)
-    body = FILE_LINK.sub(r"\1", body)
-    return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, pages), body))
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of a report from its csv file."""
-    return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
+    body = NAME_CELL.sub(lambda name: name[0].replace("_", "_<wbr>"), FILE_LINK.sub(r"\1", body))
+    return NOTEBOOK_LINK.sub(partial(_linked, pages), body)
 
 
 def table_html(path: Path, digits: int) -> str:
@@ -106,7 +101,7 @@ def table_html(path: Path, digits: int) -> str:
 
     Floats have `digits` decimals, or two significant digits if they are smaller; thousands have a comma.
     """
-    frame = read_table(path)
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
     right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}
     styler = frame.style.hide(axis="index").format(partial(_written, digits), na_rep="", escape="html")
     styler = styler.format_index(_head, axis=1).map(_cell_style).set_table_styles(right)
