@@ -751,6 +751,7 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     cells = [[one["id"] for one in cell.select("div[id]")] for cell in page.select(".code_cell, .cell:has(.highlight)")]
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
     assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
+    assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
     assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text

@@ -74,9 +74,9 @@ def _html(card: Mapping[str, Any], folder: Path) -> str:
     parts = [Markup('<p class="warning">{}</p>').format(damage) for damage in card["damages"]]
     if card["image"]:
         with Image.open(folder / card["image"]) as image:
-            width = round(image.width / image.info["dpi"][0] * PIXELS)
-        shown = Markup('<img src="files/{}" alt="{}" width="{}" loading="lazy">')
-        parts.append(shown.format(card["image"], card["caption"], width))
+            width, height = (round(dots / image.info["dpi"][0] * PIXELS) for dots in image.size)
+        shown = Markup('<img src="files/{}" alt="{}" width="{}" height="{}" loading="lazy">')
+        parts.append(shown.format(card["image"], card["caption"], width, height))
     if card["table"]:
         frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
         parts.append(readable.table(frame, card["digits"]))
