@@ -414,6 +414,8 @@ def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     above, below = html.split("<details><summary>24 more rows, 19 of them here</summary>")
     assert above.count("<td>") == readable.OPEN and below.count("<td>") == readable.ROWS - readable.OPEN
     assert "<details>" not in readable.table(pd.DataFrame({"own_task": range(readable.OPEN + 2)}))
+    folded = readable.table(pd.DataFrame({"own_task": range(3)}), folded=True)
+    assert folded.startswith("<details><summary>3 rows</summary><table") and folded.count("<td>") == 3
     html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
     html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
