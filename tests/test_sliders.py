@@ -1,0 +1,142 @@
+"""Sliders over a network of the zoo: every position is drawn, and what is drawn is what the network does."""
+
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import pytest
+from ipywidgets.widgets import interaction
+
+from subnet_utils import zoo
+from subnet_utils.masks import overlap
+from subnet_utils.masks.controls import random_like, random_part
+from subnet_utils.papers.break_it_down import releases
+from subnet_utils.papers.break_it_down.figures import dissection as dissection_figures
+from subnet_utils.papers.break_it_down.figures import sliders
+from subnet_utils.plots.style import CONDITIONS
+from tests.test_figures import assert_readable
+
+pytestmark = pytest.mark.usefixtures("paper_style")
+
+
+@pytest.fixture(scope="module")
+def entry() -> zoo.Entry:
+    return zoo.load("sv-agreement-singular")
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize(("example", "part"), [(0, "subject alone"), (7, "without verb")])
+def test_a_part_before_an_example_answers_as_the_subnetwork_does(entry, example, part):
+    network = entry.masks["subject"].apply(entry.network) if example == 0 else entry.masks["verb"].ablate(entry.network)
+    figure = dissection_figures.one_part(entry, example=example, part=part)
+    for ax, test in zip([ax for ax in figure.axes if ax.collections], ("subject", "verb"), strict=True):
+        inputs, odd = entry.tests[test]
+        logits = releases.logits(network, inputs)
+        order = [i for i in range(4) if i != odd[example]] + [int(odd[example])]
+        probabilities = logits[example].softmax(dim=-1)[order]
+        said = [text.get_text() for text in ax.texts if text.get_text() != "accuracy"]
+        assert [float(one) for one in said[4:]] == pytest.approx(probabilities.tolist(), abs=0.0051)
+        (right,) = ax.child_axes
+        accuracy = float((logits.argmax(dim=-1) == odd).float().mean())
+        assert float(right.get_yticklabels()[1].get_text()) == pytest.approx(accuracy, abs=0.0051)
+
+
+@pytest.mark.parametrize(("percent", "draw"), [(100, 0), (40, 3)])
+def test_bars_are_the_accuracies_of_a_share_and_of_random_weights(entry, percent, draw):
+    figure = sliders.taken_out(entry, subroutine="subject", percent=percent, draw=draw)
+    share = random_part(entry.masks["subject"], percent / 100, seed=draw)
+    drawn = random_like(share, seed=draw)
+    whole = entry.network
+    made = {
+        "alone": {"subnetwork": share.apply(whole), "random": drawn.apply(whole)},
+        "taken out": {"ablated": share.ablate(whole), "random": drawn.ablate(whole)},
+    }
+    for ax, (title, networks) in zip(figure.axes, made.items(), strict=True):
+        bars = {group.get_label(): [bar.get_height() for bar in group] for group in ax.containers}
+        assert ax.get_title() == title and bars == {
+            CONDITIONS[look].label: [entry.accuracy(one, test) for test in ("subject", "verb")]
+            for look, one in networks.items()
+        }
+    assert f"{share.active:,} weights" in figure.get_suptitle() and share.active == made_of(entry, percent)
+    assert_readable(figure)
+
+
+def made_of(entry: zoo.Entry, percent: int) -> int:
+    return sum(round(percent / 100 * int(mask.sum())) for mask in entry.masks["subject"].masks.values())
+
+
+def test_less_of_the_subnetwork_of_subject_knows_the_verb(entry):
+    """What notebook 04 says beside its sliders."""
+    heights = {}
+    for percent in (100, 40):
+        alone, _ = sliders.taken_out(entry, subroutine="subject", percent=percent, draw=0).axes
+        heights[percent] = [round(bar.get_height(), 2) for bar in alone.containers[0]]
+    assert heights == {100: [1.0, 0.31], 40: [1.0, 0.9]}
+
+
+def test_bars_of_an_overlap_are_counts_of_weights():
+    entry, widths = zoo.load("number-contact"), {}
+    for layer, name in ((0, "stages.stage_4.0.conv1.weight"), (3, "stages.head.hidden.weight")):
+        figure = sliders.overlap(entry, first="number", second="contact", layer=layer)
+        (ax,) = figure.axes
+        widths[layer] = {group.get_label(): [bar.get_width() for bar in group][::-1] for group in ax.containers}
+        masks = [entry.masks[one] for one in ("number", "contact")]
+        a, b = (one.masks[name] for one in masks)
+        both = [int((a & b).sum()), float(a.double().mean() * b.double().mean() * a.numel())]
+        for label, mask in (("number", a), ("contact", b)):
+            assert widths[layer][label] == pytest.approx([int(mask.sum()) - one for one in both])
+        assert widths[layer]["both"] == pytest.approx(both)
+        assert (
+            f"IoU {overlap.iou(masks)[name]:.2f}, by chance {overlap.expected_iou(masks)[name]:.2f}" in ax.get_title()
+        )
+        assert_readable(figure)
+    assert widths[0] != widths[3]
+
+
+def test_two_masks_of_one_subroutine_share_more_than_those_of_two():
+    entry = zoo.load("number-contact")
+    shared = []
+    for second in ("contact-1", "number"):
+        (ax,) = sliders.overlap(entry, first="contact", second=second, layer=4).axes
+        shared.append(next(group[-1].get_width() for group in ax.containers if group.get_label() == "both"))
+    assert shared[0] > shared[1]
+
+
+# Sliders
+
+
+def at_notebook(monkeypatch, *, allow_stdin: bool) -> list:
+    """What is displayed from now on, in a kernel that was asked to run a cell, with or without a reader."""
+    shown, parent = [], {"content": {"allow_stdin": allow_stdin}}
+    kernel = SimpleNamespace(get_parent=lambda: parent)
+    monkeypatch.setattr(sliders, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    monkeypatch.setattr(sliders.display, "display", lambda one, **_: shown.append(one))
+    monkeypatch.setattr(interaction, "display", shown.append)
+    return shown
+
+
+def draw(_: object, **chosen: object):
+    figure = plt.figure()
+    figure.suptitle(str(chosen))
+    return figure
+
+
+def test_a_moved_slider_draws_its_position(monkeypatch):
+    shown = at_notebook(monkeypatch, allow_stdin=True)
+    sliders.show(draw, None, "A caption.", example=range(3), part=["a", "b"])
+    (box,) = [one for one in shown if isinstance(one, interaction.interactive)]
+    under = shown[-1]
+    example, part, output = box.children
+    assert box.result.get_suptitle() == "{'example': 0, 'part': 'a'}" and not plt.get_fignums()
+    example.value = 2
+    part.value = "b"
+    assert box.result.get_suptitle() == "{'example': 2, 'part': 'b'}" and not plt.get_fignums()
+    assert under["text/html"] == "<p>A caption.</p>" and not example.continuous_update
+
+
+def test_without_a_reader_the_first_position_stands_still(monkeypatch):
+    shown = at_notebook(monkeypatch, allow_stdin=False)
+    sliders.show(draw, None, "A caption.", example=range(3), part=["a", "b"])
+    figure, under = shown
+    assert figure.get_suptitle() == "{'example': 0, 'part': 'a'}" and under["text/html"] == "<p>A caption.</p>"
