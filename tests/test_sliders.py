@@ -1,10 +1,13 @@
 """Sliders over a network of the zoo: every position is drawn, and what is drawn is what the network does."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pytest
 from ipywidgets.widgets import interaction
+from matplotlib.figure import Figure
+from torch import nn
 
 from subnet_utils import zoo
 from subnet_utils.masks import overlap
@@ -12,7 +15,6 @@ from subnet_utils.masks.controls import random_like, random_part
 from subnet_utils.papers.break_it_down import releases
 from subnet_utils.papers.break_it_down.figures import dissection as dissection_figures
 from subnet_utils.papers.break_it_down.figures import sliders
-from subnet_utils.plots.style import CONDITIONS
 from tests.test_figures import assert_readable
 
 pytestmark = pytest.mark.usefixtures("paper_style")
@@ -23,15 +25,21 @@ def entry() -> zoo.Entry:
     return zoo.load("sv-agreement-singular")
 
 
+@pytest.fixture(scope="module")
+def few(entry: zoo.Entry) -> zoo.Entry:
+    """The same with few examples in its tests."""
+    return replace(entry, tests={name: (items[:60], odd[:60]) for name, (items, odd) in entry.tests.items()})
+
+
 # What is drawn
 
 
 @pytest.mark.parametrize(("example", "part"), [(0, "subject alone"), (7, "without verb")])
-def test_a_part_before_an_example_answers_as_the_subnetwork_does(entry, example, part):
-    network = entry.masks["subject"].apply(entry.network) if example == 0 else entry.masks["verb"].ablate(entry.network)
-    figure = dissection_figures.one_part(entry, example=example, part=part)
+def test_a_part_before_an_example_answers_as_the_subnetwork_does(few, example, part):
+    network = few.masks["subject"].apply(few.network) if example == 0 else few.masks["verb"].ablate(few.network)
+    figure = dissection_figures.one_part(few, example=example, part=part)
     for ax, test in zip([ax for ax in figure.axes if ax.collections], ("subject", "verb"), strict=True):
-        inputs, odd = entry.tests[test]
+        inputs, odd = few.tests[test]
         logits = releases.logits(network, inputs)
         order = [i for i in range(4) if i != odd[example]] + [int(odd[example])]
         probabilities = logits[example].softmax(dim=-1)[order]
@@ -43,36 +51,37 @@ def test_a_part_before_an_example_answers_as_the_subnetwork_does(entry, example,
 
 
 @pytest.mark.parametrize(("percent", "draw"), [(100, 0), (40, 3)])
-def test_bars_are_the_accuracies_of_a_share_and_of_random_weights(entry, percent, draw):
-    figure = sliders.taken_out(entry, subroutine="subject", percent=percent, draw=draw)
-    share = random_part(entry.masks["subject"], percent / 100, seed=draw)
-    drawn = random_like(share, seed=draw)
-    whole = entry.network
-    made = {
-        "alone": {"subnetwork": share.apply(whole), "random": drawn.apply(whole)},
-        "taken out": {"ablated": share.ablate(whole), "random": drawn.ablate(whole)},
-    }
-    for ax, (title, networks) in zip(figure.axes, made.items(), strict=True):
-        bars = {group.get_label(): [bar.get_height() for bar in group] for group in ax.containers}
-        assert ax.get_title() == title and bars == {
-            CONDITIONS[look].label: [entry.accuracy(one, test) for test in ("subject", "verb")]
-            for look, one in networks.items()
-        }
-    assert f"{share.active:,} weights" in figure.get_suptitle() and share.active == made_of(entry, percent)
+def test_bars_are_the_accuracies_of_a_share_and_of_random_weights(few, percent, draw):
+    part, whole = random_part(few.masks["subject"], percent / 100, seed=draw), few.network
+    drawn = random_like(part, seed=draw)
+    figure = sliders.taken_out(few, subroutine="subject", percent=percent, draw=draw)
+    assert heights(figure) == {
+        "alone": {"subnetwork": accuracies(few, part.apply(whole)), "random": accuracies(few, drawn.apply(whole))},
+        "taken out": {
+            "ablated model": accuracies(few, part.ablate(whole)), "random": accuracies(few, drawn.ablate(whole)),
+        },
+    }  # fmt: skip
+    assert f"{part.active:,} weights" in figure.get_suptitle()
     assert_readable(figure)
-
-
-def made_of(entry: zoo.Entry, percent: int) -> int:
-    return sum(round(percent / 100 * int(mask.sum())) for mask in entry.masks["subject"].masks.values())
 
 
 def test_less_of_the_subnetwork_of_subject_knows_the_verb(entry):
     """What notebook 04 says beside its sliders."""
-    heights = {}
-    for percent in (100, 40):
-        alone, _ = sliders.taken_out(entry, subroutine="subject", percent=percent, draw=0).axes
-        heights[percent] = [round(bar.get_height(), 2) for bar in alone.containers[0]]
-    assert heights == {100: [1.0, 0.31], 40: [1.0, 0.9]}
+    for share, said in ((1.0, [1.0, 0.31]), (0.4, [1.0, 0.9])):
+        part = entry.part(random_part(entry.masks["subject"], share, seed=0))
+        assert accuracies(entry, part) == pytest.approx(said, abs=0.015)
+
+
+def heights(figure: Figure) -> dict[str, dict[str, list[float]]]:
+    """Of the bars: panel, label, and in the order of the tests."""
+    return {
+        ax.get_title(): {group.get_label(): [bar.get_height() for bar in group] for group in ax.containers}
+        for ax in figure.axes
+    }
+
+
+def accuracies(entry: zoo.Entry, network: nn.Module) -> list[float]:
+    return [entry.accuracy(network, test) for test in ("subject", "verb")]
 
 
 def test_bars_of_an_overlap_are_counts_of_weights():
@@ -124,19 +133,19 @@ def draw(_: object, **chosen: object):
 
 def test_a_moved_slider_draws_its_position(monkeypatch):
     shown = at_notebook(monkeypatch, allow_stdin=True)
-    sliders.show(draw, None, "A caption.", example=range(3), part=["a", "b"])
+    sliders.show(draw, None, "A caption.", draw=range(3), part=["a", "b"])
     (box,) = [one for one in shown if isinstance(one, interaction.interactive)]
     under = shown[-1]
-    example, part, output = box.children
-    assert box.result.get_suptitle() == "{'example': 0, 'part': 'a'}" and not plt.get_fignums()
-    example.value = 2
+    number, part, output = box.children
+    assert box.result.get_suptitle() == "{'draw': 0, 'part': 'a'}" and not plt.get_fignums()
+    number.value = 2
     part.value = "b"
-    assert box.result.get_suptitle() == "{'example': 2, 'part': 'b'}" and not plt.get_fignums()
-    assert under["text/html"] == "<p>A caption.</p>" and not example.continuous_update
+    assert box.result.get_suptitle() == "{'draw': 2, 'part': 'b'}" and not plt.get_fignums()
+    assert under["text/html"] == "<p>A caption.</p>" and not number.continuous_update
 
 
 def test_without_a_reader_the_first_position_stands_still(monkeypatch):
     shown = at_notebook(monkeypatch, allow_stdin=False)
-    sliders.show(draw, None, "A caption.", example=range(3), part=["a", "b"])
+    sliders.show(draw, None, "A caption.", draw=range(3), part=["a", "b"])
     figure, under = shown
-    assert figure.get_suptitle() == "{'example': 0, 'part': 'a'}" and under["text/html"] == "<p>A caption.</p>"
+    assert figure.get_suptitle() == "{'draw': 0, 'part': 'a'}" and under["text/html"] == "<p>A caption.</p>"

@@ -19,7 +19,7 @@ from subnet_utils.tasks.odd_one_out import CHANCE, subroutines_of
 from subnet_utils.zoo import Entry
 
 
-def show(draw: Callable[..., Figure], entry: Entry, caption: str, **positions: Sequence[Any]) -> None:
+def show(draw: Callable[..., Figure], entry: Entry, caption: str, /, **positions: Sequence[Any]) -> None:
     """Show `draw(entry, **chosen)` and its caption, with a slider over each argument's positions, from the first on.
 
     Where a notebook runs without a reader, as under papermill, the figure stands alone: no run gives other output.
@@ -33,7 +33,6 @@ def show(draw: Callable[..., Figure], entry: Entry, caption: str, **positions: S
     if _is_read():
         from ipywidgets import SelectionSlider, interact  # takes a while to import
 
-        # a slider on its way draws nothing
         interact(drawn, **{name: SelectionSlider(options=at, continuous_update=False) for name, at in positions.items()})
     else:
         display.display(drawn(**{name: at[0] for name, at in positions.items()}))
@@ -49,17 +48,18 @@ def _is_read() -> bool:
 def taken_out(entry: Entry, *, subroutine: str, percent: int, draw: int) -> Figure:
     """Accuracies of a share of a subnetwork and of as many random weights, alone and taken out, on both tests."""
     share = random_part(entry.masks[subroutine], percent / 100, seed=draw)
-    drawn, tests = random_like(share, seed=draw), subroutines_of(entry.card["name"])
+    drawn = random_like(share, seed=draw)
     kept = [("alone", "subnetwork", share), ("alone", "random", drawn)]
     kept += [("taken out", "ablated", ~share), ("taken out", "random", ~drawn)]
     rows = [
         (title, CONDITIONS[look].label, f"Test {test}", entry.accuracy(entry.part(one), test), CHANCE)
         for title, look, one in kept
-        for test in tests
+        for test in subroutines_of(entry.card["name"])
     ]
     table = pd.DataFrame(rows, columns=["title", "part", "test", "accuracy", "chance"])
     colors = {look.label: look.color for look in CONDITIONS.values()}
-    figure = bars.bars(table, x="test", y="accuracy", hue="part", colors=colors, levels=["chance"], ylabel="accuracy")
+    axis = {"ylabel": "accuracy", "ylim": (0, 1.05)}
+    figure = bars.bars(table, x="test", y="accuracy", hue="part", colors=colors, levels=["chance"], **axis)
     figure.suptitle(f"{percent}% of {subroutine}: {share.active:,} weights, draw {draw}", fontsize=8.5)
     return figure
 
@@ -67,7 +67,7 @@ def taken_out(entry: Entry, *, subroutine: str, percent: int, draw: int) -> Figu
 def overlap(entry: Entry, *, first: str, second: str, layer: int) -> Figure:
     """Weights in one mask, in both, in the other, of the n-th layer that all masks cover: found, and by chance."""
     name = sorted(common([*entry.masks.values()]).masks, key=layer_order)[layer]
-    masks = [entry.masks[first], entry.masks[second]]
+    masks = [entry.masks[one] for one in (first, second)]
     a, b = (one.masks[name] for one in masks)
     n, m, shared = (int(mask.sum()) for mask in (a, b, a & b))
     both = pd.Series({"by chance": n * m / a.numel(), "found": shared})
