@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pytest
+from ipywidgets import Dropdown, SelectionSlider
 from ipywidgets.widgets import interaction
 from matplotlib.figure import Figure
 from torch import nn
@@ -137,6 +138,7 @@ def test_a_moved_slider_draws_its_position(monkeypatch):
     (box,) = [one for one in shown if isinstance(one, interaction.interactive)]
     under = shown[-1]
     number, part, output = box.children
+    assert (type(number), type(part)) == (SelectionSlider, Dropdown)
     assert box.result.get_suptitle() == "{'draw': 0, 'part': 'a'}" and not plt.get_fignums()
     number.value = 2
     part.value = "b"

@@ -20,10 +20,7 @@ from subnet_utils.zoo import Entry
 
 
 def show(draw: Callable[..., Figure], entry: Entry, caption: str, /, **positions: Sequence[Any]) -> None:
-    """Show `draw(entry, **chosen)` and its caption, with a slider over each argument's positions, from the first on.
-
-    Where a notebook runs without a reader, as under papermill, the figure stands alone: no run gives other output.
-    """
+    """Show `draw(entry, **chosen)`, its caption, a slider over each range of positions and a menu of each list."""
 
     def drawn(**chosen: Any) -> Figure:
         figure = draw(entry, **chosen)
@@ -33,8 +30,9 @@ def show(draw: Callable[..., Figure], entry: Entry, caption: str, /, **positions
     if _is_read():
         from ipywidgets import SelectionSlider, interact  # takes a while to import
 
-        interact(drawn, **{name: SelectionSlider(options=at, continuous_update=False) for name, at in positions.items()})
-    else:
+        look, ranges = {"continuous_update": False}, {name: at for name, at in positions.items() if isinstance(at, range)}
+        interact(drawn, **positions | {name: SelectionSlider(options=at, **look) for name, at in ranges.items()})
+    else:  # as under papermill: the first positions, so that every run gives the same
         display.display(drawn(**{name: at[0] for name, at in positions.items()}))
     display.display({"text/html": readable.caption(caption, ()), "text/plain": caption}, raw=True)
 
