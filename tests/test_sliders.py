@@ -104,13 +104,20 @@ def test_bars_of_an_overlap_are_counts_of_weights():
     assert widths[0] != widths[3]
 
 
-def test_two_masks_of_one_subroutine_share_more_than_those_of_two():
-    entry = zoo.load("number-contact")
-    shared = []
-    for second in ("contact-1", "number"):
-        (ax,) = sliders.overlap(entry, first="contact", second=second, layer=4).axes
-        shared.append(next(group[-1].get_width() for group in ax.containers if group.get_label() == "both"))
-    assert shared[0] > shared[1]
+def test_the_solutions_beside_the_sliders(entry):
+    """What notebooks 03 and 06 say of a subnetwork that guesses and of what masks share."""
+    logits, odd = entry.logits(entry.part("subject"), "verb"), entry.tests["verb"][1]
+    right = logits.argmax(dim=-1) == odd
+    assert 0.2 < right.float().mean() < 0.4 and logits[right].softmax(dim=-1).max() < 0.255
+    masks = zoo.load("number-contact").masks
+    within, between = ([masks["number"], masks[other]] for other in ("number-1", "contact"))
+    found, chance = overlap.iou(within), overlap.expected_iou(within)
+    assert all(found[layer] > chance[layer] for layer in found)
+    crossing, chance = overlap.iou(between), overlap.expected_iou(between)
+    less = [layer for layer in crossing if crossing[layer] <= chance[layer]]
+    assert less == ["stages.stage_4.0.downsample.0.weight"] and all(
+        found[layer] > 2 * crossing[layer] for layer in found
+    )
 
 
 # Sliders
