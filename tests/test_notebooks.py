@@ -12,6 +12,9 @@ from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.report import readable
 from subnet_utils.report.committed import names
+from subnet_utils.report.pages import CODE_STYLE, notebook_body
+from subnet_utils.report.site import TEMPLATES
+from tests.browser import needs_browser
 from tests.toy_paper import run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -93,6 +96,19 @@ def test_outputs_are_kept_and_checked(path):
 def test_no_output_is_a_warning(path):
     streams = [out for cell in cells(path, "code") for out in cell.outputs if out.output_type == "stream"]
     assert not [out.text for out in streams if "Warning:" in out.text]
+
+
+@needs_browser
+@by_name
+def test_a_notebook_is_not_too_high(path, tmp_path, browser):
+    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}, "facts": None}
+    template = TEMPLATES.get_template("notebook.html")
+    page.write_text(
+        template.render(about, body=notebook_body(nbformat.read(path, as_version=4)), code_style=CODE_STYLE),
+        encoding="utf-8",
+    )
+    browser.open(page, width=1280)
+    assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -80,21 +80,21 @@ class Results:
             _show({"image/png": png, "text/plain": repr(figure)}, said, {"image/png": {"width": round(96 * inches)}})
 
     def table(
-        self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3, **values: Any
-    ) -> None:
+        self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3,
+        folded: bool = False, **values: Any,
+    ) -> None:  # fmt: skip
         """Save a table in full precision as `<name>.csv`, and show its first rows, rounded.
 
-        digits: decimals; numbers too small to show any keep two significant digits. An index is not written: make it a
-        column. The manifest counts the verdicts in columns `verdict` and `..._verdict`, and has the means of columns
-        `paper` and `ours` for the report's index. Otherwise as `figure`.
+        digits: decimals; numbers too small to show any keep two significant digits. folded: a reader sees no row before
+        a click. An index is not written: make it a column. The manifest counts the verdicts in columns `verdict` and
+        `..._verdict`, and has the means of columns `paper` and `ours` for the report's index. Otherwise as `figure`.
         """
         said, text = self._said(name, caption, paper, values), frame.to_csv(index=False, lineterminator="\n")
         about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
         self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
         if _is_seen():
-            _show(
-                {"text/html": readable.table(frame.reset_index(drop=True), digits), "text/plain": f"{name}.csv"}, said
-            )
+            html = readable.table(frame.reset_index(drop=True), digits, folded=folded)
+            _show({"text/html": html, "text/plain": f"{name}.csv"}, said)
 
     def close(self) -> None:
         """Write the manifest, and print a line on it."""
