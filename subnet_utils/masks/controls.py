@@ -40,6 +40,11 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
     """A subnetwork drawn at random from the complement, with as many weights in every layer as the given one.
 
     Raises NoControl where the complement has fewer weights than the subnetwork.
+
+    >>> a = Subnetwork({"w": torch.tensor([True, False, False])}, network="n")
+    >>> drawn = random_in_complement(a, seed=0)
+    >>> drawn.active, (drawn & a).active
+    (1, 0)
     """
     for name, mask in subnetwork.masks.items():
         inside, outside = int(mask.sum()), int((~mask).sum())
@@ -107,6 +112,9 @@ def units_of(subnetwork: Subnetwork) -> dict[str, Tensor]:
     A unit is an output of a weight [outputs, inputs, ...]: a neuron, a channel, a coordinate of a query. In every layer
     the units with the largest share of their incoming weights in the subnetwork are chosen, as large a part of the
     layer's units as the subnetwork is of its weights, rounded; of equals the first.
+
+    >>> units_of(Subnetwork({"w": torch.tensor([[True, True], [False, False]])}, network="n"))["w"].tolist()
+    [True, False]
     """
     units = {}
     for name, mask in subnetwork.masks.items():
