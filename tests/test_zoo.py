@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ import torch
 from subnet_utils import zoo
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
-from subnet_utils.core.store import digests, save_json
+from subnet_utils.core.step import missing
+from subnet_utils.core.store import Store, digests, save_json
 from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
-from subnet_utils.zoo import cards
+from subnet_utils.zoo import cards, steps
 from subnet_utils.zoo.release import digest_of_test, store_tests, stored_tests
 from tests import micro
 
@@ -36,6 +38,7 @@ def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("zoo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(releases, "LEARNED", 0.0)
+        patch.setattr(steps, "WORTH", 1e9)
         cards.make(lab, [NAME], folder)
     return folder
 
@@ -90,13 +93,42 @@ def test_a_network_that_has_not_learned_is_left_out(lab: Lab, tmp_path: Path, ca
     assert capsys.readouterr().out == f"{NAME}: no network has learned it\n" and zoo.list(tmp_path).empty
 
 
+def made_from(lab: Lab) -> list:
+    base = networks.bases(lab)[0]
+    return [base, *tables.final_masks(lab, [base])]
+
+
+def test_a_study_finds_what_an_entry_was_made_from(lab: Lab, made: Path, tmp_path: Path):
+    other = Lab(lab.study, Store(tmp_path))
+    lacking = missing(other, made_from(lab))
+    assert steps.unpack(other.store, made) == len(lacking) > 0 == len(missing(other, made_from(lab)))
+    for step in lacking:
+        assert digests(step.make(other).path) == digests(step.make(lab).path)
+    assert steps.unpack(other.store, made) == 0 and not any((tmp_path / "partial").iterdir())
+
+
+def test_what_costs_less_to_make_than_to_keep_is_left_out(lab: Lab, made: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(steps, "WORTH", 0)
+    (release,) = (one for one in releases.releases(lab) if one.seed == 0)
+    steps.pack(lab, release, shutil.copytree(made, tmp_path / "zoo") / NAME)
+    with ZipFile(tmp_path / "zoo" / NAME / steps.STEPS) as file:
+        assert file.namelist() == []
+
+
+def test_nothing_of_a_damaged_entry_comes_into_the_store(folder: Path, tmp_path: Path):
+    flip(folder / NAME / "masks" / "verb.safetensors")
+    with pytest.raises(zoo.ZooError, match="masks/verb.safetensors is not the file of its card; restore it"):
+        steps.unpack(Store(tmp_path / "store"), folder)
+    assert not (tmp_path / "store").exists()
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["network.safetensors", "masks/verb.safetensors", "study.json"])
+@pytest.mark.parametrize("file", ["network.safetensors", "masks/verb.safetensors", "steps.zip", "study.json"])
 def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path, file: str):
     path = folder / NAME / file
     line = f"zoo entry '{NAME}': {file} is not the file of its card; restore it: git checkout -- zoo/{NAME}"

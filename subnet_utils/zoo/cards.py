@@ -16,6 +16,7 @@ from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
 from subnet_utils.zoo.release import Release, digest_of_test, store_tests
+from subnet_utils.zoo.steps import pack
 
 
 def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
@@ -57,6 +58,7 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
     save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
+    pack(lab, release, place)
     files = digests(place)
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
