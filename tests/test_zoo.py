@@ -19,6 +19,7 @@ from subnet_utils.core.step import missing
 from subnet_utils.core.store import Store, digests, save_json
 from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
+from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.zoo import cards, steps
 from subnet_utils.zoo.release import digest_of_test, store_tests, stored_tests
 from tests import micro
@@ -210,6 +211,33 @@ def test_unknown_names_get_the_nearest(lab: Lab, made: Path):
         zoo.load("sv-agreement-singula", made)
     with pytest.raises(zoo.ZooError, match="^profile 'micro' has no 'sv-agreement' for the zoo; did you mean"):
         cards.make(lab, ["sv-agreement"], made)
+
+
+def test_where_there_is_no_zoo_a_line_says_where_it_is(tmp_path: Path):
+    with pytest.raises(zoo.ZooError, match=f"^no zoo in {tmp_path}; it is in the checkout: pip install -e "):
+        zoo.load(NAME, tmp_path)
+
+
+def test_without_transformers_a_line_says_how_to_get_it(made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^transformers is not in the core installation; .* pip install"):
+        zoo.load(NAME, made)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(lab: Lab, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(Network, "result", lambda *_: pytest.fail("trained"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=re.escape(f"{tmp_path / 'file'}")):
+        cards.make(lab, [NAME], tmp_path / "file")
+
+
+def test_a_making_that_fails_leaves_the_older_entry(lab: Lab, folder: Path, monkeypatch):
+    monkeypatch.setattr(releases, "LEARNED", 0.0)
+    monkeypatch.setattr(cards, "page", lambda card: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cards.make(lab, [NAME], folder)
+    assert set(zoo.load(NAME, folder).masks) == {"subject", "subject-1", "verb", "verb-1"}
+    assert {path.name for path in folder.iterdir()} == {NAME, "README.md"}
 
 
 def test_a_damaged_card_is_refused(folder: Path):

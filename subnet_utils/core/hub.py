@@ -110,7 +110,8 @@ def main() -> int:
     try:
         count = {"push": push, "pull": pull}[arguments.direction](store, arguments.repository, HfApi())
     except Exception as error:  # the hub client raises many unrelated types
-        print(f"{arguments.repository}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        what = str(error).strip() or type(error).__name__
+        print(f"{arguments.repository}: {what.splitlines()[0]}", file=sys.stderr)
         return 2
     print(f"{store.root}: {count} artefacts were lacking" if count else f"{store.root}: nothing is lacking")
     return 0

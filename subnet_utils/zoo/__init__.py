@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.messages import nearest
+from subnet_utils.core.messages import nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import Store, digests, load_tensors
@@ -99,6 +99,7 @@ def share_right(answers: Tensor, targets: Tensor) -> float:
     return float(((answers == targets) | (targets == NOT_ASKED)).reshape(len(targets), -1).all(dim=1).double().mean())
 
 
+@of_companion()
 def load(name: str, folder: Path = ZOO) -> Entry:
     """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network."""
     place = Path(folder) / name
@@ -152,6 +153,8 @@ def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
 
 def _card(place: Path) -> dict[str, Any]:
     known = {path.parent.name: path for path in sorted(place.parent.glob("*/card.json"))}
+    if not known:
+        raise ZooError(f"no zoo in {place.parent}; it is in the checkout: pip install -e '.[companion]' there")
     path = _known(known, place.name, "no zoo entry")
     try:
         return json.loads(path.read_text(encoding="utf-8"))

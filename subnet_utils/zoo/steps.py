@@ -1,6 +1,6 @@
 """The training behind an entry: its artefacts, so that the notebooks of a study do not train it again.
 
-`steps.zip` has the artefacts of an entry's network and masks, and of all that they are made of. Weights and masks that
+`steps.zip` has the artefacts of an entry's network and masks, and of all that they were made of. Weights and masks that
 the entry has as files are not in it twice. `unpack` puts the artefacts into a store. It is a command of its own,
 because a study that shall be reproduced must train its networks.
 """
@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from subnet_utils.core.hub import artefacts_in, take_in
@@ -27,15 +28,19 @@ that makes it with the same bytes finds all that depends on it."""
 def pack(lab: Lab, release: Release, place: Path) -> None:
     """Write an entry's `steps.zip`, beside its network and masks."""
     own = set(digests(place).values())
-    steps = with_parents([release.network, *release.masks().values()])
+    made = [step.make(lab) for step in with_parents([release.network, *release.masks().values()])]
+    names = {f"{one.kind}/{one.key}" for one in made} | {name for one in made for name in _about(one.path)["uses"]}
     with ZipFile(place / STEPS, "w") as file:
-        for folder, artefact in {one.path: one for one in (step.make(lab) for step in steps)}.items():
+        for folder in sorted(lab.store.root / name for name in names):
             more = [folder / name for name, digest in digests(folder).items() if digest not in own]
-            size = sum(path.stat().st_size for path in more)
-            if size <= WORTH * artefact.json("provenance")["seconds"]:
+            if more and sum(path.stat().st_size for path in more) <= WORTH * _about(folder)["seconds"]:
                 for path in more:
                     about = ZipInfo(path.relative_to(lab.store.root).as_posix())  # without the time
                     file.writestr(about, path.read_bytes(), ZIP_DEFLATED)
+
+
+def _about(artefact: Path) -> dict[str, Any]:
+    return json.loads((artefact / "provenance.json").read_text())
 
 
 def unpack(store: Store, folder: Path = ZOO) -> int:
