@@ -21,8 +21,8 @@ from subnet_utils.zoo.release import Release
 
 STEPS = "steps.zip"
 WORTH = 25_000
-"""Bytes that a second of making is worth. An artefact that would add more, such as drawn images, is left out. A machine
-that makes it with the same bytes finds all that depends on it."""
+"""Bytes that a second of processor time is worth. An artefact that would add more, such as drawn images, is left out. A
+machine that makes it with the same bytes finds all that depends on it."""
 
 
 def pack(lab: Lab, release: Release, place: Path) -> None:
@@ -33,7 +33,7 @@ def pack(lab: Lab, release: Release, place: Path) -> None:
     with ZipFile(place / STEPS, "w") as file:
         for folder in sorted(lab.store.root / name for name in names):
             more = [folder / name for name, digest in digests(folder).items() if digest not in own]
-            if more and sum(path.stat().st_size for path in more) <= WORTH * _about(folder)["seconds"]:
+            if more and sum(path.stat().st_size for path in more) <= WORTH * _about(folder)["cpu_seconds"]:
                 for path in more:
                     about = ZipInfo(path.relative_to(lab.store.root).as_posix())  # without the time
                     file.writestr(about, path.read_bytes(), ZIP_DEFLATED)
