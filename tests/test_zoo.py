@@ -268,8 +268,8 @@ def test_names_of_entries_and_masks_are_names_of_files(profile: str):
 
 def test_tests_that_are_stored_come_back(tmp_path: Path):
     tests = {"a/b": (torch.arange(6).byte().reshape(2, 3), torch.tensor([0, 1])), "c": (torch.rand(1), torch.ones(1))}
-    store_tests(tmp_path / "tests.safetensors", tests)
-    found = stored_tests(tmp_path / "tests.safetensors")
+    store_tests(tmp_path / "tests.safetensors.xz", tests)
+    found = stored_tests(tmp_path / "tests.safetensors.xz")
     assert found.keys() == tests.keys()
     assert [digest_of_test(found[name]) for name in tests] == [digest_of_test(test) for test in tests.values()]
 

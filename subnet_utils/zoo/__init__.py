@@ -8,7 +8,7 @@
 An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `steps.zip` (how they
 were trained, see `steps`), `study.json`, the part of a profile that says how the network is built and tested, and
 `card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn digits differ by
-machines and are in `tests.safetensors`. The card has the digests of all files, of the tests, and of what each part
+machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, and of what each part
 answers.
 
 Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
@@ -116,7 +116,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     for what, owner in owners.items():
         if owner != card["network"]["fingerprint"]:
             raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {restored(place)}")
-    tests = stored_tests(place / "tests.safetensors") if release.stored else dict(release.tests())
+    tests = stored_tests(place / "tests.safetensors.xz") if release.stored else dict(release.tests())
     for test, one in tests.items():
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")

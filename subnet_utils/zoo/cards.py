@@ -59,7 +59,7 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
     if release.stored:
-        store_tests(place / "tests.safetensors", release.tests())
+        store_tests(place / "tests.safetensors.xz", release.tests())
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
