@@ -64,5 +64,5 @@ def store_tests(path: Path, tests: Mapping[str, Test]) -> None:
 def stored_tests(path: Path) -> dict[str, Test]:
     """Tests as `store_tests` wrote them."""
     tensors = safetensors.torch.load(lzma.decompress(path.read_bytes()))
-    names = dict.fromkeys(name.rpartition("/")[0] for name in tensors)
+    names = dict.fromkeys(name.rpartition("/")[0] for name in sorted(tensors))
     return {name: tuple(tensors[f"{name}/{part}"] for part in PARTS) for name in names}
