@@ -5,7 +5,7 @@ import csv
 import json
 import sys
 
-from subnet_utils.core.downloads import external, go_offline_without_network, table
+from subnet_utils.core.downloads import external, table
 from subnet_utils.core.papers import Notebook, Paper, notebooks
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study
@@ -67,7 +67,6 @@ def lacking(study: Study) -> dict[str, str]:
     """Name of a notebook -> what it needs, or one that it waits for, and what is not there, in one line."""
     from subnet_utils.core.lab import Lab  # imports torch
 
-    go_offline_without_network()
     lab, found = Lab.open(study), {}
     for name, (paper, notebook) in _notebooks_of(study).items():
         try:

@@ -1,6 +1,7 @@
 """Power against the integral that defines it and against simulated experiments; corrections against plain numpy."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -142,9 +143,10 @@ def benjamini_hochberg(p: list[float]) -> np.ndarray:
     return np.minimum(steps[np.argsort(order)], 1)
 
 
-@settings(max_examples=20, deadline=None)  # statsmodels collects garbage in each, which takes long
+@mock.patch("gc.collect")  # statsmodels collects garbage in each correction, which takes long
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=12))
-def test_corrections_are_those_of_a_few_lines_of_numpy(p):
+def test_corrections_are_those_of_a_few_lines_of_numpy(collect, p):
     table = pd.DataFrame({"p": pd.Series(p, dtype=float), "z_p": 0.5})  # another family
     table.index = [0] * len(p)  # labels that stand twice must not matter
     result, tested = corrected(table, ["z_p", "p"]), ~np.isnan(p)

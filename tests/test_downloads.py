@@ -5,12 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from subnet_utils import check
 from subnet_utils.core import downloads
 from subnet_utils.core.downloads import external, table
+from subnet_utils.core.papers import notebooks
 from subnet_utils.core.sections import ROOT, Elsewhere, Place, Section
 from subnet_utils.core.study import Study
 
@@ -104,3 +106,13 @@ def test_without_network_the_hub_is_not_asked(monkeypatch, reachable, said):
     os.environ["HF_ENDPOINT"] = "https://mirror.example"
     downloads.go_offline_without_network()
     assert asked == [("mirror.example", 443)] and os.environ.get("HF_HUB_OFFLINE") == said
+
+
+def test_what_looks_for_a_notebooks_needs_asks_for_a_network_first(monkeypatch):
+    """Every way into a study: a check, a plan, a list of shards, a notebook."""
+    asked = []
+    monkeypatch.setattr("subnet_utils.core.papers.go_offline_without_network", lambda: asked.append("network"))
+    paper, notebook = notebooks()["05_pretraining"]
+    monkeypatch.setattr(type(paper), "resolve", lambda self, name: lambda lab: asked.append(name))
+    paper.require(notebook, SimpleNamespace(study=Study.load("tiny")))
+    assert asked == ["network", notebook.requires]

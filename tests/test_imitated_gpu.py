@@ -37,7 +37,8 @@ STUDY = micro.whole_study(precision="float32") | {
     "functional_modularity": {"arithmetic": [one | {"seeds": [0], "l0": None} for one in NETWORKS[:2]]},
 }
 for one in [*STUDY["break_it_down"]["experiments"], *STUDY["break_it_down"]["pretrained"]]:
-    one["base"], one["masks"] = one["base"] | {"seeds": [0]}, one["masks"] | {"seeds": [0]}
+    few = {"inits": [0.05], "starts": one["masks"]["starts"][-1:], "seeds": [0]}
+    one["base"], one["masks"] = one["base"] | {"seeds": [0]}, one["masks"] | few
 
 pytestmark = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None, reason="the imitation needs a C++ compiler"

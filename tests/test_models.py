@@ -463,6 +463,8 @@ def test_libraries_that_take_seconds_are_imported_when_a_network_is_built():
     program = (
         "import sys, subnet_utils.papers.break_it_down.tables, subnet_utils.core.notebook\n"
         "heavy = ('torchvision', 'transformers.modeling_utils')\n"
+        "from subnet_utils import check, shards\n"
+        "assert check.main(['tiny']) == 0 and shards.missing(shards.Study.load('tiny'))\n"
         "assert not [name for name in heavy if name in sys.modules]\n"
         "from subnet_utils.models import build\n"
         "build({'family': 'bert', 'layers': 2, 'width': 8, 'heads': 2, 'mlp_width': 16}, seed=0, vocabulary=9)\n"

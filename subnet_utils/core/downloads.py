@@ -69,12 +69,14 @@ def table(found: Iterable[External]) -> str:
 def go_offline_without_network() -> None:
     """Tell the hub's client, before it is imported, where there is no network. It would try each file six times, for
     minutes in all."""
+    if "HF_HUB_OFFLINE" in os.environ:
+        return
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
     try:
         if not getproxies():
             socket.getaddrinfo(host, 443)
     except OSError:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def _external(name: str) -> External:

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from subnet_utils.core.downloads import go_offline_without_network
 from subnet_utils.core.sections import ROOT, Section
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Paper:
 
     def require(self, notebook: Notebook, lab: "Lab") -> None:
         """Raise ValueError for what a notebook needs and what is not there."""
+        go_offline_without_network()
         if notebook.requires and notebook.is_about(self.section_of(lab.study)):
             self.resolve(notebook.requires)(lab)
 

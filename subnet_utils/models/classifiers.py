@@ -17,7 +17,6 @@ from typing import Any
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torchvision.models import ResNet18_Weights
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.models.layers import obeying_autocast
@@ -139,6 +138,8 @@ def vit_classifier(
 def _torchvision(source: str) -> Mapping[str, Tensor]:
     """A state dict with torchvision's names. Nothing but tensors is read from a file."""
     if source == TORCHVISION:
+        from torchvision.models import ResNet18_Weights  # seconds to import, needed by few
+
         try:
             return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except OSError as error:

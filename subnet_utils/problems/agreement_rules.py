@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models import build
 from subnet_utils.models.architectures import Bert
-from subnet_utils.models.language import WordPredictor
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.subtasks import Subtasks
 from subnet_utils.tasks import agreement_rules
@@ -44,6 +43,8 @@ class AgreementRules(Subtasks):
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""
+        from subnet_utils.models.language import WordPredictor  # imports transformers, which takes seconds
+
         words = tokenizer(self.architecture.pretrained)
         first = generator_for("agreement rules", seed).initial_seed()
         bert = build(self.architecture.model_dump(exclude_none=True), seed=first, vocabulary=words.size)

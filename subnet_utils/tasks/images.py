@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from skimage.segmentation import felzenszwalb
 from torch import Tensor
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from subnet_utils.core.messages import nearest
 
@@ -63,6 +61,8 @@ def classical_segments(image: NDArray[np.uint8], *, scale: float) -> NDArray[np.
 
     scale: larger for larger segments; none is smaller than a hundredth of the image.
     """
+    from skimage.segmentation import felzenszwalb  # a third of a second to import, needed by few
+
     found = felzenszwalb(image, scale=scale, sigma=0.5, min_size=image.shape[0] * image.shape[1] // 100)
     return found[None] == np.arange(found.max() + 1)[:, None, None]
 
@@ -172,6 +172,8 @@ def conflict_files(folder: Path, classes: Sequence[str]) -> Files:
 
 def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
     """The images of one class, by name. Raises ImageError if there is no such folder, or nothing in it."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS  # seconds to import, needed by few
+
     if not folder.is_dir():
         raise ImageError(f"no folder {folder}; give the folder that holds one folder a class")
     within = folder / name

@@ -8,22 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
-import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from subnet_utils.masks.units import shape_of
 from subnet_utils.models import fingerprint
 from subnet_utils.papers.heuristic_core.section import OwnTransformer, PublishedTransformer
 from subnet_utils.tasks import inference
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING, _, FIRST, SEPARATOR, MASK = range(len(SPECIAL))
@@ -123,8 +124,10 @@ class Transformer:
 
 
 @cache
-def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
+def own_tokenizer(family: str) -> "PreTrainedTokenizerFast":
     """`[CLS] premise [SEP] hypothesis [SEP]`, a token a word of the generated pairs; of BERT sentences are numbered."""
+    from transformers import PreTrainedTokenizerFast  # seconds to import
+
     words = Tokenizer(WordLevel({word: i for i, word in enumerate((*SPECIAL, *inference.words()))}, unk_token="[UNK]"))
     words.pre_tokenizer = WhitespaceSplit()
     words.post_processor = TemplateProcessing(pair="[CLS] $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -136,6 +139,8 @@ def own_tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: int) -> nn.Module:
     """A network over the words of the generated pairs, from random weights. head: as in the names of transformers."""
+    import transformers  # seconds to import
+
     gpt2, name = architecture.family == "gpt2", NAMES[architecture.family]
     dropouts = "resid_pdrop embd_pdrop attn_pdrop" if gpt2 else "hidden_dropout_prob attention_probs_dropout_prob"
     more = 0 if gpt2 else 2  # RoBERTa counts positions from the padding token's id + 1
@@ -156,10 +161,12 @@ def own_network(architecture: OwnTransformer, head: str, *, classes: int, seed: 
 def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
     """Published weights with a new classifier drawn by the seed, also where they have one for any number of classes.
     Raises PretrainedError if they cannot be had."""
+    import transformers  # seconds to import
+
     transformers.logging.set_verbosity_error()  # it reports that the classifier is new, which reads like a fault
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network, report = _loaded(source, "weights", AutoModelForSequenceClassification, num_labels=classes,
+        network, report = _loaded(source, "weights", "AutoModelForSequenceClassification", num_labels=classes,
                                   dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
                                   output_loading_info=True)  # fmt: skip
         body = network.base_model_prefix + "."
@@ -195,7 +202,7 @@ def published_facts(weights: str, max_length: int) -> tuple[str, tuple[int, int]
 
 def published_tokenizer(source: str) -> Any:
     """The tokenizer that belongs to published weights. Raises PretrainedError if it cannot be had."""
-    tokenizer = _loaded(source, "tokenizer", AutoTokenizer)
+    tokenizer = _loaded(source, "tokenizer", "AutoTokenizer")
     words, why = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens), ""
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
     if not words:  # what transformers makes up without a file
@@ -212,10 +219,12 @@ def published_tokenizer(source: str) -> Any:
     return tokenizer
 
 
-def _loaded(source: str, what: str, kind: type, **options: Any) -> Any:
-    """What transformers makes of a folder or a name on the model hub."""
+def _loaded(source: str, what: str, kind: str, **options: Any) -> Any:
+    """What a class of transformers makes of a folder or a name on the model hub."""
+    import transformers  # seconds to import
+
     try:
-        return kind.from_pretrained(source, local_files_only=Path(source).is_dir(), **options)
+        return getattr(transformers, kind).from_pretrained(source, local_files_only=Path(source).is_dir(), **options)
     except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     folder = "a folder with config.json, model.safetensors and the tokenizer's files"

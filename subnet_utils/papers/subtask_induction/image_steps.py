@@ -23,7 +23,6 @@ from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
-from subnet_utils.models.classifiers import CLASSIFIER
 from subnet_utils.papers.subtask_induction import images_section as section
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
 from subnet_utils.papers.subtask_induction.conditions import CONDITIONS
@@ -252,6 +251,8 @@ def _filed(model: StagedModel, folder: Path) -> dict[str, str]:
 
 def _only_classifier(donor: StagedModel, fresh: StagedModel) -> Transfer:
     """All of the donor, frozen, but a new linear classifier."""
+    from subnet_utils.models.classifiers import CLASSIFIER  # imports torchvision, which takes seconds
+
     own = f"stages.{CLASSIFIER}.fc."
     new = {name: tensor for name, tensor in untransferred(fresh).start.items() if name.startswith(own)}
     old = {name: tensor for name, tensor in donor.named_parameters() if not name.startswith(own)}

@@ -8,7 +8,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from PIL import Image
-from torchvision.models import resnet18
 
 from subnet_utils.cost.stand_ins import saved
 from subnet_utils.papers.subtask_induction.images_section import Folders
@@ -27,6 +26,8 @@ def vit(folder: Path) -> Path:
 
 def resnet(folder: Path) -> Path:
     """A file of torchvision's ResNet18, at random."""
+    from torchvision.models import resnet18  # seconds to import, needed by few
+
     folder.mkdir(parents=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
