@@ -158,3 +158,9 @@ def test_the_command_says_in_one_line_what_is_wrong():
     command = [sys.executable, "-m", "subnet_utils.core.hub", "pull", "no/such/name"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 2 and found.stderr.count("\n") == 1 and found.stderr.startswith("no/such/name: ")
+
+
+def test_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setattr(sys, "argv", ["hub", "pull", NAME])
+    monkeypatch.setattr(hub, "pull", lambda *_: (_ for _ in ()).throw(TimeoutError()))
+    assert hub.main() == 2 and capsys.readouterr().err == f"{NAME}: TimeoutError\n"

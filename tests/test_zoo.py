@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ import torch
 from subnet_utils import zoo
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
-from subnet_utils.core.store import digests, save_json
+from subnet_utils.core.step import missing
+from subnet_utils.core.store import Store, digests, save_json
 from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
-from subnet_utils.zoo import cards
+from subnet_utils.papers.break_it_down.networks import Network
+from subnet_utils.zoo import cards, steps
 from subnet_utils.zoo.release import digest_of_test, store_tests, stored_tests
 from tests import micro
 
@@ -36,6 +39,7 @@ def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("zoo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(releases, "LEARNED", 0.0)
+        patch.setattr(steps, "WORTH", 1e9)
         cards.make(lab, [NAME], folder)
     return folder
 
@@ -90,13 +94,43 @@ def test_a_network_that_has_not_learned_is_left_out(lab: Lab, tmp_path: Path, ca
     assert capsys.readouterr().out == f"{NAME}: no network has learned it\n" and zoo.list(tmp_path).empty
 
 
+def made_from(lab: Lab) -> list:
+    base = networks.bases(lab)[0]
+    return [base, *tables.final_masks(lab, [base])]
+
+
+def test_a_study_finds_the_networks_and_masks_of_an_entry(lab: Lab, made: Path, tmp_path: Path):
+    other, parts = Lab(lab.study, Store(tmp_path)), made_from(lab)
+    assert len(missing(other, parts)) > 0 < steps.unpack(other.store, made)
+    trained = set(tmp_path.glob("break_it_down-trained/*")) | set(tmp_path.glob("break_it_down-mask/*"))
+    for step in parts:  # what is chosen from them costs nothing and is not in the entry
+        assert (step.make(other).key, step.make(other).digest) == (step.make(lab).key, step.make(lab).digest)
+    assert trained == set(tmp_path.glob("break_it_down-trained/*")) | set(tmp_path.glob("break_it_down-mask/*"))
+    assert steps.unpack(other.store, made) == 0 and not any((tmp_path / "partial").iterdir())
+
+
+def test_what_costs_less_to_make_than_to_keep_is_left_out(lab: Lab, made: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(steps, "WORTH", 0)
+    (release,) = (one for one in releases.releases(lab) if one.seed == 0)
+    steps.pack(lab, release, shutil.copytree(made, tmp_path / "zoo") / NAME)
+    with ZipFile(tmp_path / "zoo" / NAME / steps.STEPS) as file:
+        assert file.namelist() == []
+
+
+def test_nothing_of_a_damaged_entry_comes_into_the_store(folder: Path, tmp_path: Path):
+    flip(folder / NAME / "masks" / "verb.safetensors")
+    with pytest.raises(zoo.ZooError, match="masks/verb.safetensors is not the file of its card; restore it"):
+        steps.unpack(Store(tmp_path / "store"), folder)
+    assert not (tmp_path / "store").exists()
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["network.safetensors", "masks/verb.safetensors", "study.json"])
+@pytest.mark.parametrize("file", ["network.safetensors", "masks/verb.safetensors", "steps.zip", "study.json"])
 def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path, file: str):
     path = folder / NAME / file
     line = f"zoo entry '{NAME}': {file} is not the file of its card; restore it: git checkout -- zoo/{NAME}"
@@ -180,6 +214,34 @@ def test_unknown_names_get_the_nearest(lab: Lab, made: Path):
         cards.make(lab, ["sv-agreement"], made)
 
 
+def test_where_there_is_no_zoo_a_line_says_where_it_is(tmp_path: Path):
+    with pytest.raises(zoo.ZooError, match=f"^no zoo in {tmp_path}; it is in the checkout: pip install -e "):
+        zoo.load(NAME, tmp_path)
+
+
+def test_without_transformers_a_line_says_how_to_get_it(made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "subnet_utils.models.language")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^transformers is not in the core installation; .* pip install"):
+        zoo.load(NAME, made)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(lab: Lab, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(Network, "result", lambda *_: pytest.fail("trained"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=re.escape(f"{tmp_path / 'file'}")):
+        cards.make(lab, [NAME], tmp_path / "file")
+
+
+def test_a_making_that_fails_leaves_the_older_entry(lab: Lab, folder: Path, monkeypatch):
+    monkeypatch.setattr(releases, "LEARNED", 0.0)
+    monkeypatch.setattr(cards, "page", lambda card: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cards.make(lab, [NAME], folder)
+    assert set(zoo.load(NAME, folder).masks) == {"subject", "subject-1", "verb", "verb-1"}
+    assert {path.name for path in folder.iterdir()} == {NAME, "README.md"}
+
+
 def test_a_damaged_card_is_refused(folder: Path):
     (folder / NAME / "card.json").write_text("{")
     with pytest.raises(zoo.ZooError, match="card.json is no JSON; restore it"):
@@ -204,8 +266,8 @@ def test_names_of_entries_and_masks_are_names_of_files(profile: str):
 
 def test_tests_that_are_stored_come_back(tmp_path: Path):
     tests = {"a/b": (torch.arange(6).byte().reshape(2, 3), torch.tensor([0, 1])), "c": (torch.rand(1), torch.ones(1))}
-    store_tests(tmp_path / "tests.safetensors", tests)
-    found = stored_tests(tmp_path / "tests.safetensors")
+    store_tests(tmp_path / "tests.safetensors.xz", tests)
+    found = stored_tests(tmp_path / "tests.safetensors.xz")
     assert found.keys() == tests.keys()
     assert [digest_of_test(found[name]) for name in tests] == [digest_of_test(test) for test in tests.values()]
 

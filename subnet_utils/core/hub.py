@@ -58,13 +58,10 @@ def pull(store: Store, repository: str, api: HfApi) -> int:
         api.snapshot_download(repository, repo_type=KIND, revision=revision, local_dir=folder, allow_patterns=patterns)
         for name in names:
             try:
-                require(folder, name, f"push it anew to {repository}")
+                take_in(store, folder, name, f"push it anew to {repository}")
             except StoreError as error:
                 refused.append(error)
                 shutil.rmtree(folder / name, ignore_errors=True)
-                continue
-            (store.root / name).parent.mkdir(exist_ok=True)
-            os.replace(folder / name, store.root / name)
     shutil.rmtree(folder, ignore_errors=True)
     if refused:
         raise StoreError(f"{refused[0]} ({len(refused)} of {len(lacking)} artefacts refused)")
@@ -74,6 +71,13 @@ def pull(store: Store, repository: str, api: HfApi) -> int:
 def artefacts_in(files: Sequence[str]) -> set[str]:
     """`kind/key` of every artefact with its manifest among some files."""
     return {found["artefact"] for file in files if (found := FILE.fullmatch(file)) and file.endswith("/manifest.json")}
+
+
+def take_in(store: Store, folder: Path, name: str, remedy: str) -> None:
+    """Move an artefact, `kind/key` in a folder, into a store that lacks it. Raises StoreError as `require` does."""
+    require(folder, name, remedy)
+    (store.root / name).parent.mkdir(exist_ok=True)
+    os.replace(folder / name, store.root / name)
 
 
 def require(root: Path, name: str, remedy: str) -> None:
@@ -106,7 +110,8 @@ def main() -> int:
     try:
         count = {"push": push, "pull": pull}[arguments.direction](store, arguments.repository, HfApi())
     except Exception as error:  # the hub client raises many unrelated types
-        print(f"{arguments.repository}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        what = str(error).strip() or type(error).__name__
+        print(f"{arguments.repository}: {what.splitlines()[0]}", file=sys.stderr)
         return 2
     print(f"{store.root}: {count} artefacts were lacking" if count else f"{store.root}: nothing is lacking")
     return 0

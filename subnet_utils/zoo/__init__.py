@@ -5,10 +5,11 @@
     entry = zoo.load("sv-agreement-singular")
     entry.accuracy(entry.part("subject"), "verb")
 
-An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `study.json`, the
-part of a profile that says how the network is built and tested, and `card.json`, with `card.md` for readers. Most tests
-are drawn again by the task's own generator; drawn digits differ by machines and are in `tests.safetensors`. The card
-has the digests of all files, of the tests, and of what each part answers.
+An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `steps.zip` (how they
+were trained, see `steps`), `study.json`, the part of a profile that says how the network is built and tested, and
+`card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn digits differ by
+machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, and of what each part
+answers.
 
 Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
 in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to each other
@@ -27,7 +28,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.messages import nearest
+from subnet_utils.core.messages import nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import Store, digests, load_tensors
@@ -98,6 +99,7 @@ def share_right(answers: Tensor, targets: Tensor) -> float:
     return float(((answers == targets) | (targets == NOT_ASKED)).reshape(len(targets), -1).all(dim=1).double().mean())
 
 
+@of_companion()
 def load(name: str, folder: Path = ZOO) -> Entry:
     """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network.
 
@@ -108,28 +110,33 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     '1.00'
     """
     place = Path(folder) / name
-    card = _card(place)
-    found = digests(place)
-    for file, digest in card["files"].items():
-        if found.get(file) != digest:
-            raise ZooError(f"zoo entry '{name}': {file} is not the file of its card; {_restored(place)}")
+    card = checked(place)
     release = _release(place, card)
     network = release.fresh()
     try:
         network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
     except RuntimeError:  # torch's, with a line for each weight
         raise ZooError(f"zoo entry '{name}': its weights do not fit the network any more; {_anew(card)}") from None
-    more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in found else {}
+    more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in card["files"] else {}
     masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
     owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
     for what, owner in owners.items():
         if owner != card["network"]["fingerprint"]:
-            raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {_restored(place)}")
-    tests = stored_tests(place / "tests.safetensors") if release.stored else dict(release.tests())
+            raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {restored(place)}")
+    tests = stored_tests(place / "tests.safetensors.xz") if release.stored else dict(release.tests())
     for test, one in tests.items():
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
     return Entry(network.eval().requires_grad_(False), masks, tests, more, card, release)
+
+
+def checked(place: Path) -> dict[str, Any]:
+    """The card of an entry whose files are those of its card. Raises ZooError otherwise."""
+    card, found = _card(place), digests(place)
+    for file, digest in card["files"].items():
+        if found.get(file) != digest:
+            raise ZooError(f"zoo entry '{place.name}': {file} is not the file of its card; {restored(place)}")
+    return card
 
 
 def list(folder: Path = ZOO) -> pd.DataFrame:
@@ -153,11 +160,13 @@ def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
 
 def _card(place: Path) -> dict[str, Any]:
     known = {path.parent.name: path for path in sorted(place.parent.glob("*/card.json"))}
+    if not known:
+        raise ZooError(f"no zoo in {place.parent}; it is in the checkout: pip install -e '.[companion]' there")
     path = _known(known, place.name, "no zoo entry")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {_restored(place)}") from None
+        raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {restored(place)}") from None
 
 
 def _release(place: Path, card: Mapping[str, Any]) -> Release:
@@ -173,7 +182,7 @@ def _release(place: Path, card: Mapping[str, Any]) -> Release:
     raise ZooError(f"zoo entry '{place.name}': {paper.name} has it no more; {_anew(card)}")
 
 
-def _restored(place: Path) -> str:
+def restored(place: Path) -> str:
     return f"restore it: git checkout -- zoo/{place.name}"
 
 

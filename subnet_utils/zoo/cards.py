@@ -2,9 +2,11 @@
 
 import copy
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from subnet_utils import zoo
@@ -16,29 +18,35 @@ from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
 from subnet_utils.zoo.release import Release, digest_of_test, store_tests
+from subnet_utils.zoo.steps import pack
 
 
 def make(lab: Lab, names: Sequence[str] = (), folder: Path = ZOO) -> None:
     """Put what papers release of a study into the zoo, or some of it. What the store lacks is trained first.
 
-    Raises ZooError for an unknown name.
+    An entry is put there when it is whole. Raises ZooError for an unknown name, OSError for a folder that cannot be
+    written.
     """
+    folder = Path(folder)
     given = [(paper, release) for paper in papers().values() for release in paper.releases_of(lab)]
     known = dict.fromkeys(release.name for _, release in given)
-    for name in names or known:
-        if name not in known:
-            raise ZooError(f"profile '{lab.study.name}' has no '{name}' for the zoo; {nearest(name, known)}")
-        learned = ((paper, one) for paper, one in given if one.name == name and one.learned(lab))
-        if (found := next(learned, None)) is None:
-            print(f"{name}: no network has learned it", flush=True)
-            continue
-        add(lab, *found, Path(folder))
-        (Path(folder) / "README.md").write_text(contents(folder), encoding="utf-8")
-        print(f"{name}: {len(load(name, folder).masks)} masks", flush=True)
+    with TemporaryDirectory(dir=folder) as partial:
+        for name in names or known:
+            if name not in known:
+                raise ZooError(f"profile '{lab.study.name}' has no '{name}' for the zoo; {nearest(name, known)}")
+            learned = ((paper, one) for paper, one in given if one.name == name and one.learned(lab))
+            if (found := next(learned, None)) is None:
+                print(f"{name}: no network has learned it", flush=True)
+                continue
+            add(lab, *found, Path(partial))
+            shutil.rmtree(folder / name, ignore_errors=True)
+            os.replace(Path(partial) / name, folder / name)
+            (folder / "README.md").write_text(contents(folder), encoding="utf-8")
+            print(f"{name}: {len(load(name, folder).masks)} masks", flush=True)
 
 
 def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
-    """Write an entry, its card last. An older one of that name is replaced."""
+    """Write an entry, its card last."""
     network, masks, without = copy.deepcopy(release.network.load(lab)).cpu(), {}, {}
     for name, step in release.masks().items():
         try:
@@ -46,17 +54,17 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
         except Fault as fault:
             without[name] = str(fault)
     place = folder / release.name
-    shutil.rmtree(place, ignore_errors=True)
     (place / "masks").mkdir(parents=True)
     save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
     if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
     if release.stored:
-        store_tests(place / "tests.safetensors", release.tests())
+        store_tests(place / "tests.safetensors.xz", release.tests())
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
     save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
+    pack(lab, release, place)
     files = digests(place)
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
@@ -128,6 +136,8 @@ def contents(folder: Path = ZOO) -> str:
         '```python\nfrom subnet_utils import zoo\n\nentry = zoo.load("sv-agreement-singular")\n```',
         "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
         "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
+        "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
+        "`laptop` then do not train these networks and masks again. They still train those with other seeds.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
     return "\n\n".join(lines) + "\n"

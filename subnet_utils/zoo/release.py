@@ -1,15 +1,17 @@
 """What a paper gives to the zoo."""
 
+import lzma
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import safetensors.torch
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
-from subnet_utils.core.store import digest_of, load_tensors, save_tensors
+from subnet_utils.core.store import digest_of, write_whole
 from subnet_utils.masks.subnetwork import Subnetwork
 
 Tensors = Mapping[str, Tensor]
@@ -53,13 +55,14 @@ def digest_of_test(test: Test) -> str:
 
 
 def store_tests(path: Path, tests: Mapping[str, Test]) -> None:
-    """Write tests, whose inputs are a tensor each."""
+    """Write tests, whose inputs are a tensor each, as a safetensors file that xz makes smaller."""
     both = {name: dict(zip(PARTS, test, strict=True)) for name, test in tests.items()}
-    save_tensors(path, {f"{name}/{part}": one for name, parts in both.items() for part, one in parts.items()})
+    tensors = {f"{name}/{part}": one.contiguous() for name, parts in both.items() for part, one in parts.items()}
+    write_whole(path, lzma.compress(safetensors.torch.save(tensors)))
 
 
 def stored_tests(path: Path) -> dict[str, Test]:
-    """Tests as `store_tests` wrote them. Raises StoreError for a damaged file."""
-    tensors, _ = load_tensors(path)
-    names = dict.fromkeys(name.rpartition("/")[0] for name in tensors)
+    """Tests as `store_tests` wrote them."""
+    tensors = safetensors.torch.load(lzma.decompress(path.read_bytes()))
+    names = dict.fromkeys(name.rpartition("/")[0] for name in sorted(tensors))
     return {name: tuple(tensors[f"{name}/{part}"] for part in PARTS) for name in names}

@@ -47,6 +47,7 @@ class Part:
     what: str
 
     name = property(lambda self: self.step.name)
+    parents = property(lambda self: self.step.parents)
 
     def make(self, lab: Lab) -> Artefact:
         """The artefact that it is in."""

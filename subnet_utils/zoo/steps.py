@@ -1,0 +1,67 @@
+"""The training behind an entry: its artefacts, so that the notebooks of a study do not train it again.
+
+`steps.zip` has the artefacts of an entry's network and masks, and of all that they were made of. Weights and masks that
+the entry has as files are not in it twice. `unpack` puts the artefacts into a store. It is a command of its own,
+because a study that shall be reproduced must train its networks.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from subnet_utils.core.hub import artefacts_in, take_in
+from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import with_parents
+from subnet_utils.core.store import Store, digests
+from subnet_utils.zoo import ZOO, checked, restored
+from subnet_utils.zoo.release import Release
+
+STEPS = "steps.zip"
+WORTH = 25_000
+"""Bytes that a second of processor time is worth. An artefact that would add more, such as drawn images, is left out. A
+machine that makes it with the same bytes finds all that depends on it."""
+
+
+def pack(lab: Lab, release: Release, place: Path) -> None:
+    """Write an entry's `steps.zip`, beside its network and masks."""
+    own = set(digests(place).values())
+    made = [step.make(lab) for step in with_parents([release.network, *release.masks().values()])]
+    names = {f"{one.kind}/{one.key}" for one in made} | {name for one in made for name in _about(one.path)["uses"]}
+    with ZipFile(place / STEPS, "w") as file:
+        for folder in sorted(lab.store.root / name for name in names):
+            more = [folder / name for name, digest in digests(folder).items() if digest not in own]
+            if more and sum(path.stat().st_size for path in more) <= WORTH * _about(folder)["cpu_seconds"]:
+                for path in more:
+                    about = ZipInfo(path.relative_to(lab.store.root).as_posix())  # without the time
+                    file.writestr(about, path.read_bytes(), ZIP_DEFLATED)
+
+
+def _about(artefact: Path) -> dict[str, Any]:
+    return json.loads((artefact / "provenance.json").read_text())
+
+
+def unpack(store: Store, folder: Path = ZOO) -> int:
+    """Put the artefacts of all entries into a store, and return how many it lacked.
+
+    Raises ZooError for a damaged entry, StoreError for an artefact that is not what its name stands for.
+    """
+    return sum(_unpack(store, path.parent) for path in sorted(Path(folder).glob(f"*/{STEPS}")))
+
+
+def _unpack(store: Store, place: Path) -> int:
+    own = {digest: place / name for name, digest in checked(place)["files"].items()}
+    partial = store.root / "partial"
+    partial.mkdir(parents=True, exist_ok=True)
+    with ZipFile(place / STEPS) as file, TemporaryDirectory(dir=partial) as temporary:
+        file.extractall(temporary)
+        lacking = [name for name in artefacts_in(file.namelist()) if not (store.root / name).is_dir()]
+        for name in lacking:
+            folder = Path(temporary) / name
+            for one, digest in json.loads((folder / "manifest.json").read_text()).items():
+                if digest in own:
+                    shutil.copy(own[digest], folder / one)
+            take_in(store, Path(temporary), name, restored(place))
+    return len(lacking)
