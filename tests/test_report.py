@@ -743,7 +743,8 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     loop = 'for n in {}:\n    results.figure(plot(n), f"line_{{n}}")'
     path = tmp_path / "notebooks/03_ablations.ipynb"
     study = 'study: str = "params/tiny.yaml"'
-    commit_notebook(path, study, loop.format((4, 6)), 'results.table(frame, "table")', loop.format((8,)))
+    table, zoo = 'results.table(frame, "table", folded=True)', "sliders.show(draw)"
+    commit_notebook(path, study, loop.format((4, 6)), table, loop.format((8,)), zoo)
     commit_notebook(path.with_name("01_not_of_this_profile.ipynb"), study)
     commit_notebook(path.with_name("00_by_hand.ipynb"), "1")
     index = Site("tiny", root=tmp_path).build()
@@ -757,7 +758,9 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
     assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
-    assert "printed by tiny" not in text and "printed by tiny" in found["00_by_hand.html"].text
+    assert page.find(id="table").details.summary.text == "2 rows"
+    assert text.count("printed by tiny") == 1, "where the zoo is shown"
+    assert "printed by tiny" in found["00_by_hand.html"].text
     assert "are not shown" not in found["00_by_hand.html"].text
     links = every(found["results_03_ablations.html"], "a", "href")
     assert [one for one in links if "03_ablations.html#" in one] == [
