@@ -24,7 +24,7 @@ help:
 	@echo 'make reproduce             run all notebooks on the tiny profile and say where figures, tables and report are'
 	@echo 'make reproduce PROFILE=... the same on another profile: $(PROFILES), or your own YAML file'
 	@echo 'make show                  show what needs no training: networks of the zoo, and the report on laptop'
-	@echo 'make site PROFILE=...      build the report as a site, with a network to take apart, in site/<profile>/'
+	@echo 'make site PROFILE=...      build report, API pages and a network to take apart as a site, in site/<profile>/'
 	@echo 'make push REPO=OWNER/NAME  send all artefacts to a dataset on the model hub; make pull REPO=... fetches them'
 	@echo 'make cost PROFILE=...      say what a profile costs on this machine (notebook 11)'
 	@echo 'make rehearse PROFILE=...  make one step of each kind of a profile on a CPU, before a GPU is rented'
@@ -55,6 +55,7 @@ reproduce: .venv/.installed
 # All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if it is not there.
 site: .venv/.installed
 	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.apart $(PROFILE)
+	$(VENV_PYTHON) -W ignore -m pdoc subnet_utils subnet_utils.core '!.*(papers\.|__main__)' -d markdown -t docs/api -o site/$(NAME)/api
 	$(VENV_PYTHON) -m subnet_utils.report $(NAME)
 
 # The page of the notebook lies beside the report, which is made from the committed figures and tables.

@@ -3,7 +3,9 @@
 Read the modules in the order of docs/package.md; each one starts with the idea and its source. No library is imported
 here: a notebook's first act is to start the server that its workers are copied from, before it imports torch itself.
 
-`from subnet_utils import Task, identify` finds the subnetwork of a task in any network: see `masks.identify`.
+`from subnet_utils import Task, identify` finds the subnetwork of a task in any network. Begin with
+`subnet_utils.masks.identify`, `subnet_utils.masks.subnetwork` and `subnet_utils.zoo`. A study is read with
+`subnet_utils.core.lab`.
 """
 
 import warnings

@@ -53,6 +53,9 @@ def by_base(values: ArrayLike, clusters: ArrayLike) -> Runs:
 
     Values and bases are put in an order of their own: no result depends on the order of the rows or on the names of the
     bases, be it through rounding or through random draws.
+
+    >>> by_base([1.0, 2.0, 4.0], ["a", "a", "b"]).means.tolist()
+    [4.0, 1.5]
     """
     values, clusters = np.asarray(values, dtype=float), np.asarray(clusters, dtype=object)
     if values.ndim != 1 or values.shape != clusters.shape:
@@ -97,6 +100,9 @@ def wild_bootstrap(runs: Runs, *, seed: int, draws: int) -> float:
     Cameron, Gelbach and Miller (2008): under the null the residuals are the values themselves; each replicate flips the
     sign of all runs of a base at once and is studentized again. The observed signs count as one of the random vectors,
     which keeps the test valid. nan for fewer than two bases, or where there is no statistic.
+
+    >>> wild_bootstrap(by_base([0.2, 0.3, 0.4], [0, 1, 2]), seed=0, draws=999)  # as small as three bases allow
+    0.25
     """
     n_bases = len(runs.sums)
     if n_bases < 2:
@@ -117,6 +123,9 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
 
     If the group makes no difference, every way to divide the bases into groups of these sizes was as likely. Bases
     count equally, however many runs they have. nan if a group has fewer than two bases.
+
+    >>> permutation_test(by_base([1, 2, 3], [0, 1, 2]), by_base([7, 8, 9], [0, 1, 2]), seed=0, draws=999)
+    0.1
     """
     if min(len(one.sums), len(other.sums)) < 2:
         return math.nan
@@ -133,7 +142,11 @@ def permutation_test(one: Runs, other: Runs, *, seed: int, draws: int) -> float:
 
 
 def stars(p: float) -> str:
-    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1, else ''."""
+    """Return the paper's mark of a p-value: '***' up to .001, '**' up to .01, '*' up to .05, '.' up to .1, else ''.
+
+    >>> stars(0.03), stars(0.3)
+    ('*', '')
+    """
     return next((mark for limit, mark in _MARKS.items() if p <= limit), "")
 
 
@@ -144,6 +157,9 @@ def t_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     equally, however many runs they have. With equally many runs this is the mean of all runs, and the standard error is
     the cluster-robust one of the paper. One base: the limits are nan. Raises ValueError for no values, unequal lengths,
     and values that are not finite.
+
+    >>> [round(number, 2) for number in t_interval([0.6, 0.7, 0.8], [0, 1, 2])]
+    [0.7, 0.45, 0.95]
     """
     means = by_base(values, clusters).means
     mean = float(means.mean())
@@ -157,6 +173,9 @@ def runs_needed(values: ArrayLike, *, half: float) -> float:
     """Return how many values would give a 95% t interval of +-half, if they spread as these do; nan for one value.
 
     Up to 1,000; if these are too few, infinity.
+
+    >>> runs_needed([0.5, 0.6, 0.7], half=0.05)
+    18.0
     """
     if len(values) < 2:
         return math.nan

@@ -115,7 +115,7 @@ def test_fine_tunings_of_a_language_model_are_in_the_same_tables_and_figures(tmp
     lab = Lab.open(language(), tmp_path)
     steps = [(about, network, step) for about, network, step in fine_tuned(lab) if about["model"] == "bert"]
     assert {step for *_, step in steps} <= set(every_step(lab))
-    table, keys = composition_tables.fine_tunings(lab)
+    table = composition_tables.fine_tunings(lab)
     assert set(table["model"]) == {"small", "bert"} and set(table.query("model == 'small'")["kind"]) == {"old", "new"}
     own = table.query("model == 'bert' and seed == 0").set_index(["support", "density", "of", "factor", "function"])
     network = steps[0][1].load(lab)

@@ -232,7 +232,6 @@ def test_agreement_is_the_overlap_of_what_two_methods_find(lab, found):
 
 
 def test_compositions_are_those_of_sets(lab, found):
-    composition_tables.made(lab, found)
     table = composition_tables.compositions(lab, found)
     one, training = found[0], found[0].settings.methods[0]
     a, b = (one.identified(training, name).load(lab) for name in ("+", "*"))
@@ -248,7 +247,7 @@ def test_compositions_are_those_of_sets(lab, found):
 
 
 def test_a_random_part_of_a_subnetwork_lies_in_it(lab, found):
-    step = found[0].composed(found[0].settings.methods[0], 0)
+    step = next(found[0].composition)
     a, b = step.first.load(lab), step.second.load(lab)
     for name, within, draw, part in step._parts(a, b):
         if within and draw:
@@ -275,7 +274,6 @@ def test_effects_are_differences_of_what_is_left():
 
 def test_findings_on_compositions_are_those_of_each_network(lab, found):
     """Two models of which one is a copy with other numbers: each has its own findings."""
-    composition_tables.made(lab, found)
     table = composition_tables.compositions(lab, found)
     effect = composition_tables.effects(table)
     other = (table.assign(model="other", a=1 - table["a"]), effect.assign(model="other", effect=effect["effect"] - 1.0))
@@ -286,10 +284,10 @@ def test_findings_on_compositions_are_those_of_each_network(lab, found):
 
 
 def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
-    table, keys = composition_tables.fine_tunings(lab)
+    table = composition_tables.fine_tunings(lab)
     network = found[0].network.load(lab)
     listed = [(about, step) for about, _, step in fine_tuning_steps.fine_tuned(lab) if about["seed"] == 0]
-    assert len(keys) == 2 * len(listed) and len(table) == 2 * len(listed) * 4
+    assert len(table) == 2 * len(listed) * 4
     total = sum(network.get_parameter(name).numel() for name in maskable(network))
     for about, step in listed:
         if isinstance(step, fine_tuning_steps.FineTuned):
@@ -324,7 +322,6 @@ def test_the_best_cluster_against_the_overlap_of_each():
 
 @pytest.mark.usefixtures("paper_style")
 def test_tables_and_figures_on_clusters(lab, found):
-    cluster_tables.made(lab, found)
     assert len(cluster_tables.cuts(lab, found)) == 2 and len(cluster_tables.lesions(lab, found)) == 4
     assert cluster_tables.beside_masks(lab, found)["p"].between(0, 1).all()
     assert_readable(cluster_figures.dendrogram(lab, found[0]))
@@ -335,11 +332,10 @@ def test_figures_are_readable(lab, found, curve):
     table = tables.side_by_side(lab, found, curve)
     assert_readable(method_figures.side_by_side(curve, table, "small"))
     assert_readable(method_figures.agreement(tables.agreement(lab, found), "small"))
-    composition_tables.made(lab, found)
     compositions = composition_tables.compositions(lab, found)
     assert_readable(composition_figures.ablations(composition_tables.effects(compositions), "small"))
     assert_readable(composition_figures.parts(compositions, "small"))
-    assert_readable(composition_figures.fine_tunings(composition_tables.fine_tunings(lab)[0], "small"))
+    assert_readable(composition_figures.fine_tunings(composition_tables.fine_tunings(lab), "small"))
 
 
 def planted(average_precisions: dict) -> pd.DataFrame:
@@ -412,13 +408,13 @@ def test_what_does_not_fit_together_is_one_line(more, what):
 
 
 def test_parts_that_do_not_fit_into_a_network_are_refused_before_anything_is_trained(tmp_path):
-    from subnet_utils.papers.identification_methods.planted_steps import require_designs
+    from subnet_utils.papers.identification_methods.planted_steps import benchmarked
 
     whole = study()
     design = {"name": "too_many", "redundancy": 9}
     whole["identification_methods"]["benchmark"] = {"designs": [design], "methods": NETWORK["methods"]}
     with pytest.raises(ValueError, match="lower density or redundancy"):
-        require_designs(Lab.open(whole, tmp_path))
+        benchmarked(Lab.open(whole, tmp_path))
 
 
 def test_no_method_sees_what_was_planted():

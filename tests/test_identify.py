@@ -1,7 +1,6 @@
 """One call for all methods: what it finds, its defaults, the search for a density, and what it refuses."""
 
 import copy
-import doctest
 import subprocess
 import sys
 from typing import Literal
@@ -274,10 +273,6 @@ def test_tasks_and_trainings_that_make_no_sense():
 def test_a_task_may_have_another_loss():
     other = Task(INPUTS, torch.zeros(80, 2), mse_loss)
     assert identify(network(), other, "attribution", density=0.5).subnetwork.active == 32
-
-
-def test_the_examples_run():
-    assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted
 
 
 def test_the_package_is_imported_without_torch():

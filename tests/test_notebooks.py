@@ -11,6 +11,10 @@ import pytest
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.report import readable
+from subnet_utils.report.committed import names
+from subnet_utils.report.pages import CODE_STYLE, notebook_body
+from subnet_utils.report.site import TEMPLATES
+from tests.browser import needs_browser
 from tests.toy_paper import run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -94,13 +98,23 @@ def test_no_output_is_a_warning(path):
     assert not [out.text for out in streams if "Warning:" in out.text]
 
 
+@needs_browser
+@by_name
+def test_a_notebook_is_not_too_high(path, tmp_path, browser):
+    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}}
+    template = TEMPLATES.get_template("notebook.html")
+    page.write_text(template.render(about, body=notebook_body(path), code_style=CODE_STYLE), encoding="utf-8")
+    browser.open(page, width=1280)
+    assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_captions_are_of_what_notebooks_make_and_cover_the_paper(paper):
     """Names in the notebooks, a star for what is not literal, against `captions.csv`; its labels against the list."""
     captions, made = papers()[paper].captions, set()
     for notebook in papers()[paper].notebooks:
         for cell in cells(notebook.path, "code"):
-            made |= names(ast.parse(cell.source))
+            made |= set(names(cell.source))
     unmade = [name for name in captions if not any(fnmatchcase(name, one) for one in made)]
     unsaid = [one for one in made if not any(fnmatchcase(name, one) or fnmatchcase(one, name) for name in captions)]
     assert not unmade and not unsaid
@@ -148,13 +162,6 @@ def test_no_figure_or_table_of_a_paper_is_left_out_of_the_list(paper):
         numbers = sorted(int(label.rpartition(" ")[2]) for label in listed if kind in label)
         assert numbers == list(range(1, len(numbers) + 1))
     assert papers()[paper].elsewhere.keys() <= listed.keys()
-
-
-def names(tree: ast.AST) -> set[str]:
-    """Names of the figures and tables that a cell makes, with a star for what an f-string fills in."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2]
-    made = [call.args[1] for call in calls if ast.unparse(call.func) in ("results.figure", "results.table")]
-    return {re.sub(r"{.*?}", "*", ast.unparse(one).removeprefix("f").strip("'\"")) for one in made}
 
 
 @pytest.mark.parametrize(

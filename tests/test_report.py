@@ -32,6 +32,7 @@ from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
+from subnet_utils.report.committed import places
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
@@ -414,6 +415,8 @@ def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     above, below = html.split("<details><summary>24 more rows, 19 of them here</summary>")
     assert above.count("<td>") == readable.OPEN and below.count("<td>") == readable.ROWS - readable.OPEN
     assert "<details>" not in readable.table(pd.DataFrame({"own_task": range(readable.OPEN + 2)}))
+    folded = readable.table(pd.DataFrame({"own_task": range(3)}), folded=True)
+    assert folded.startswith("<details><summary>3 rows</summary><table") and folded.count("<td>") == 3
     html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
     html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
@@ -576,10 +579,9 @@ def test_nothing_is_requested_from_another_machine(index):
         assert [tag["content"] for tag in page.find_all("meta", {"http-equiv": True})] == [policy + allowed]
 
 
-def test_a_heading_can_be_linked_to(tmp_path):
+def test_a_heading_can_be_linked_to():
     cell = nbformat.v4.new_markdown_cell("[down](#The-claim,-again?)\n\n## The claim, again?")
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "nb.ipynb")
-    page = BeautifulSoup(notebook_body(tmp_path / "nb.ipynb"), "html.parser")
+    page = BeautifulSoup(notebook_body(nbformat.v4.new_notebook(cells=[cell])), "html.parser")
     assert page.find(id=unquote(page.find("a")["href"][1:])).text == "The claim, again?"
 
 
@@ -714,16 +716,65 @@ def test_provenance_and_formulas_are_shown(index):
     assert formula("\\begin{cases} a < b \\end{cases}") == "<code>\\begin{cases} a &lt; b \\end{cases}</code>"
 
 
-def test_links_to_other_notebooks_lead_to_their_pages(tmp_path):
+def test_links_to_other_notebooks_lead_to_their_pages():
     links = "[one](07_one.ipynb), [two](08_two.ipynb), [all](https://example.org) and [more](../figures/README.md#more)"
     cell = nbformat.v4.new_markdown_cell(f"See {links}.")
-    notebook = nbformat.v4.new_notebook(cells=[cell])
-    nbformat.write(notebook, tmp_path / "nb.ipynb")
-    notebook.metadata["papermill"] = {"end_time": "2026"}
-    nbformat.write(notebook, tmp_path / "07_one.ipynb")
-    body = notebook_body(tmp_path / "nb.ipynb")
+    body = notebook_body(nbformat.v4.new_notebook(cells=[cell]), {"07_one"})
     assert 'See <a href="07_one.html">one</a>, two, <a href="https://example.org"' in body
     assert "and more." in body  # a site has no files of the checkout
+
+
+def commit_notebook(path: Path, *sources: str) -> None:
+    """A notebook whose code cells have printed something at another profile."""
+    said = nbformat.v4.new_output("stream", name="stdout", text="printed by tiny\n")
+    code = [nbformat.v4.new_code_cell(source, outputs=[said]) for source in sources]
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Committed"), *code]), path)
+
+
+def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_makes_them(tmp_path):
+    results = Results("tiny", "03_ablations", root=tmp_path)
+    for name in ("line_4", "line_6"):
+        results.figure(picture(), name, caption="A < B.", paper="Figure 4")
+    results.table(verdicts().assign(key="0123456789abcdef", most=[3.0, np.inf]), "table", caption="Tests.")
+    results.figure(picture(), "line_8", caption="Late.")
+    results.figure(picture(), "gone", caption="Of a cell that is gone.")
+    results.close()
+    loop = 'for n in {}:\n    results.figure(plot(n), f"line_{{n}}")'
+    path = tmp_path / "notebooks/03_ablations.ipynb"
+    study = 'study: str = "params/tiny.yaml"'
+    commit_notebook(path, study, loop.format((4, 6)), 'results.table(frame, "table")', loop.format((8,)))
+    commit_notebook(path.with_name("01_not_of_this_profile.ipynb"), study)
+    commit_notebook(path.with_name("00_by_hand.ipynb"), "1")
+    index = Site("tiny", root=tmp_path).build()
+    found = pages(index)
+    assert set(found) == {"index.html", "00_by_hand.html", "03_ablations.html", "results_03_ablations.html"}
+    page, text = found["03_ablations.html"], " ".join(found["03_ablations.html"].text.split())
+    cells = [[one["id"] for one in cell.select("div[id]")] for cell in page.select(".code_cell, .cell:has(.highlight)")]
+    assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
+    assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
+    assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
+    assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
+    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
+    assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
+    assert "printed by tiny" not in text and "printed by tiny" in found["00_by_hand.html"].text
+    assert "are not shown" not in found["00_by_hand.html"].text
+    links = every(found["results_03_ablations.html"], "a", "href")
+    assert [one for one in links if "03_ablations.html#" in one] == [
+        f"03_ablations.html#{name}" for name in ("line_4", "line_6", "table", "line_8")
+    ]
+    write_notebook(tmp_path / "runs/tiny/03_ablations.ipynb")
+    Site("tiny", root=tmp_path).build()
+    assert "three < four" in soup(index.with_name("03_ablations.html")).text, "what was run here comes first"
+
+
+def test_the_notebooks_still_make_all_that_laptop_has():
+    site = Site("laptop")
+    left = set()
+    for record in site.records:
+        names = [item["name"] for item in record["items"]]
+        left |= set(names) - set(places(site.notebooks[record["notebook"]], names))
+    assert left == {"masks_at_once", "neurosurgeon_steps", "counted_cost", "checked_cost"}  # until laptop's next run
 
 
 def test_a_file_changed_or_lost_since_is_named(tmp_path):
@@ -796,9 +847,10 @@ def test_a_study_on_the_processor_is_not_said_to_be_of_the_accelerator(tmp_path,
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory) -> Path:
-    """The report of the committed figures, with a notebook."""
+    """The report of the committed figures, with notebooks, one of them executed."""
     root = tmp_path_factory.mktemp("laptop")
-    (root / "figures").symlink_to(ROOT / "figures")
+    for folder in ("figures", "notebooks"):
+        (root / folder).symlink_to(ROOT / folder)
     write_notebook(root / "runs" / "laptop" / "03_ablations.ipynb")
     return Site("laptop", root=root).build()
 

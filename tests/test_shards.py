@@ -32,7 +32,8 @@ def test_the_papers_own_settings_come_to_hundreds_of_shards_and_no_notebook_wait
     assert left_out == [
         "05_pretraining",
         "07b_shape_bias",
-        "08_heuristic_core",
+        "08b_our_network",
+        "08c_core_of_heads",
         "09c_images",
         "10a_identification_methods",
         "10b_composition",

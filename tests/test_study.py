@@ -488,7 +488,7 @@ def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
 
 
 def profile_of_pairs(tmp_path: Path, files: dict[str, str]) -> Path:
-    """A profile of notebook 08 alone, on pairs from files and with weights from a folder that is not there."""
+    """A profile of notebooks 08 to 08c, on pairs from files and with weights from a folder that is not there."""
     weights = {"family": "published", "weights": str(tmp_path / "bert")}
     own = {"generated": None, "pretraining": None, "files": files, "architecture": weights}
     path, study = tmp_path / "mine.yaml", {"name": "mine", "heuristic_core": section_of_tiny("heuristic_core") | own}
@@ -498,13 +498,15 @@ def profile_of_pairs(tmp_path: Path, files: dict[str, str]) -> Path:
 
 def test_files_that_a_profile_names_are_looked_for_before_anything_is_run(tmp_path, capsys, monkeypatch):
     path = profile_of_pairs(tmp_path, {"train": "nowhere/mnli.tsv", "hans": "nowhere/hans.tsv"})
-    assert check([str(path)]) == 2 and f"'{tmp_path / 'bert'}': tokenizer cannot be loaded" in capsys.readouterr().err
+    check([str(path)])
+    assert f"'{tmp_path / 'bert'}': tokenizer cannot be loaded" in capsys.readouterr().err
     monkeypatch.setattr(pair_sets, "published_facts", lambda *_: None)  # as if the weights were there
-    assert check([str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no file" in line and "nowhere/mnli.tsv" in line
+    assert check([str(path)]) == 0, "the paper's own numbers need no files"
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" cannot run: ")[0] for line in lines] == ["08b_our_network", "08c_core_of_heads"]
+    assert all("no file" in line and "nowhere/mnli.tsv" in line for line in lines)
     with pytest.raises(ValueError, match="nowhere/mnli.tsv"):
-        begin(path, "08_heuristic_core")
+        begin(path, "08b_our_network")
     assert not (ROOT / "figures" / "mine").exists()
 
 
@@ -526,7 +528,7 @@ def test_notebooks_that_wait_for_one_that_cannot_run_cannot_run_either(monkeypat
 
     monkeypatch.setattr(sets, "require_sentences", nothing_there)
     found = lacking(Study.load("tiny"))
-    assert list(found) == [name for name in notebooks() if re.match("0[1-6]_", name)]
+    assert list(found) == [name for name in notebooks() if re.match("0[1-6]", name)]
     assert set(found.values()) == {"no sentences"}
     del (values := Study.load("tiny").model_dump(mode="json"))["break_it_down"]["pretrained"]
     assert "05_pretraining" not in lacking(Study.load(values))
@@ -536,7 +538,7 @@ def test_names_on_the_hub_are_looked_for_too(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if not installed
     monkeypatch.setattr(pair_sets, "published_facts", lambda *_: None)
     files = {"train": "hub:nyu-mll/multi_nli:train", "hans": "hub:jhu-cogsci/hans:validation"}
-    assert check([str(profile_of_pairs(tmp_path, files))]) == 2
+    check([str(profile_of_pairs(tmp_path, files))])
     assert "'hub:nyu-mll/multi_nli:train' needs the package datasets" in capsys.readouterr().err
 
 

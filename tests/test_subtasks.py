@@ -181,7 +181,6 @@ def test_networks_of_other_kinds_are_in_the_same_tables_and_figures(tmp_path):
     agree = tables.agreement(lab, found)
     assert len(agree) == 2 * 6 and (agree["method"] != agree["with_method"]).all()
     assert len(tables.faithfulness(lab, found, curve)) == 2 * 2 * 2  # two rankings, by two measures
-    composition_tables.made(lab, found)
     parts = composition_tables.compositions(lab, found)
     assert set(parts["model"]) == {"bert", "resnet"} and parts[["a", "b"]].notna().all(axis=None)
     assert_readable(method_figures.side_by_side(curve, table, "bert"))

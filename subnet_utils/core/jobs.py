@@ -148,6 +148,17 @@ def keep_freed_memory() -> None:
         mallopt(top_pad, 2**26)  # of threads other than the main one: as large as their heaps, so an empty one stays
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Context in which torch has so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _start_worker(threads: int, watched: Connection) -> None:
     """Set a worker's threads, and let it end with its parent: a killed run must leave no process that writes on."""
     torch.set_num_threads(threads)

@@ -21,7 +21,11 @@ class Lab:
 
     @classmethod
     def open(cls, study: Any, store: Path | str | None = None) -> "Lab":
-        """A lab for anything that `Study.load` takes. Raises StudyError if the study is not valid."""
+        """A lab for anything that `Study.load` takes. Raises StudyError if the study is not valid.
+
+        >>> Lab.open("tiny").study.name
+        'tiny'
+        """
         lab = cls(Study.load(study), Store(store))
         resolve_device(lab.study.compute)
         return lab

@@ -124,7 +124,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def profile_file(source: str | Path) -> Path:
-    """The file of a profile: a bare name means params/<name>.yaml. Raises StudyError if there is none."""
+    """The file of a profile: a bare name means `params/<name>.yaml`. Raises StudyError if there is none."""
     if not isinstance(source, str | Path):
         raise StudyError(f"study: {source!r} is not valid; give the name of a profile, a YAML file or a mapping")
     name = str(source) if str(source).endswith((".yaml", ".yml")) else f"params/{source}.yaml"

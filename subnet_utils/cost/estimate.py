@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from subnet_utils.core.jobs import worker_count
+from subnet_utils.core.jobs import threads, worker_count
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.step import Step, described, fault_of, with_parents
 from subnet_utils.core.store import Artefact
-from subnet_utils.cost.sample import SampleStore, sample_fit, standing_in, threads, time_limit
+from subnet_utils.cost.sample import SampleStore, sample_fit, standing_in, time_limit
 
 SPENT, TO_COME = ["spent_s", "spent_cpu_s"], ["to_come_s", "to_come_cpu_s"]
 COUNTED = ["steps", "done", *SPENT, *TO_COME, "unknown"]

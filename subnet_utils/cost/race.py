@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from subnet_utils.core.devices import autocast, has_bfloat16
-from subnet_utils.core.jobs import keep_freed_memory
+from subnet_utils.core.jobs import keep_freed_memory, threads
 from subnet_utils.core.sections import ROOT, Compute
 from subnet_utils.core.workers import core_count
-from subnet_utils.cost.sample import now, threads
+from subnet_utils.cost.sample import now
 from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build

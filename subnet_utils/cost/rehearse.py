@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from subnet_utils.core.jobs import threads
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.provenance import provenance
@@ -27,7 +28,7 @@ from subnet_utils.core.store import Artefact, Store, clocks, key_of, save_json, 
 from subnet_utils.core.study import Study
 from subnet_utils.cost.measures import Counted, forget_peak, peak
 from subnet_utils.cost.reduction import batch, effort, few_per_class, group, is_large, scale, shapes, smaller, words
-from subnet_utils.cost.sample import SampleStore, standing_in, threads, time_limit
+from subnet_utils.cost.sample import SampleStore, standing_in, time_limit
 from subnet_utils.cost.stand_ins import with_stand_ins
 
 RATE = 100.0

@@ -81,17 +81,6 @@ def standing_in(stand_in: Callable[..., pd.DataFrame] | None) -> Iterator[None]:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Let torch have so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeoutError in the block when the time is over. For the main thread alone."""
 

@@ -40,6 +40,11 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
     """A subnetwork drawn at random from the complement, with as many weights in every layer as the given one.
 
     Raises NoControl where the complement has fewer weights than the subnetwork.
+
+    >>> a = Subnetwork({"w": torch.tensor([True, False, False])}, network="n")
+    >>> drawn = random_in_complement(a, seed=0)
+    >>> drawn.active, (drawn & a).active
+    (1, 0)
     """
     for name, mask in subnetwork.masks.items():
         inside, outside = int(mask.sum()), int((~mask).sum())
@@ -49,6 +54,26 @@ def random_in_complement(subnetwork: Subnetwork, *, seed: int) -> Subnetwork:
                 "its complement holds no control of that size, use random_like"
             )
     return random_within(subnetwork, (~subnetwork).masks, "control", "complement", seed)
+
+
+def random_part(subnetwork: Subnetwork, share: float, *, seed: int) -> Subnetwork:
+    """A share of the subnetwork's weights of every layer, rounded, in random order.
+
+    With one seed the weights of a smaller share are among those of a larger one. Raises ValueError for a share that is
+    not between 0 and 1.
+
+    >>> a = Subnetwork({"w": torch.tensor([True, True, True, True, False])}, network="n")
+    >>> half, all_but_one = (random_part(a, share, seed=0) for share in (0.5, 0.75))
+    >>> half.active, all_but_one.active, (half - all_but_one).active, (half - a).active
+    (2, 3, 0, 0)
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share is between 0 and 1, got {share}; divide percents by 100")
+    masks = {
+        name: _drawn(mask, round(share * int(mask.sum())), "control", "part", seed, name)
+        for name, mask in subnetwork.masks.items()
+    }
+    return Subnetwork(masks, subnetwork.network)
 
 
 def drawn_ahead(
@@ -87,6 +112,9 @@ def units_of(subnetwork: Subnetwork) -> dict[str, Tensor]:
     A unit is an output of a weight [outputs, inputs, ...]: a neuron, a channel, a coordinate of a query. In every layer
     the units with the largest share of their incoming weights in the subnetwork are chosen, as large a part of the
     layer's units as the subnetwork is of its weights, rounded; of equals the first.
+
+    >>> units_of(Subnetwork({"w": torch.tensor([[True, True], [False, False]])}, network="n"))["w"].tolist()
+    [True, False]
     """
     units = {}
     for name, mask in subnetwork.masks.items():
@@ -157,15 +185,18 @@ def random_within(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], *about:
 
     about: names the draw, its seed among it.
     """
-    masks = {}
-    for name, mask in subnetwork.masks.items():
-        places = allowed[name].flatten().nonzero().flatten()
-        # a generator for each layer: what is drawn in one does not depend on the others
-        order = torch.randperm(len(places), generator=generator_for(*about, name))
-        drawn = torch.zeros(mask.numel(), dtype=torch.bool)
-        drawn[places[order[: int(mask.sum())]]] = True
-        masks[name] = drawn.reshape(mask.shape)
+    masks = {name: _drawn(allowed[name], int(mask.sum()), *about, name) for name, mask in subnetwork.masks.items()}
     return Subnetwork(masks, subnetwork.network)
+
+
+def _drawn(allowed: Tensor, count: int, *about: str | int) -> Tensor:
+    """A mask of so many of the places allowed, the first ones of a random order."""
+    places = allowed.flatten().nonzero().flatten()
+    # a generator for each layer, which `about` names: what is drawn in one does not depend on the others
+    order = torch.randperm(len(places), generator=generator_for(*about))
+    drawn = torch.zeros(allowed.numel(), dtype=torch.bool)
+    drawn[places[order[:count]]] = True
+    return drawn.reshape(allowed.shape)
 
 
 def _weight_and_bias(model: StagedModel, name: str) -> tuple[Tensor, Tensor | None]:

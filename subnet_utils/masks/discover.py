@@ -82,6 +82,14 @@ def discover(
 
     items, batches, method: see `MaskTask`; loss, recipe and options: see `discover_many`. Raises ValueError as that
     does, TrainingDiverged for a loss that is not finite.
+
+    >>> from subnet_utils.masks.methods import ContinuousSparsification
+    >>> network, inputs, targets = nn.Linear(2, 2), torch.randn(40, 2), torch.randint(2, (40,))
+    >>> options = {"method": ContinuousSparsification(epochs=3), "recipe": Recipe(0.01, epochs=3, seed=0)}
+    >>> batches = lambda generator: [(torch.arange(40), targets)]
+    >>> found = discover(network, inputs, batches, nn.functional.cross_entropy, **options)
+    >>> found.subnetwork.total, len(found.history), found.passes
+    (4, 3, 3)
     """
     (found,) = discover_many(model, [MaskTask(items, batches, method, recipe.seed)], loss, recipe=recipe, **options)
     if isinstance(found, TrainingDiverged):

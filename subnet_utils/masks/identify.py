@@ -70,6 +70,10 @@ class Task:
     inputs: [m, ...], or several by name, as a tokenizer gives them to a network of transformers; targets: [m, ...];
     loss(outputs, targets): a scalar; of several outputs it gets the `logits`, or the first. Raises ValueError for no
     items, and for inputs and targets of unequal length.
+
+    >>> task = Task(torch.eye(2), torch.tensor([0, 1]))
+    >>> round(float(task.loss(torch.zeros(2, 2), task.targets)), 3)  # of a guess between two classes
+    0.693
     """
 
     inputs: Items
@@ -89,6 +93,9 @@ class MaskSteps:
     """How long logits are trained: by Adam, in batches drawn with replacement, with gradients of norm 1 at most.
 
     learning_rate: None for the method's own (`LEARNING_RATES`). Raises ValueError for numbers below 1.
+
+    >>> MaskSteps(steps=1500).interval
+    50
     """
 
     steps: int = 1500
@@ -131,6 +138,11 @@ def identify(
     Raises ValueError before anything is trained: for an unknown method or setting, a density that keeps no weight or
     more than all, a network without weights to mask, and a method that needs `before` without it. Raises
     TrainingDiverged for a loss that is not finite.
+
+    >>> network = nn.Linear(4, 2)
+    >>> task = Task(torch.randn(50, 4), torch.randint(2, (50,)))
+    >>> identify(network, task, "magnitude", density=0.25).subnetwork.active
+    2
     """
     sizes = _sizes(model, start, only)
     masking = _masking(method, settings, sizes)

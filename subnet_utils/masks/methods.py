@@ -64,6 +64,10 @@ class ContinuousSparsification(ThresholdedAtZero):
     The loss gets lambda * sum sigma(beta s), lambda = `l0`. Epoch e, from 0, of E trains at beta = beta_max^((e+1)/E).
     The hard mask is s > 0: a logit exactly at the threshold is outside the subnetwork, in the ablated model.
     unannealed: prefixes of parameter names whose beta stays 1, as the MLP head's did in the authors' run.
+
+    >>> method = ContinuousSparsification(epochs=2, beta_max=100.0)
+    >>> method.beta(0), method.beta(1), method.hard(torch.tensor([-0.1, 0.0, 0.1])).tolist()
+    (10.0, 100.0, [False, False, True])
     """
 
     epochs: int = 90
@@ -103,6 +107,9 @@ class GumbelSigmoid(ThresholdedAtZero):
     rate and steps together (appendix C.3; the paper's beta is alpha times the examples of a batch). The hard mask is
     s > 0, what is more likely kept than not; at first that is .88 (the text says .9). samples: into how many parts a
     batch is cut, each of which has a draw of its own; 4 or 8 in the paper.
+
+    >>> round(float(GumbelSigmoid().expected(torch.tensor(2.0))), 2)
+    0.88
     """
 
     l0: float = 1e-6
@@ -139,6 +146,9 @@ class HardConcrete(ThresholdedAtZero):
     A logit is their log alpha. With u uniform in (0, 1) a gate is sigma((log u - log(1 - u) + s) / BETA), stretched to
     (LOW, HIGH) and cut to [0, 1]: it often is exactly 0 or 1. The loss gets lambda * sum P(gate > 0), lambda = `l0`.
     The hard mask is s > 0, where a gate without noise is above one half.
+
+    >>> HardConcrete().expected(torch.tensor([-5.0, 5.0])).tolist()
+    [0.0, 1.0]
     """
 
     l0: float = 1e-8

@@ -49,6 +49,10 @@ def common(subnetworks: Sequence[Subnetwork]) -> Subnetwork:
     """The weights that are in all subnetworks, among those that all of them mask; of one, the same again.
 
     Table 15 is the `iou` of two of these. Raises as `iou` does, but needs no more than one subnetwork.
+
+    >>> a, b = (Subnetwork({"w": torch.tensor(kept)}, "n") for kept in ([True, True, False], [False, True, True]))
+    >>> common([a, b]).masks["w"].tolist()
+    [False, True, False]
     """
     layers = _layers(subnetworks, least=1)
     return Subnetwork({name: masks.all(dim=0) for name, masks in layers.items()}, subnetworks[0].network)
@@ -72,6 +76,9 @@ def corrected(found: float, expected: float) -> float:
 
     As the adjusted Rand index is made of the Rand index (Hubert and Arabie 1985). Numbers or columns; NaN where chance
     alone gives the same weights.
+
+    >>> float(corrected(0.75, expected=0.5))
+    0.5
     """
     room = 1 - expected
     return (found - expected) / np.where(room > 0, room, np.nan)

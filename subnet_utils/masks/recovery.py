@@ -20,6 +20,12 @@ def ranking_scores(scores: Mapping[str, Tensor], truth: Subnetwork) -> dict[str,
     half. Where the size falls among equal scores, the precision is that of a random choice among these. Raises
     ValueError for a score that is not a number, for other weights than those of the truth, and for a truth that has
     none or all of them.
+
+    >>> import torch
+    >>> truth = Subnetwork({"w": torch.tensor([True, False, True, False])}, network="n")
+    >>> found = ranking_scores({"w": torch.tensor([4.0, 3.0, 2.0, 1.0])}, truth)
+    >>> found["auroc"], found["precision_at_size"], found["base_rate"]
+    (0.75, 0.5, 0.5)
     """
     values, true = _flat(scores, truth)
     hits, kept = _steps(values, true)
@@ -66,6 +72,11 @@ def mask_scores(found: Subnetwork, truth: Subnetwork) -> dict[str, float]:
     """Precision and recall of a mask, and its IoU with the truth. An empty mask has a precision of NaN.
 
     Raises WrongNetwork for a mask of another network or of other weights.
+
+    >>> import torch
+    >>> true, kept = torch.tensor([[True, True, False], [True, False, False]])
+    >>> mask_scores(Subnetwork({"w": kept}, "n"), truth=Subnetwork({"w": true}, "n"))
+    {'precision': 1.0, 'recall': 0.5, 'iou': 0.5}
     """
     both, either = (found & truth).active, (found | truth).active
     precision = both / found.active if found.active else float("nan")

@@ -52,6 +52,10 @@ def sparsest(found: Sequence[Mapping[str, Any]], *, learned: float) -> int:
     """Which of several masks is taken: the fewest weights among those that have learned, else the most accurate.
 
     found: `validation_accuracy` and `active` of each, or `fault`. Raises Fault if there are only faults.
+
+    >>> found = {"validation_accuracy": 0.97, "active": 90}, {"validation_accuracy": 0.95, "active": 40}
+    >>> sparsest(found, learned=0.9), sparsest(found, learned=0.96)
+    (1, 0)
     """
     usable = [i for i, one in enumerate(found) if "fault" not in one]
     if not usable:

@@ -120,6 +120,12 @@ class Subnetwork:
         Biases, norms, embeddings and weights below the first masked stage are as they were. Raises WrongNetwork if
         `model` is not the network in which this subnetwork was found, or has no weight of a mask's name and shape; the
         model itself is not changed.
+
+        >>> network = nn.Linear(2, 1)
+        >>> _ = network.weight.data.copy_(torch.tensor([3.0, 5.0]))
+        >>> first = Subnetwork({"weight": torch.tensor([[True, False]])}, fingerprint(network))
+        >>> first.apply(network).weight.tolist(), first.ablate(network).weight.tolist()
+        ([[3.0, 0.0]], [[0.0, 5.0]])
         """
         self.require(model)
         subnetwork = copy.deepcopy(model)

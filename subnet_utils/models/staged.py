@@ -117,6 +117,9 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
     Of a module without stages these are all its parameters with two dimensions or more, those of recurrent layers
     included, but no embeddings. only: some of these names, to mask no others. Raises ValueError for a start if there
     are no stages, for an unknown stage, and for a name of no such weight.
+
+    >>> maskable(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2)))
+    ('1.weight',)
     """
     if isinstance(model, StagedModel):
         names = model.maskable(start)
@@ -163,6 +166,12 @@ def fingerprint(model: nn.Module) -> str:
 
     SHA-256 over the sorted names, shapes, types and bytes of all parameters and buffers. The device and the
     memory layout do not matter; one changed bit does.
+
+    >>> network = nn.Linear(2, 2)
+    >>> found = fingerprint(network)
+    >>> _ = network.weight.data.mul_(2)
+    >>> len(found), fingerprint(network) == found
+    (16, False)
     """
     digest = hashlib.sha256()
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())

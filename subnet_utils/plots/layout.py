@@ -37,6 +37,13 @@ def label_first_column(axes: Iterable[Axes]) -> None:
             ax.set_ylabel("")
 
 
+def log_axis(ax: Axes, places: Iterable[float], label: str) -> None:
+    """Make the horizontal axis logarithmic, with a tick at each place and no others. label: a format."""
+    ax.set_xscale("log")
+    ax.set_xticks(places, [label.format(place) for place in places])
+    ax.minorticks_off()
+
+
 def panels(table: pd.DataFrame, by: str | list[str], draw: Callable[[Axes, pd.DataFrame], Any], **size: Any) -> Figure:
     """A panel for each group of a table, as they first occur: draw(ax, rows), with a title and one legend for all.
 

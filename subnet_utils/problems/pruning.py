@@ -25,7 +25,9 @@ from subnet_utils.problems.trainings import PictureNetwork, WeightTraining
 class Pruned(Step):
     """A network pruned by magnitude, as many weights of each layer, and trained again. `load` gives it, frozen.
 
-    kept: share of the weights that stay; all others are 0, also after training. Biases stay as they are.
+    kept: share of the weights that stay; all others are 0, also after training. Biases stay as they are. rounds: of
+    pruning and training. The share falls fast at first and slowly at the end: what has gone is 1 - (1 - i / rounds)^3
+    of all that goes (Zhu and Gupta 2017, *To prune, or not to prune*, equation 1).
     """
 
     keeps: ClassVar[int] = 8
@@ -33,6 +35,7 @@ class Pruned(Step):
     network: Network
     kept: float
     training: WeightTraining
+    rounds: int = 1
 
     @property
     def problem(self) -> Problem:
@@ -47,17 +50,18 @@ class Pruned(Step):
     @property
     def work(self) -> float:
         """Steps."""
-        return self.training.steps
+        return self.rounds * self.training.steps
 
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Prune it, and train what is left."""
-        dense = self.network.load(lab)
-        kept = largest(dense, self.kept)
-        thin = kept.apply(dense)
-        support = Subnetwork(kept.masks, fingerprint(thin))
-        batches = batches_of(lab, self.network, [CONTROL], self.training, "pruned")
-        train = by_recipe(batches, self.problem.loss, self.training.recipe(self.seed))
-        network = sparse_fine_tuning(thin, train, support.active, support=support).apply(thin).eval()
+        network = self.network.load(lab)
+        for i in range(self.rounds):
+            kept = largest(network, self.kept + (1 - self.kept) * (1 - (i + 1) / self.rounds) ** 3)
+            thin = kept.apply(network)
+            support = Subnetwork(kept.masks, fingerprint(thin))
+            batches = batches_of(lab, self.network, [CONTROL], self.training, f"pruned{i or ''}")
+            train = by_recipe(batches, self.problem.loss, self.training.recipe(self.seed))
+            network = sparse_fine_tuning(thin, train, support.active, support=support).apply(thin).eval()
         save_tensors(folder / "weights.safetensors", network.state_dict())
         return self.problem.scores(network)
 
@@ -73,7 +77,8 @@ def dense_and_pruned(settings: PictureNetwork, data: ImageData) -> Iterator[tupl
     problem = PictureClasses(Source.of(data), settings.architecture, settings.widths)
     for dense in networks(settings, problem):
         yield settings.model, dense
-        yield f"{settings.model}_pruned", Pruned(dense, settings.kept, without(settings.retraining, "seed"))
+        retraining = without(settings.retraining, "seed")
+        yield f"{settings.model}_pruned", Pruned(dense, settings.kept, retraining, settings.rounds)
 
 
 def largest(network: nn.Module, share: float) -> Subnetwork:

@@ -69,4 +69,6 @@ class PictureNetwork(Section):
     kept: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the weights that stay in the pruned network, those that are largest in each layer."""
     retraining: WeightTraining = WeightTraining()
+    """Of what is left, after each of the `rounds` in which the network is pruned (`problems.pruning`)."""
+    rounds: PositiveInt = 1
     seeds: Seeds = (0, 1, 2)

@@ -40,6 +40,9 @@ def verdict(
     `margin` beyond it. Else it is partly inside: a wide interval agrees with nothing.
     claim: its ends, infinite where it has none; words: see `FINDING`. What touches an end of the claim is partly
     inside, and a claim of one value is met by that value. A NaN makes the verdict unknown.
+
+    >>> verdict(0.1, 0.3, POSITIVE), verdict(-0.1, 0.3, POSITIVE), verdict(-0.3, -0.1, POSITIVE, FINDING)
+    ('agrees', 'cannot be told', 'does not hold')
     """
     inside, outside, partly, unknown = words
     if not comparable or any(map(math.isnan, (low, high, *claim))):

@@ -8,6 +8,7 @@ import base64
 import io
 import json
 import re
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import math_to_image
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN
@@ -29,7 +31,7 @@ LONG = 24
 """Cells of tables with more characters than this may take several lines."""
 WIDE = 15
 """Tables with more columns than this have upright heads."""
-LONG_CELL = re.compile(rf"<td>([^<]{{{LONG + 1},}})</td>")
+NAME_CELL = re.compile(r"(?<=<td>)\w+(?=</td>)")
 FILE_LINK = re.compile(r'<a href="\.\./[^"]*">(.*?)</a>')
 NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
 CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
@@ -61,7 +63,7 @@ class FormulaRenderer(IPythonRenderer):
 
 
 def formula(tex: str) -> str:
-    """An <img> of a formula (TeX without dollar signs) on the text's baseline. What cannot be drawn stays TeX."""
+    """An `<img>` of a formula (TeX without dollar signs) on the text's baseline. What cannot be drawn stays TeX."""
     svg = io.BytesIO()
     try:
         with rc_context(FORMULA):
@@ -81,16 +83,17 @@ def is_done(path: Path) -> bool:
     return record.get("end_time") is not None and not record.get("exception")
 
 
-def notebook_body(path: Path) -> str:
-    """The cells of an executed notebook as HTML, pictures embedded, without page, styles or links to scripts.
+def notebook_body(notebook: NotebookNode, pages: Collection[str] = ()) -> str:
+    """The cells of a notebook as HTML, pictures of its outputs embedded, without page, styles or links to scripts.
 
-    A link to another notebook leads to its page, or is none if that was not run, as is one to a file of the checkout.
+    pages: names of the notebooks that have a page. A link to another one is left out, as is one to a file of the
+    checkout.
     """
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     exporter.register_filter("markdown2html", _markdown)
-    body, _ = exporter.from_filename(str(path))
-    body = FILE_LINK.sub(r"\1", body)
-    return LONG_CELL.sub(r'<td class="long">\1</td>', NOTEBOOK_LINK.sub(partial(_linked, path.parent), body))
+    body, _ = exporter.from_notebook_node(notebook)
+    body = NAME_CELL.sub(lambda name: name[0].replace("_", "_<wbr>"), FILE_LINK.sub(r"\1", body))
+    return NOTEBOOK_LINK.sub(partial(_linked, pages), body)
 
 
 def table_html(path: Path, digits: int) -> str:
@@ -125,9 +128,9 @@ def _cell_style(value: Any) -> str:
     return CELL_STYLES.get(text, "min-width: 8.5rem" if len(text) > LONG else "")
 
 
-def _linked(folder: Path, link: re.Match) -> str:
+def _linked(pages: Collection[str], link: re.Match) -> str:
     name, text = link.groups()
-    return f'<a href="{name}.html">{text}</a>' if is_done(folder / f"{name}.ipynb") else text
+    return f'<a href="{name}.html">{text}</a>' if name in pages else text
 
 
 @pass_context

@@ -13,19 +13,20 @@ HIDDEN = ("key", "keys")
 """Columns with keys of artefacts, which tell a reader nothing."""
 
 
-def table(frame: pd.DataFrame, digits: int = 3) -> str:
+def table(frame: pd.DataFrame, digits: int = 3, *, folded: bool = False) -> str:
     """A frame as HTML: its first rows, heads in words, numbers with `digits` decimals (`number`), nothing for NaN.
 
-    An index that says more than the number of a row becomes columns.
+    An index that says more than the number of a row becomes columns. folded: all rows are below the fold.
     """
     if any(frame.index.names) or not pd.api.types.is_integer_dtype(frame.index):
         frame = frame.reset_index(names=[name or "" for name in frame.index.names])
     shown = frame.drop(columns=list(HIDDEN), errors="ignore").apply(_whole).head(ROWS)
     shown = shown.astype(object).map(number, digits=digits).rename(columns=head)
-    if len(shown) <= OPEN + 2:
+    if len(shown) <= OPEN + 2 and not folded:
         return _html(shown)
-    below = f"{len(frame) - OPEN:,} more rows" + (f", {len(shown) - OPEN} of them here" if len(frame) > ROWS else "")
-    return f"{_html(shown[:OPEN])}\n<details><summary>{below}</summary>{_html(shown[OPEN:])}</details>"
+    above, more, first = ("", "", 0) if folded else (f"{_html(shown[:OPEN])}\n", "more ", OPEN)
+    below = f"{len(frame) - first:,} {more}rows" + (f", {len(shown) - first} of them here" if len(frame) > ROWS else "")
+    return f"{above}<details><summary>{below}</summary>{_html(shown[first:])}</details>"
 
 
 def _html(frame: pd.DataFrame) -> str:

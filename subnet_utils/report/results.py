@@ -62,15 +62,15 @@ class Results:
 
     @property
     def manifest(self) -> Path:
-        """Where `close` writes: figures/<profile>/<notebook>.json."""
+        """Where `close` writes: `figures/<profile>/<notebook>.json`."""
         return self.folder / f"{self.notebook}.json"
 
     def figure(self, figure: Figure, name: str, *, caption: str = "", paper: Labels = (), **values: Any) -> None:
-        """Save a figure as <name>.png and <name>.pdf, and show what was saved: the same drawing gives the same bytes.
+        """Save a figure as `<name>.png` and `<name>.pdf`, and show what was saved.
 
-        Its caption and the paper's figures that it reproduces are those of the paper's `captions.csv`; `values` are
-        what stands there in braces. caption, paper: in place of those. Raises ValueError for a name that this notebook
-        already used, and for one without a caption.
+        The same drawing gives the same bytes. Its caption and the paper's figures that it reproduces are those of the
+        paper's `captions.csv`; `values` are what stands there in braces. caption, paper: in place of those. Raises
+        ValueError for a name that this notebook already used, and for one without a caption.
         """
         said, (png, pdf) = self._said(name, caption, paper, values), _drawn(figure)
         self._add("figure", name, {f"{name}.png": png, f"{name}.pdf": pdf}, said)
@@ -80,21 +80,21 @@ class Results:
             _show({"image/png": png, "text/plain": repr(figure)}, said, {"image/png": {"width": round(96 * inches)}})
 
     def table(
-        self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3, **values: Any
-    ) -> None:
-        """Save a table in full precision as <name>.csv, and show its first rows, rounded.
+        self, frame: pd.DataFrame, name: str, *, caption: str = "", paper: Labels = (), digits: int = 3,
+        folded: bool = False, **values: Any,
+    ) -> None:  # fmt: skip
+        """Save a table in full precision as `<name>.csv`, and show its first rows, rounded.
 
-        digits: decimals; numbers too small to show any keep two significant digits. An index is not written: make it a
-        column. The manifest counts the verdicts in columns `verdict` and `..._verdict`, and has the means of columns
-        `paper` and `ours` for the report's index. Otherwise as `figure`.
+        digits: decimals; numbers too small to show any keep two significant digits. folded: a reader sees no row before
+        a click. An index is not written: make it a column. The manifest counts the verdicts in columns `verdict` and
+        `..._verdict`, and has the means of columns `paper` and `ours` for the report's index. Otherwise as `figure`.
         """
         said, text = self._said(name, caption, paper, values), frame.to_csv(index=False, lineterminator="\n")
         about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
         self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
         if _is_seen():
-            _show(
-                {"text/html": readable.table(frame.reset_index(drop=True), digits), "text/plain": f"{name}.csv"}, said
-            )
+            html = readable.table(frame.reset_index(drop=True), digits, folded=folded)
+            _show({"text/html": html, "text/plain": f"{name}.csv"}, said)
 
     def close(self) -> None:
         """Write the manifest, and print a line on it."""

@@ -42,6 +42,9 @@ def adjusted(p: ArrayLike, method: str = "holm", column: str = "p") -> np.ndarra
     """The p-values of one family, adjusted for their number (statsmodels' `multipletests`). A NaN is no test: it stays.
 
     column: their name. Raises ValueError for a value that is no probability.
+
+    >>> adjusted([0.01, 0.04]).tolist()
+    [0.02, 0.04]
     """
     p = np.array(p, dtype=float)
     if (outside := p[(p < 0) | (p > 1)]).size:

@@ -10,14 +10,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from nbformat import NotebookNode
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import Finding, Paper, papers
 from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
+from subnet_utils.report.committed import needs_profile, show
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
@@ -30,8 +33,9 @@ def site_folder(profile: str, root: Path | None = None) -> Path:
 
 class Site:
     """What there is of a profile (manifests in `figures/<profile>/`, executed notebooks in `runs/<profile>/`), and the
-    pages in `site/<profile>/`, which work from the file system and request nothing from other machines. Notebooks that
-    papermill did not finish are named as unfinished and get no page."""
+    pages in `site/<profile>/`, which work from the file system and request nothing from other machines. A notebook that
+    was not run here gets a page with the figures and tables of its manifest (`committed`). Notebooks that papermill did
+    not finish are named as unfinished."""
 
     def __init__(self, profile: str, *, root: Path | None = None):
         """root: the checkout, by default this one. Raises ValueError if no notebook of the profile is finished, or for
@@ -50,6 +54,7 @@ class Site:
         runs = sorted((root / "runs" / profile).glob("*.ipynb"))
         self.done = [path for path in runs if is_done(path)]
         self.unfinished = [path.stem for path in runs if path not in self.done]
+        self.committed = sorted((root / "notebooks").glob("*.ipynb"))
 
     @cached_property
     def missing(self) -> list[str]:
@@ -65,9 +70,18 @@ class Site:
 
     @cached_property
     def pages(self) -> dict[str, str]:
-        """Pages that the papers have written by themselves, by file name, and what they are."""
-        known = {name: what for paper in papers().values() for name, what in paper.pages.items()}
+        """Pages that others have written, by file name, and what they are: those of papers, and of pdoc."""
+        known = {name: what for paper in papers().values() for name, what in paper.pages.items()} | API
         return {name: what for name, what in known.items() if (self.report / name).is_file()}
+
+    @cached_property
+    def notebooks(self) -> dict[str, NotebookNode]:
+        """Those that get a page, by name: executed here, else committed ones with a manifest or without a profile."""
+        recorded = {record["notebook"] for record in self.records}
+        committed = {path.stem: nbformat.read(path, as_version=4) for path in self.committed}
+        known = {name: one for name, one in committed.items() if name in recorded or not needs_profile(one)}
+        known |= {path.stem: nbformat.read(path, as_version=4) for path in self.done}
+        return dict(sorted(known.items()))
 
     def summary(self) -> str:
         """The lines that a run ends with: where all is, the verdicts, what is unfinished, and what is missing."""
@@ -89,15 +103,17 @@ class Site:
                 path.unlink()
         shutil.rmtree(self.report / FILES, ignore_errors=True)
         (self.report / FILES).mkdir()
-        for path in self.done:
-            self._write(path.stem, "notebook.html", title=path.stem, code_style=CODE_STYLE, body=notebook_body(path))
         notebooks = [self._notebook(record) for record in self.records]
+        facts = {notebook["name"]: notebook["facts"] for notebook in notebooks if notebook["placed"] is not None}
+        for name, notebook in self.notebooks.items():
+            content = {"body": notebook_body(notebook, self.notebooks), "facts": facts.get(name)}
+            self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
             self._write(notebook["results"], "results.html", title=notebook["name"], **around)
         recorded = {notebook["name"] for notebook in notebooks}
         content = {"recorded": recorded, "notebooks": notebooks, "papers": _papers(self.folder, notebooks)}
-        content["others"] = [path.stem for path in self.done if path.stem not in recorded]
+        content["others"] = [name for name in self.notebooks if name not in recorded]
         return self._write("index", "index.html", title=f"Report: {self.profile}", site=self, **content)
 
     def _write(self, name: str, template: str, **content: Any) -> Path:
@@ -107,17 +123,20 @@ class Site:
         return path
 
     def _notebook(self, record: dict[str, Any]) -> dict[str, Any]:
-        """What the pages show of a notebook, whose files are copied; `page` is None if it was not run here."""
+        """What the pages show of a notebook, whose files are copied; `page` is None if it has none. If it was not run
+        here it gets its figures and tables, and `placed` has their names."""
         name = record["notebook"]
-        results, page = f"results_{name}.html", self.report / f"{name}.html"
-        cards = [_card(item, results, self.folder) for item in record["items"]]
+        results, page = f"results_{name}.html", f"{name}.html" if record["notebook"] in self.notebooks else None
+        cards, run = [_card(item, results, self.folder) for item in record["items"]], {path.stem for path in self.done}
+        placed = show(cards, self.notebooks[name], self.folder) if page and name not in run else None
         for file in (file for card in cards for file in card["there"]):
             shutil.copyfile(self.folder / file, self.report / FILES / file)
         paper = registered().get(name, (None, None))[0]
-        shown = {"name": name, "results": results, "page": page.name if page.is_file() else None, "cards": cards}
+        shown = {"name": name, "results": results, "page": page, "placed": placed, "cards": cards}
         return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
 
 
+API = {"api/subnet_utils.html": "The package"}
 FILES = "files"
 """Folder of a report's figures and tables."""
 ELSEWHERE = "no finished notebook of this profile makes it"

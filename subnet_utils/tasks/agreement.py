@@ -130,6 +130,10 @@ def generate(task: str, set_name: str, n: int, *, split: str, seed: int, as_prin
 
     Deterministic for its arguments. Raises ValueError for an unknown task, set or split, and for an n that is not
     positive or needs more sentences than the split has.
+
+    >>> one = generate("sv-agreement-singular", "base", 2, split="test", seed=0)
+    >>> (one.kinds[one.examples] > 0).tolist()  # which sentences have a wrong number
+    [[False, False, False, True], [False, False, False, True]]
     """
     table = sentences(task)
     if split not in SPLITS:

@@ -32,7 +32,11 @@ class Rows(NamedTuple):
 
 
 def rows_of(expression: str, pairs: Tensor, *, maximum: int, p: int) -> Rows:
-    """Rows for given pairs, int64 [m, 2]. Raises WrongExpression for what cannot be read."""
+    """Rows for given pairs, int64 [m, 2]. Raises WrongExpression for what cannot be read.
+
+    >>> rows_of("a+b", torch.tensor([[2, 3]]), maximum=7, p=5)
+    Rows(tokens=tensor([[2, 3, 7]]), targets=tensor([[3, 7, 0]]))
+    """
     a, b = pairs.unbind(dim=1)
     separator = torch.full_like(a, maximum)
     answers = parse(expression)(a, b, p)

@@ -57,6 +57,10 @@ def generate(
     `first=k` gives. One core makes 300 or more examples a second at 128 pixels. Raises ValueError for an
     unknown task, set or split (naming the nearest one), a resolution below 32 pixels, a number out of range, or a first
     example that is no multiple of 50, as many as are drawn together.
+
+    >>> one = generate("inside-contact", "base", 2, split="test", seed=0, resolution=32).odd_one_out()
+    >>> one.items.shape, one.examples.shape
+    (torch.Size([8, 3, 32, 32]), torch.Size([2, 4]))
     """
     for what, name, valid in (("vision task", task, VISION_TASKS), ("split", split, SPLITS)):
         if name not in valid:

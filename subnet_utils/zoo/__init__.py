@@ -101,7 +101,14 @@ def share_right(answers: Tensor, targets: Tensor) -> float:
 
 @of_companion()
 def load(name: str, folder: Path = ZOO) -> Entry:
-    """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network."""
+    """An entry. Raises ZooError for an unknown name, a damaged file, and a mask of another network.
+
+    >>> entry = load("sv-agreement-singular")
+    >>> [*entry.tests]
+    ['subject', 'verb', 'whole task']
+    >>> f"{entry.accuracy(entry.part('subject'), 'subject'):.2f}"
+    '1.00'
+    """
     place = Path(folder) / name
     card = checked(place)
     release = _release(place, card)

@@ -13,6 +13,7 @@ PAPER = Paper(
         Notebook("02_discover_masks", after=("01_train_bases",)),
         Notebook("03_ablations", after=("02_discover_masks",)),
         Notebook("04_random_controls", after=("03_ablations",)),
+        Notebook("04b_other_subnetworks", after=("03_ablations",)),
         Notebook("05_pretraining", about="pretrained", requires="sets:require_pretrained", after=("03_ablations",)),
         Notebook("06_overlap", after=("03_ablations",)),
     ),

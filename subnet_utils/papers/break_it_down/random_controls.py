@@ -1,4 +1,4 @@
-"""Random controls: the tables of notebook 04.
+"""Random controls: the tables of notebooks 04 and 04b.
 
 *Break It Down* (appendix I) trains masks over untrained networks, to see whether its results belong to what a network
 has learned or to mask training itself. Beside that stand controls that the paper lacks: random subnetworks of the same

@@ -19,7 +19,7 @@ from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import shapes, tokenization
 from subnet_utils.tasks.odd_one_out import CHANCE, draw, similarity_logits, split_task, subroutines_of
-from subnet_utils.zoo import Entry
+from subnet_utils.zoo import Entry, share_right
 from subnet_utils.zoo.release import Release, Test
 
 DRAWN = 200
@@ -95,9 +95,10 @@ def dissected(entry: Entry, shown: Mapping[str, Subnetwork], *, example: int = 0
         order = [i for i in range(4) if i != odd[example]] + [int(odd[example])]
         items[subroutine] = _readable(inputs[example, order])
         for part, model in models.items():
-            probabilities = entry.logits(model, subroutine)[example, order].softmax(dim=-1).tolist()
+            found = entry.logits(model, subroutine)
+            probabilities = found[example, order].softmax(dim=-1).tolist()
             answers += [(part, subroutine, i, one) for i, one in enumerate(probabilities)]
-        accuracies[f"Test {subroutine}"] = {part: entry.accuracy(model, subroutine) for part, model in models.items()}
+            accuracies.setdefault(f"Test {subroutine}", {})[part] = share_right(found.argmax(dim=-1), odd)
     table = pd.DataFrame(answers, columns=["part", "subroutine", "item", "probability"])
     return Dissection(entry.card["name"], items, table, pd.DataFrame(accuracies))
 

@@ -276,7 +276,7 @@ class BreakItDown(Section):
     pruning: Pruning | None = None
     """Base models to prune before masks are looked for in them (notebook 03)."""
     controls: Controls = Controls()
-    """Controls of the ablations (notebook 04)."""
+    """Controls of the ablations (notebooks 04 and 04b)."""
     check_halving: bool = False
     """Notebook 11 also trains every setting of the search to its half, to tell what halving it would have changed."""
 

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import panels
+from subnet_utils.plots.layout import log_axis, panels
 from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, RANDOM, Look
 from subnet_utils.tasks.pictures import Pictures
 
@@ -109,9 +109,8 @@ def by_l0(table: pd.DataFrame) -> Figure:
             low, high = rows[f"{column}_low"].clip(-1, 1), rows[f"{column}_high"].clip(-1, 1)
             ax.vlines(rows["l0"], low, high, color=look.color, lw=0.9)
         ax.axhline(0, **LEVEL)
-        ax.set(xscale="log", xlabel="alpha", ylabel="relative drop of accuracy", ylim=(None, 1.05))
-        ax.set_xticks(rows["l0"], [f"{l0:.0e}" for l0 in rows["l0"]])
-        ax.minorticks_off()
+        ax.set(xlabel="alpha", ylabel="relative drop of accuracy", ylim=(None, 1.05))
+        log_axis(ax, rows["l0"], "{:.0e}")
 
     return panels(table, "model", draw, width=2.8, across=3)
 

@@ -285,7 +285,7 @@ class Images(Section):
 
 
 class FunctionalModularity(Section):
-    """Modules for functions: in arithmetic (notebook 09a), sequences (09b) and images (09c)."""
+    """Modules for functions: in arithmetic (notebooks 09a and 09d), sequences (09b) and images (09c)."""
 
     arithmetic: Networks[ArithmeticNetwork] | None = None
     sequences: Several[SequenceNetwork] | None = None

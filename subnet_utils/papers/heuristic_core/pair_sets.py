@@ -82,8 +82,8 @@ def domains_of(sets: Iterable[str], out_of_domain: Iterable[str]) -> dict[str, l
 
 
 def require_pairs(lab: Lab) -> None:
-    """Raise ValueError for what notebook 08 needs and what is not there: files, published weights, enough pairs. All
-    files are read, names on the hub are fetched."""
+    """Raise ValueError for what notebooks 08b and 08c need and what is not there: files, published weights, enough
+    pairs. All files are read, names on the hub are fetched."""
     section = lab.section("heuristic_core")
     if section.architecture.family == "published":
         published_facts(section.architecture.weights, section.architecture.max_length)

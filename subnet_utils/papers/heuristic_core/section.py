@@ -210,7 +210,7 @@ class UnitPruning(Section):
 
 
 class HeuristicCore(Section):
-    """A sentence-pair classifier, pruned with many seeds (notebook 08)."""
+    """A sentence-pair classifier, pruned with many seeds (notebooks 08b and 08c)."""
 
     model: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     """Name in our tables."""

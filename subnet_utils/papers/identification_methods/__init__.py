@@ -11,7 +11,7 @@ PAPER = Paper(
     notebooks=(
         Notebook("10a_identification_methods", about="networks", requires="cluster_steps:require_pictures"),
         Notebook("10b_composition", "networks", "fine_tuning_steps:require_weights", ("10a_identification_methods",)),
-        Notebook("10c_benchmark", about="benchmark", requires="planted_steps:require_designs"),
+        Notebook("10c_benchmark", about="benchmark", requires="planted_steps:benchmarked"),
     ),
     steps="steps:every_step",
     releases="releases:releases",

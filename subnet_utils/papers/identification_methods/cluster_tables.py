@@ -12,14 +12,12 @@ from subnet_utils.papers.identification_methods.cluster_steps import BestCluster
 from subnet_utils.papers.identification_methods.method_steps import Inspected
 
 
-def _steps(lab: Lab, found: Sequence[Inspected], kind: type[Step] = Step) -> list[tuple[dict[str, Any], Step]]:
+def _steps(lab: Lab, found: Sequence[Inspected], kind: type[Step]) -> list[tuple[dict[str, Any], Step]]:
+    """Every step of a kind, finished, with what it is about."""
     every = [*(pair for one in found for pair in clustered(one)), *of_pictures(lab)]
-    return [(about, step) for about, step in every if isinstance(step, kind)]
-
-
-def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
-    """Make all on clusters side by side, and return the keys."""
-    return [one.key for one in make_all(lab, [step for _, step in _steps(lab, found)], "clusters")]
+    own = [(about, step) for about, step in every if isinstance(step, kind)]
+    make_all(lab, [step for _, step in own], "clusters")
+    return own
 
 
 def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:

@@ -91,38 +91,39 @@ def _tasks(kind: str) -> Mapping[str, Items]:
 
 @dataclass
 class _Writer:
-    """Sets weights and notes for which part. order: units in the order in which they are given away, layer by layer."""
+    """Sets weights. order: units in the order in which they are given away, layer by layer."""
 
     model: nn.Module
     order: Sequence[list[int]]
     made: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def weight(self, name: str, row: int, column: int, value: float, part: dict[str, Tensor] | None = None) -> None:
-        """Set one, and note it."""
-        self.model.get_parameter(name)[row, column] = value
-        if part is not None:
-            part[name][row, column] = True
-
-    def xor(self, layer: int, inputs: Sequence[tuple[int, float]], part: dict[str, Tensor]) -> tuple[int, int]:
+    def xor(self, layer: int, inputs: Sequence[tuple[int, float]]) -> tuple[int, int]:
         """Two units of a hidden layer, for the parity of two bits, each a sum of units of the layer before."""
         name, units = (FIRST, SECOND)[layer], (self.order[layer].pop(), self.order[layer].pop())
         for unit, bias in zip(units, BIASES, strict=True):
             self.model[2 * layer].bias[unit] = bias
             for column, value in inputs:
-                self.weight(name, unit, column, value, part)
+                self.model.get_parameter(name)[unit, column] = value
         return units
 
-    def copy(self, subtask: int, pairs: Sequence[tuple[int, int]], part: dict[str, Tensor], *, share: bool) -> None:
-        """The units of one copy of a subtask; share: take the parity of a pair from where it is computed already."""
-        between = []
+    def copy(self, subtask: int, pairs: Sequence[tuple[int, int]], *, share: bool) -> dict[str, Tensor]:
+        """The units of one copy of a subtask, and which weights are theirs, booleans.
+
+        share: take the parity of a pair from where it is computed already.
+        """
+        names, between = (FIRST, SECOND, READOUT), []
+        part = {name: torch.zeros_like(self.model.get_parameter(name), dtype=torch.bool) for name in names}
         for pair in pairs:
             if not (share and pair in self.made):
-                self.made[pair] = self.xor(0, [(bit, 1.0) for bit in pair], part)
+                self.made[pair] = self.xor(0, [(bit, 1.0) for bit in pair])
             for unit in self.made[pair]:
                 part[FIRST][unit, list(pair)] = True
             between += zip(self.made[pair], VALUES, strict=True)
-        for unit, value in zip(self.xor(1, between, part), VALUES, strict=True):
-            self.weight(READOUT, 2 * subtask + 1, unit, value, part)
+        for unit, value in zip(self.xor(1, between), VALUES, strict=True):
+            part[SECOND][unit, [column for column, _ in between]] = True
+            part[READOUT][2 * subtask + 1, unit] = True
+            self.model.get_parameter(READOUT)[2 * subtask + 1, unit] = value
+        return part
 
     def noise(self, used: Sequence[Sequence[int]], generator: torch.Generator) -> None:
         """Pairs of units with equal inputs, which what comes next adds and takes away."""
@@ -134,15 +135,11 @@ class _Writer:
             inputs = range(BITS) if layer == 0 else used[0]
             outputs = used[1] if layer == 0 else range(2 * len(SUBTASKS))
             for _ in range(PAIRS):
-                pair = self.order[layer].pop(), self.order[layer].pop()
+                pair = [self.order[layer].pop(), self.order[layer].pop()]
                 for column in inputs:
-                    value = number()
-                    for unit in pair:
-                        self.weight(name, unit, column, value)
+                    self.model.get_parameter(name)[pair, column] = number()
                 for row in outputs:
-                    value = number()
-                    for unit, sign in zip(pair, (1, -1), strict=True):
-                        self.weight(after, row, unit, sign * value)
+                    self.model.get_parameter(after)[row, pair] = number() * torch.tensor([1.0, -1.0])
 
 
 def compiled(design: Compiled, seed: int) -> Planted:
@@ -151,16 +148,10 @@ def compiled(design: Compiled, seed: int) -> Planted:
     order = [torch.randperm(design.width, generator=generator).tolist() for _ in range(2)]
     writer, every = _Writer(model, [list(units) for units in order]), {}
     for i, (name, copies) in enumerate(design.copies.items()):
-        every[name] = [_empty(model) for _ in copies]
-        for part, pairs in zip(every[name], copies, strict=True):
-            writer.copy(i, pairs, part, share=design.kind == "shared")
+        every[name] = [writer.copy(i, pairs, share=design.kind == "shared") for pairs in copies]
     if design.kind == "noise":
         used = [sorted(set(units) - set(left)) for units, left in zip(order, writer.order, strict=True)]
         writer.noise(used, generator)
     own = fingerprint(model)
     parts = {name: tuple(Subnetwork(part, own) for part in parts) for name, parts in every.items()}
     return Planted(model, parts, design, seed)
-
-
-def _empty(model: nn.Module) -> dict[str, Tensor]:
-    return {name: torch.zeros(model.get_parameter(name).shape, dtype=torch.bool) for name in (FIRST, SECOND, READOUT)}

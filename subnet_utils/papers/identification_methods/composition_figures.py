@@ -6,11 +6,12 @@ from matplotlib.figure import Figure
 
 from subnet_utils.papers.identification_methods.method_figures import named
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import panels
+from subnet_utils.plots.layout import log_axis, panels
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, LEVEL
 
 LEFT = {"target_left": "its function", "other_left": "the other function"}
 COLORS = dict(zip(LEFT.values(), (CONDITIONS["ablated"].color, CONDITIONS["subnetwork"].color), strict=True))
+LOOK = {"y": "accuracy", "ylabel": "accuracy", "ylim": (0, 1.02), "size": {"across": 3, "width": 2.4}}
 SUPPORTS = {"change": "#0069a8", "random": "0.55"}
 SUPPORT_NAMES = {"change": "those that change most", "random": "random ones"}
 SUMMED = {"old": "old ones, summed", "new": "new ones, summed", "both": "both at once, summed"}
@@ -23,13 +24,9 @@ def ablations(effect: pd.DataFrame, model: str) -> Figure:
 
     effect: from `composition_tables.effects`; a panel a method.
     """
-    some = effect[effect["model"] == model]
-    some = some.assign(title=some["method"].map(named), ablation=some["ablation"].replace("random part of A", "random"))
-    long = some.melt(["title", "ablation", "seed", "target"], list(LEFT), "left", "accuracy")
-    long["left"] = long["left"].map(LEFT)
-    size = {"across": 3, "width": 2.4}
-    axis = {"ylabel": "accuracy that is left", "ylim": (0, 1.02)}
-    return bars(long, x="ablation", y="accuracy", hue="left", colors=COLORS, size=size, **axis)
+    some = effect.assign(ablation=effect["ablation"].replace("random part of A", "random"))
+    long = _by_method(some[some["model"] == model], ["ablation", "seed", "target"], LEFT)
+    return bars(long, x="ablation", hue="of", colors=COLORS, **LOOK | {"ylabel": "accuracy that is left"})
 
 
 def parts(table: pd.DataFrame, model: str) -> Figure:
@@ -38,16 +35,16 @@ def parts(table: pd.DataFrame, model: str) -> Figure:
     table: from `composition_tables.compositions`; a panel a method.
     """
     some = table[table["model"].eq(model) & table["part"].eq("alone") & table["within"].eq("")]
-    some = some.assign(title=some["method"].map(named), drawn=some["random"] > 0)
-    long = some.melt(["title", "made_of", "seed", "drawn"], list(FUNCTIONS), "function", "accuracy")
-    long["function"] = long["function"].map(FUNCTIONS)
-    by = ["title", "made_of", "function", "seed"]
-    means = long.groupby([*by, "drawn"], sort=False)["accuracy"].mean().unstack("drawn").reset_index()
-    means = means.rename(columns={False: "accuracy", True: "random weights"})
-    size, axis = {"across": 3, "width": 2.4}, {"ylabel": "accuracy", "ylim": (0, 1.02)}
-    return bars(
-        means, x="made_of", y="accuracy", hue="function", colors=PARTS, levels=["random weights"], size=size, **axis
-    )
+    long = _by_method(some.assign(drawn=some["random"] > 0), ["made_of", "seed", "drawn"], FUNCTIONS)
+    means = long.groupby(["title", "made_of", "of", "seed", "drawn"], sort=False)["accuracy"].mean().unstack("drawn")
+    means = means.rename(columns={False: "accuracy", True: "random weights"}).reset_index()
+    return bars(means, x="made_of", hue="of", colors=PARTS, levels=["random weights"], **LOOK)
+
+
+def _by_method(table: pd.DataFrame, about: list[str], columns: dict[str, str]) -> pd.DataFrame:
+    """A row for each accuracy, a title for each method. columns: those of accuracies, and what they are of."""
+    long = table.assign(title=table["method"].map(named)).melt(["title", *about], list(columns), "of", "accuracy")
+    return long.assign(of=long["of"].map(columns))
 
 
 def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
@@ -68,9 +65,7 @@ def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
         ax.axhline(start, **CHANCE_LINE | {"label": "before"})
         for support, color in SUPPORTS.items():
             ax.plot(means[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
-        ax.set(xscale="log", xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
-        shares = means["random"].index
-        ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
-        ax.minorticks_off()
+        ax.set(xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
+        log_axis(ax, means["random"].index, "{:.0%}")
 
     return panels(pd.concat([alone, summed]), "panel", draw, width=1.9, height=1.9, across=4)

@@ -9,18 +9,12 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.papers.identification_methods.fine_tuning_steps import fine_tuned
-from subnet_utils.papers.identification_methods.method_steps import Inspected
+from subnet_utils.papers.identification_methods.method_steps import Composed, Inspected
 from subnet_utils.report.findings import groups, judged
 
 ABOVE = (0.05, np.inf)
 """Where a difference of accuracies should be that counts."""
 NO_WORSE = (-0.05, np.inf)
-EFFECT = "without it its function falls, and the other one does not"
-
-
-def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
-    """Make what is composed, and return the keys."""
-    return [one.key for one in make_all(lab, [step for one in found for step in one.composition], "compositions")]
 
 
 def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
@@ -30,17 +24,16 @@ def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     or 'without': the rest of the network); within ('' or the subnetwork from which a random part was drawn); random
     (0 or the number of the draw); density; a, b (accuracy on the functions).
     """
-    return pd.DataFrame(row for one in found for row in _rows(lab, one))
+    make_all(lab, [step for one in found for step in one.composition], "compositions")
+    return pd.DataFrame(row for one in found for step in one.composition for row in _rows(lab, one, step))
 
 
-def _rows(lab: Lab, one: Inspected) -> Iterator[dict[str, Any]]:
-    for training in one.trained:
-        for repeat in range(one.settings.repeats):
-            who = {"model": one.settings.model, "method": training.masking.method, "seed": one.network.seed}
-            for row in one.composed(training, repeat).result(lab):
-                places = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
-                scores = [row[f"accuracy on {name}"] for name in one.network.problem.functions]
-                yield who | {"repeat": repeat} | places | dict(zip("ab", scores, strict=True))
+def _rows(lab: Lab, one: Inspected, step: Composed) -> Iterator[dict[str, Any]]:
+    who = {"model": one.settings.model, "method": step.first.training.masking.method, "seed": one.network.seed}
+    for row in step.result(lab):
+        places = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
+        scores = [row[f"accuracy on {name}"] for name in one.network.problem.functions]
+        yield who | {"repeat": step.first.repeat} | places | dict(zip("ab", scores, strict=True))
 
 
 def effects(table: pd.DataFrame) -> pd.DataFrame:
@@ -54,9 +47,9 @@ def effects(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     without = table[table["part"] == "without"].assign(random=lambda some: some["random"] > 0)
     for target, other, whole, rest in (("a", "b", "A", "A - B"), ("b", "a", "B", "B - A")):
-        for name, within, random in ((whole, "", False), (rest, "", False), (rest, whole, True)):
-            some = without[without["made_of"].eq(name) & without["within"].eq(within) & without["random"].eq(random)]
-            kind = {(whole, False): "A", (rest, False): "A - B"}.get((name, random), "random part of A")
+        for kind, name, within in (("A", whole, ""), ("A - B", rest, ""), ("random part of A", rest, whole)):
+            drawn = without["random"].eq(bool(within))
+            some = without[without["made_of"].eq(name) & without["within"].eq(within) & drawn]
             some = some.assign(ablation=kind, target=target, target_left=some[target], other_left=some[other])
             rows.append(some.assign(effect=some["other_left"] - some["target_left"]))
     by = ["model", "method", "seed", "target", "ablation"]
@@ -89,8 +82,8 @@ def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[tuple[str, pd.
     yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"]
 
 
-def fine_tunings(lab: Lab) -> tuple[pd.DataFrame, list[str]]:
-    """What networks can do after sparse fine-tunings and their sums, and the keys: a row for each and each test.
+def fine_tunings(lab: Lab) -> pd.DataFrame:
+    """What networks can do after sparse fine-tunings and their sums: a row for each and each test.
 
     Columns: those of `fine_tuning_steps.fine_tuned`, kind ('old', 'new', or 'both': a test that needs both new
     functions at once), function, accuracy.
@@ -102,7 +95,7 @@ def fine_tunings(lab: Lab) -> tuple[pd.DataFrame, list[str]]:
         of, scores = network.problem, step.result(lab)
         for kind, names in {"old": of.functions, "new": of.new, "both": of.composed}.items():
             rows += [about | {"kind": kind, "function": n, "accuracy": scores[f"accuracy on {n}"]} for n in names]
-    return pd.DataFrame(rows), [step.key(lab) for *_, step in every]
+    return pd.DataFrame(rows)
 
 
 def sums(table: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 The parts are known because they were planted (`planted`) or set by hand (`compiled`). That is no proof. A subtask's
 part must do the subtask alone; without it the network must fail at the subtask; and the other subtask must not need it.
-`proof` measures this, and a network for which it does not hold is not used.
+`Planted.proof` measures this, and a network for which it does not hold is not used.
 
 Two parts may share weights. Then both subtasks need what is shared, and a subtask is unharmed only by the loss of what
 the other has for itself.
@@ -77,24 +77,15 @@ class Planted:
 
     @cached_property
     def proof(self) -> dict[str, dict[str, float]]:
-        """See `proof`, the function."""
-        return proof(self)
+        """Accuracy on each subtask of the parts that must be able to do it, and of those that must not.
 
-    def before(self) -> nn.Module:
-        """The network before anything was planted. It tells which weights were, so no method may see it."""
-        return self.design.network(self.seed)
-
-
-def proof(planted: Planted) -> dict[str, dict[str, float]]:
-    """Accuracy on each subtask of the parts that must be able to do it, and of those that must not.
-
-    chance: of the commonest answer. Able: `whole`, the network; `alone`, its part (the worst of several); `with noise`,
-    its part with random shares of the weights without a function (the worst of several); `without others`, the
-    network without what the other subtasks have for themselves. Not able: `without`, the network without its part;
-    `others`, the other subtasks' parts; `without shared`, where parts share weights, the network without these.
-    `without all of others`, the network without the others' parts, is able if nothing is shared, else not.
-    """
-    return {name: _proof(planted, name) for name in planted.parts}
+        chance: of the commonest answer. Able: `whole`, the network; `alone`, its part (the worst of several); `with
+        noise`, its part with random shares of the weights without a function (the worst of several); `without others`,
+        the network without what the other subtasks have for themselves. Not able: `without`, the network without its
+        part; `others`, the other subtasks' parts; `without shared`, where parts share weights, the network without
+        these. `without all of others`, the network without the others' parts, is able if nothing is shared, else not.
+        """
+        return {name: _proof(self, name) for name in self.parts}
 
 
 def _proof(planted: Planted, name: str) -> dict[str, float]:

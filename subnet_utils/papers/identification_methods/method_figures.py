@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.plots.layout import label_first_column, legend
+from subnet_utils.plots.layout import label_first_column, legend, log_axis
 from subnet_utils.plots.marks import key
 from subnet_utils.plots.style import BLACK
 
@@ -72,10 +72,8 @@ def _by_size(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
         for name, fill, line in zip(names, (color, "white"), ("-", "--"), strict=False):
             style = {"ls": "none", "marker": "o", "ms": 5, "mfc": fill, "zorder": 3} if trained else {"ls": line}
             ax.plot(means["density"], means[name], color=color, lw=1.2, **style)
-    ax.set(xscale="log", xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
-    shares = sorted(table["asked"].dropna().unique())
-    ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
-    ax.minorticks_off()
+    ax.set(xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
+    log_axis(ax, sorted(table["asked"].dropna().unique()), "{:.0%}")
 
 
 def _dots(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:

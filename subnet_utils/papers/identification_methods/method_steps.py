@@ -39,6 +39,11 @@ class Identified(Mask):
 
     density: float | None = None
 
+    @property
+    def repeat(self) -> int:
+        """Its number among those with other seeds."""
+        return (self.seed - self.network.seed) // 1000
+
     def build(self, lab: Lab, folder: Path) -> dict[str, Any]:
         """Find it."""
         network, masking = self.network.load(lab), self.training.masking
@@ -190,11 +195,6 @@ class Inspected:
         found, at = self.identified(training, function), self.density_of(training)
         return Compared(found, at, self.settings.draws, self.settings.sampled)
 
-    def composed(self, training: MaskTraining, repeat: int) -> Composed:
-        """What is made of the subnetworks of both functions."""
-        found = [self.identified(training, name, repeat) for name in self.network.problem.functions]
-        return Composed(*found, self.settings.parts)
-
     @property
     def trained(self) -> list[MaskTraining]:
         """Methods that train a mask."""
@@ -211,9 +211,10 @@ class Inspected:
 
     @property
     def composition(self) -> Iterator[Composed]:
-        """All that is made of it by notebook 10b."""
+        """What is made of the subnetworks of both functions, by notebook 10b."""
         for training in self.trained:
-            yield from (self.composed(training, repeat) for repeat in range(self.settings.repeats))
+            found = (self.repeats(training, name) for name in self.network.problem.functions)
+            yield from (Composed(a, b, self.settings.parts) for a, b in zip(*found, strict=True))
 
 
 def inspected(lab: Lab) -> list[Inspected]:

@@ -40,9 +40,9 @@ EQUAL = {"alike": (OWN, "whole"), "complete": ("own_without", "nothing"), "indep
 without it as with all. An accuracy, and the level that it should be at."""
 
 
-def made(lab: Lab, found: Sequence[Inspected]) -> list[str]:
-    """Make what notebook 10a shows side by side, and return the keys of the measurements."""
-    return [one.key for one in make_all(lab, [step for one in found for step in one.steps], "methods")]
+def made(lab: Lab, found: Sequence[Inspected]) -> None:
+    """Make all that is measured, side by side."""
+    make_all(lab, [step for one in found for step in one.steps], "methods")
 
 
 def along_densities(lab: Lab, found: Sequence[Inspected], ablation: str = "zero") -> pd.DataFrame:
@@ -66,11 +66,11 @@ def along_densities(lab: Lab, found: Sequence[Inspected], ablation: str = "zero"
 
 
 def _rows(lab: Lab, one: Inspected, training: MaskTraining, measured: Measured) -> Iterator[dict[str, Any]]:
-    about = _about(one, training) | {"function": measured.found.function, "target": measured.found.density}
-    about["repeat"] = (measured.found.seed - one.network.seed) // 1000
+    found = measured.found
+    about = _about(one, training) | {"function": found.function, "target": found.density, "repeat": found.repeat}
     for row in measured.result(lab):
         places = {name: row[name] for name in ("part", "asked", "density")}
-        yield about | places | _own_and_other(row, measured.found.function, one.network.problem.functions)
+        yield about | places | _own_and_other(row, found.function, one.network.problem.functions)
 
 
 def _about(one: Inspected, training: MaskTraining) -> dict[str, Any]:

@@ -9,9 +9,7 @@ that neither subtask can do without these.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import ClassVar
 
@@ -20,12 +18,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, one_hot
 
+from subnet_utils.core.jobs import threads
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.identification_methods import planted_networks as networks
-from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, proof, shortfall
+from subnet_utils.papers.identification_methods.known_truth import SLACK, Planted, shortfall
 from subnet_utils.tasks.digit_arithmetic import Items
 from subnet_utils.tasks.modular_tasks import BASE, OPERATIONS, modular_tasks
 from subnet_utils.training import Recipe, fit
@@ -122,75 +121,52 @@ def _group_sizes(
     layout: networks.Layout, shapes: Mapping[str, Sequence[int]], density: float
 ) -> dict[str, tuple[int, int]]:
     """Of each layer the units, and how many a part gets: one share of every layer, the nearest to the density."""
+    counts = {name: math.prod(shape) for name, shape in shapes.items()}
 
     def size(share: float) -> dict[str, int]:
         return {layer: max(1, round(share * count)) for layer, count in layout.units.items()}
 
     def off(share: float) -> float:
-        own = size(share) | {"": 1}
-        counts = layout.units | {"": 1}
-        of_each = [
-            math.prod(shape) * math.prod(own[layer] / counts[layer] for layer in layout.weights[name])
-            for name, shape in shapes.items()
-        ]
-        return abs(sum(of_each) / sum(math.prod(shape) for shape in shapes.values()) - density)
+        of = {layer: own / layout.units[layer] for layer, own in size(share).items()} | {"": 1.0}
+        part = sum(counts[name] * math.prod(of[layer] for layer in layout.weights[name]) for name in counts)
+        return abs(part / sum(counts.values()) - density)
 
     best = min((i / 200 for i in range(1, 201)), key=off)
     return {layer: (layout.units[layer], own) for layer, own in size(best).items()}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A part of the network, with a random share of the noise, and what it must do. part: booleans by weight."""
-
-    part: Mapping[str, Tensor]
-    able: tuple[str, ...]
-
-
-def cases(parts: Mapping[str, Sequence[Mapping[str, Tensor]]]) -> Iterator[Case]:
-    """What is asked of a network with two subtasks while it is trained."""
+def _cases(parts: Mapping[str, Sequence[Mapping[str, Tensor]]]) -> Iterator[tuple[dict[str, Tensor], Sequence[str]]]:
+    """What is asked of a network with two subtasks while it is trained: each part, and the subtasks that it must do."""
     for name, own in parts.items():
-        yield from (Case(part, (name,)) for part in own)
+        yield from ((part, (name,)) for part in own)
     first, second = (_union(own) for own in parts.values())
     both = _union([first, second])
-    yield Case(both, tuple(parts))
+    yield both, tuple(parts)
     shared = {name: first[name] & second[name] for name in both}
     if any(mask.any() for mask in shared.values()):
         for whole in (first, second, both):
-            yield Case({name: whole[name] & ~shared[name] for name in whole}, ())
+            yield {name: whole[name] & ~shared[name] for name in whole}, ()
 
 
 def _union(masks: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([mask[name] for mask in masks]).any(dim=0) for name in masks[0]}
 
 
-@dataclass(frozen=True)
 class _Planting:
-    """The training of one network's planted weights."""
+    """The training of one network's planted weights.
 
-    design: Design
-    seed: int
+    planted: which weights are trained; asked: of each case the part, and what it is to answer to all items,
+    probabilities [m, classes].
+    """
 
-    @cached_property
-    def parts(self) -> dict[str, list[dict[str, Tensor]]]:
-        return self.design.masks(self.seed)
-
-    @cached_property
-    def model(self) -> nn.Module:
-        return self.design.network(self.seed)
-
-    @cached_property
-    def start(self) -> dict[str, Tensor]:
-        return {name: self.model.get_parameter(name).detach().clone() for name in maskable(self.model)}
-
-    @cached_property
-    def planted(self) -> dict[str, Tensor]:
-        """Which weights are trained."""
-        return _union([part for parts in self.parts.values() for part in parts])
-
-    @cached_property
-    def trained(self) -> dict[str, Tensor]:
-        return {name: weight.clone().requires_grad_() for name, weight in self.start.items()}
+    def __init__(self, design: Design, seed: int):
+        self.design, self.seed, tasks = design, seed, design.tasks()
+        self.parts, self.model = design.masks(seed), design.network(seed)
+        self.start = {name: self.model.get_parameter(name).detach().clone() for name in maskable(self.model)}
+        self.trained = {name: weight.clone().requires_grad_() for name, weight in self.start.items()}
+        self.planted = _union([part for parts in self.parts.values() for part in parts])
+        self.asked = [(part, _wanted(tasks, able)) for part, able in _cases(self.parts)]
+        self.inputs = torch.cat([task.inputs for task in tasks.values()])
 
     def weights(self) -> dict[str, Tensor]:
         """All weights as they are now."""
@@ -220,16 +196,6 @@ class _Planting:
         parts = {name: tuple(Subnetwork(part, own) for part in parts) for name, parts in self.parts.items()}
         return Planted(self.model, parts, self.design, self.seed)
 
-    @cached_property
-    def asked(self) -> list[tuple[Mapping[str, Tensor], Tensor]]:
-        """Of each case the part, and what it is to answer to all items: probabilities [m, classes]."""
-        return [(case.part, _wanted(self.design.tasks(), case.able)) for case in cases(self.parts)]
-
-    @cached_property
-    def inputs(self) -> Tensor:
-        """All items."""
-        return torch.cat([task.inputs for task in self.design.tasks().values()])
-
     def loss(self, noise: Mapping[str, Tensor], epoch: int = 0) -> Tensor:
         """Mean cross-entropy over cases and items, nats above what is possible."""
         weights, losses = self.weights(), []
@@ -243,7 +209,7 @@ class _Planting:
     def missing(self) -> dict[str, float]:
         """What is missing in the proof, with room to spare, and how far the loss is from its goal."""
         losses = torch.stack([self.loss(noise) for noise in islice(self.noise(-1), 8)])
-        proven = shortfall(proof(self.state()), least=1.0, slack=0.8 * SLACK)
+        proven = shortfall(self.state().proof, least=1.0, slack=0.8 * SLACK)
         return {"validation_loss": proven + max(0.0, float(losses.mean()) - ENOUGH)}
 
     def train(self) -> Planted:
@@ -262,20 +228,9 @@ def _wanted(tasks: Mapping[str, Items], able: Sequence[str]) -> Tensor:
 
 
 def plant(design: Design, seed: int) -> Planted:
-    """The network of a design and a seed. Whether it is one, `proof` and `holds` tell.
+    """The network of a design and a seed. Whether it is one, its `proof` and `holds` tell.
 
     A pure function of both on one kind of processor: it does not depend on torch's random state or number of threads.
     """
-    with one_thread():
+    with threads(1):  # torch adds up in one order, however many threads there are outside
         return _Planting(design, seed).train()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Context in which torch adds up in one order, however many threads there are outside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

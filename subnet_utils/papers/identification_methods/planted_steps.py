@@ -21,7 +21,7 @@ from subnet_utils.papers.identification_methods.compiled import Compiled, compil
 from subnet_utils.papers.identification_methods.known_truth import Planted, holds, load, save
 from subnet_utils.papers.identification_methods.planted import Design, plant
 from subnet_utils.papers.identification_methods.scoring import score_method
-from subnet_utils.papers.identification_methods.section import Benchmark, PlantedNetworks
+from subnet_utils.papers.identification_methods.section import Benchmark
 from subnet_utils.problems.modules import drawn
 from subnet_utils.problems.trainings import MaskTraining
 
@@ -137,16 +137,7 @@ def benchmarked(lab: Lab) -> list[Benchmarked]:
     settings = lab.section("identification_methods").benchmark
     if settings is None:
         return []
-    designs = [(one.name, _design(one)) for one in settings.designs]
+    designs = [(one.name, Design(**one.model_dump(exclude={"name"}))) for one in settings.designs]
     planted = [PlantedNetwork(design, seed, name) for name, design in designs for seed in settings.seeds]
     by_hand = [PlantedNetwork(Compiled(kind), 0, f"compiled_{kind}") for kind in settings.compiled]
     return [Benchmarked(settings, network) for network in (*planted, *by_hand)]
-
-
-def _design(settings: PlantedNetworks) -> Design:
-    return Design(**settings.model_dump(exclude={"name"}))
-
-
-def require_designs(lab: Lab) -> None:
-    """Raise ValueError for a design whose parts do not fit into its network."""
-    benchmarked(lab)

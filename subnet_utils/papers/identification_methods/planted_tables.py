@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
@@ -19,28 +18,20 @@ RANDOM = "random"
 """The method that others must beat."""
 
 
-def made(lab: Lab, found: Sequence[Benchmarked]) -> list[str]:
-    """Make the benchmark, and return the keys."""
-    return [one.key for one in make_all(lab, [step for one in found for step in one.steps], "benchmark")]
-
-
 def _about(one: Benchmarked) -> dict[str, Any]:
     return {"design": one.network.design_name, "seed": one.network.seed, "planted": one.network.is_planted}
 
 
 def proofs(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
-    """The proof of each network by subtask, or why it is not used (`rejected`); see `known_truth.proof`."""
+    """The proof of each network by subtask, or why it is not used (`rejected`); see `known_truth.Planted.proof`."""
+    make_all(lab, [one.network for one in found], "planted networks")
     rows = []
     for one in found:
-        if fault := one.network.fault(lab):
-            rows.append(_about(one) | {"rejected": fault})
-        else:
-            rows += [_about(one) | {"subtask": name} | row for name, row in one.network.result(lab).items()]
-    return pd.DataFrame(rows).reindex(columns=[*_columns(rows), "rejected"])
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return [name for name in dict.fromkeys(name for row in rows for name in row) if name != "rejected"]
+        fault = one.network.fault(lab)
+        about, proven = _about(one) | {"rejected": fault or np.nan}, {} if fault else one.network.result(lab)
+        rows += [about | {"subtask": name} | row for name, row in proven.items()] or [about]
+    table = pd.DataFrame(rows)
+    return table[[*table.columns.drop("rejected"), "rejected"]]
 
 
 def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
@@ -50,6 +41,7 @@ def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
     true_overlap, the IoU of both subtasks' subnetworks. Of a ranking, what depends on its size is at the density of its
     section.
     """
+    make_all(lab, [step for one in found for step in one.steps], "benchmark")
     rows = [
         _about(one) | {"method": method} | row
         for one in found
@@ -74,14 +66,15 @@ def leaderboard(table: pd.DataFrame) -> pd.DataFrame:
         found = interval(some["average_precision"], _networks(some), name="average_precision")
         rows.append(about | found | {name: some[name].mean() for name in SCORES[1:]})
     board = pd.DataFrame(rows).sort_values("average_precision", ascending=False, ignore_index=True)
-    wide = table.assign(network=_networks(table)).pivot(index="network", columns="method", values="average_precision")
-    gaps = [_gap(wide[a] - wide[b]) for a, b in zip(board["method"], board["method"][1:], strict=False)]
-    return board.join(pd.DataFrame(gaps))
+    wide, pairs = _by_network(table), zip(board["method"], board["method"][1:], strict=False)
+    gaps = pd.DataFrame(interval(wide[a] - wide[b], wide.index, name="ahead") for a, b in pairs)
+    gaps = gaps.rename(columns={"low": "ahead_low", "high": "ahead_high"})
+    return board.join(gaps.drop(columns="n_runs", errors="ignore"))
 
 
-def _gap(difference: pd.Series) -> dict[str, float]:
-    found = interval(difference, difference.index, name="ahead")
-    return {"ahead": found["ahead"], "ahead_low": found["low"], "ahead_high": found["high"]}
+def _by_network(table: pd.DataFrame) -> pd.DataFrame:
+    """Average precision: a row a network, a column a method."""
+    return table.assign(network=_networks(table)).pivot(index="network", columns="method", values="average_precision")
 
 
 def _networks(table: pd.DataFrame) -> pd.Series:
@@ -103,19 +96,14 @@ def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     vary), n (masks), low, high (of the measure).
     """
     some = table[table["method"].isin(methods) & table["planted"]].dropna(subset=["precision"])
-    rows = []
-    for name in BEHAVIOR:
-        varies = some[name].nunique() > 1
-        value = stats.spearmanr(some[name], some["precision"]).statistic if varies else np.nan
-        rows.append({"measure": name, "correlation": value, "n": len(some), "low": some[name].min()})
-        rows[-1]["high"] = some[name].max()
-    return pd.DataFrame(rows)
+    found = some[[*BEHAVIOR, "precision"]].corr("spearman")["precision"].drop("precision")
+    found = pd.DataFrame({"correlation": found, "n": len(some)}).rename_axis("measure")
+    return found.assign(low=some[list(BEHAVIOR)].min(), high=some[list(BEHAVIOR)].max()).reset_index()
 
 
 def findings(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     """Is a method better than a random ranking? Average precision above it in the same networks, with a verdict."""
-    table = table[table["planted"]]
-    wide = table.assign(network=_networks(table)).pivot(index="network", columns="method", values="average_precision")
+    wide = _by_network(table[table["planted"]])
     return pd.DataFrame(
         {"method": name, "claim": "average precision is .1 above a random ranking's"}
         | judged(wide[name] - wide[RANDOM], wide.index, (0.1, np.inf))

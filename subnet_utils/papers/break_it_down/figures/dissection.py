@@ -15,11 +15,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from subnet_utils.papers.break_it_down import dissection, releases
 from subnet_utils.papers.break_it_down.dissection import ALONE, PARTS, WHOLE, Dissection
 from subnet_utils.papers.break_it_down.figures.examples import cell, frame
-from subnet_utils.tasks.odd_one_out import CHANCE
+from subnet_utils.tasks.odd_one_out import CHANCE, subroutines_of
 from subnet_utils.plots import marks
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, Look
+from subnet_utils.zoo import Entry
 
 BOX = {"fc": "white", "ec": "none", "pad": 0.5}
 """Behind words that stand on a line."""
@@ -51,6 +53,12 @@ def taken_apart(shown: Dissection) -> Figure:
             below.tick_params(labelleft=False)
     figure.suptitle(shown.title, fontsize=8.5)
     return figure
+
+
+def one_part(entry: Entry, *, example: int, part: str) -> Figure:
+    """`taken_apart` of a network of the zoo and one of its `dissection.parts`, before one example of each test."""
+    parts = dissection.parts({one: entry.masks[one] for one in subroutines_of(entry.card["name"])})
+    return taken_apart(releases.dissected(entry, {part: parts[part]}, example=example))
 
 
 def _item(ax: Axes, item: Any, *, framed: bool) -> None:

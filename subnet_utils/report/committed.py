@@ -1,0 +1,84 @@
+"""Committed notebooks as pages of a profile: its figures and tables stand where the notebook makes them. Nothing runs.
+
+The committed outputs are those of `tiny`. They are left out: a page of `laptop` should show no number of another
+profile.
+"""
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+from markupsafe import Markup
+from nbformat import NotebookNode
+from PIL import Image
+
+from subnet_utils.report import readable
+
+PIXELS = 96
+"""Of a page, to an inch."""
+MADE_BY = ("results.figure", "results.table")
+
+
+def names(source: str) -> list[str]:
+    """Names of the figures and tables that a cell makes, with a star for what an f-string fills in."""
+    if source.startswith("%%"):  # no Python
+        return []
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and len(node.args) == 2]
+    made = [ast.unparse(call.args[1]) for call in calls if ast.unparse(call.func) in MADE_BY]
+    return [re.sub(r"{.*?}", "*", name.removeprefix("f").strip("'\"")) for name in made]
+
+
+def needs_profile(notebook: NotebookNode) -> bool:
+    """Whether a notebook has a study as its parameter. The outputs of others are the same at every profile."""
+    return any(cell.source.startswith("study:") for cell in notebook.cells)
+
+
+def places(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
+    """The number of the cell that makes each figure or table; those that no cell makes any more are left out.
+
+    items: names in the order in which they were made. It decides where several cells make such names.
+    """
+    made = {i: names(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    found, last = {}, 0
+    for item in items:
+        fitting = [i for i in made if item in made[i]]
+        fitting = fitting or [i for i in made if any(fnmatchcase(item, name) for name in made[i])]
+        if fitting:
+            found[item] = last = next((i for i in fitting if i >= last), fitting[-1])
+    return found
+
+
+def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Path) -> set[str]:
+    """Put figures and tables of a profile in place of a notebook's outputs. Returns the names of those that it makes.
+
+    cards: what `Site` knows of each; folder: where their files are.
+    """
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    where = places(notebook, [card["name"] for card in cards])
+    for card in cards:
+        if card["name"] in where:
+            output = nbformat.v4.new_output("display_data", data={"text/html": _html(card, folder)})
+            notebook.cells[where[card["name"]]].outputs.append(output)
+    return set(where)
+
+
+def _html(card: Mapping[str, Any], folder: Path) -> str:
+    """A figure or table with its caption, as in a notebook that was run."""
+    parts = [Markup('<p class="warning">{}</p>').format(damage) for damage in card["damages"]]
+    if card["image"]:
+        with Image.open(folder / card["image"]) as image:
+            width, height = (round(dots / image.info["dpi"][0] * PIXELS) for dots in image.size)
+        shown = Markup('<img src="files/{}" alt="{}" width="{}" height="{}" loading="lazy">')
+        parts.append(shown.format(card["image"], card["caption"], width, height))
+    if card["table"]:
+        frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
+        parts.append(readable.table(frame, card["digits"]))
+    parts.append(readable.caption(card["caption"], card["paper"]))
+    return Markup('<div id="{}">').format(card["name"]) + Markup("".join(parts)) + Markup("</div>")
