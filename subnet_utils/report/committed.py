@@ -13,6 +13,7 @@ from typing import Any
 
 import nbformat
 import pandas as pd
+from IPython.core.inputtransformer2 import TransformerManager
 from markupsafe import Markup
 from nbformat import NotebookNode
 from PIL import Image
@@ -28,12 +29,16 @@ OF_THE_ZOO = "sliders.show("
 
 def names(source: str) -> dict[str, bool]:
     """Names of the figures and tables that a cell makes, with a star for what an f-string fills in: is it folded?"""
-    if source.startswith("%%"):  # no Python
-        return {}
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and len(node.args) == 2]
+    code = TransformerManager().transform_cell(source)  # magics as Python
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and len(node.args) == 2]
     made = {ast.unparse(call.args[1]): call.keywords for call in calls if ast.unparse(call.func) in MADE_BY}
     shown = {re.sub(r"{.*?}", "*", name.removeprefix("f").strip("'\"")): options for name, options in made.items()}
     return {name: any(option.arg == "folded" for option in options) for name, options in shown.items()}
+
+
+def made_in(notebook: NotebookNode) -> dict[int, dict[str, bool]]:
+    """The `names` of each code cell, by its number."""
+    return {i: names(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
 
 
 def needs_profile(notebook: NotebookNode) -> bool:
@@ -46,7 +51,7 @@ def places(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
 
     items: names in the order in which they were made. It decides where several cells make such names.
     """
-    made = {i: names(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    made = made_in(notebook)
     found, last = {}, 0
     for item in items:
         fitting = [i for i in made if item in made[i]]
