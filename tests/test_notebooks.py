@@ -102,8 +102,11 @@ def test_no_output_is_a_warning(path):
 @by_name
 def test_a_notebook_is_not_too_high(path, tmp_path, browser):
     page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}, "runs": []}
-    template, body = TEMPLATES.get_template("notebook.html"), notebook_body(nbformat.read(path, as_version=4))
-    page.write_text(template.render(about, body=body, code_style=CODE_STYLE), encoding="utf-8")
+    template = TEMPLATES.get_template("notebook.html")
+    page.write_text(
+        template.render(about, body=notebook_body(nbformat.read(path, as_version=4)), code_style=CODE_STYLE),
+        encoding="utf-8",
+    )
     browser.open(page, width=1280)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000
 
