@@ -101,9 +101,12 @@ def test_no_output_is_a_warning(path):
 @needs_browser
 @by_name
 def test_a_notebook_is_not_too_high(path, tmp_path, browser):
-    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}}
+    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}, "runs": []}
     template = TEMPLATES.get_template("notebook.html")
-    page.write_text(template.render(about, body=notebook_body(path), code_style=CODE_STYLE), encoding="utf-8")
+    page.write_text(
+        template.render(about, body=notebook_body(nbformat.read(path, as_version=4)), code_style=CODE_STYLE),
+        encoding="utf-8",
+    )
     browser.open(page, width=1280)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000
 

@@ -32,7 +32,7 @@ from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
-from subnet_utils.report.committed import places
+from subnet_utils.report.committed import made_in, places
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
@@ -739,16 +739,22 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     results.table(verdicts().assign(key="0123456789abcdef", most=[3.0, np.inf]), "table", caption="Tests.")
     results.figure(picture(), "line_8", caption="Late.")
     results.figure(picture(), "gone", caption="Of a cell that is gone.")
+    results.figure(picture(), "line_9", caption="Moved to another notebook since.")
     results.close()
+    Results("tiny", "04_random_controls", root=tmp_path).close()
     loop = 'for n in {}:\n    results.figure(plot(n), f"line_{{n}}")'
     path = tmp_path / "notebooks/03_ablations.ipynb"
     study = 'study: str = "params/tiny.yaml"'
-    commit_notebook(path, study, loop.format((4, 6)), 'results.table(frame, "table")', loop.format((8,)))
+    table, zoo = 'results.table(frame, "table", folded=True)', "sliders.show(draw)"
+    commit_notebook(path, study, loop.format((4, 6)), table, loop.format((8,)), zoo)
+    commit_notebook(path.with_name("04_random_controls.ipynb"), study, 'results.figure(plot(9), "line_9")')
     commit_notebook(path.with_name("01_not_of_this_profile.ipynb"), study)
     commit_notebook(path.with_name("00_by_hand.ipynb"), "1")
     index = Site("tiny", root=tmp_path).build()
     found = pages(index)
-    assert set(found) == {"index.html", "00_by_hand.html", "03_ablations.html", "results_03_ablations.html"}
+    assert {name for name in found if "results" not in name and "index" not in name} == {
+        f"{name}.html" for name in ("00_by_hand", "03_ablations", "04_random_controls")
+    }
     page, text = found["03_ablations.html"], " ".join(found["03_ablations.html"].text.split())
     cells = [[one["id"] for one in cell.select("div[id]")] for cell in page.select(".code_cell, .cell:has(.highlight)")]
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
@@ -757,23 +763,27 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
     assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
-    assert "printed by tiny" not in text and "printed by tiny" in found["00_by_hand.html"].text
+    assert page.find(id="table").details.summary.text == "2 rows"
+    assert text.count("printed by tiny") == 1, "where the zoo is shown"
+    assert "printed by tiny" in found["00_by_hand.html"].text
     assert "are not shown" not in found["00_by_hand.html"].text
     links = every(found["results_03_ablations.html"], "a", "href")
-    assert [one for one in links if "03_ablations.html#" in one] == [
-        f"03_ablations.html#{name}" for name in ("line_4", "line_6", "table", "line_8")
+    assert [one for one in links if ".html#" in one] == [
+        *(f"03_ablations.html#{name}" for name in ("line_4", "line_6", "table", "line_8")),
+        "04_random_controls.html#line_9",
     ]
+    assert found["04_random_controls.html"].find(id="line_9")
     write_notebook(tmp_path / "runs/tiny/03_ablations.ipynb")
     Site("tiny", root=tmp_path).build()
     assert "three < four" in soup(index.with_name("03_ablations.html")).text, "what was run here comes first"
 
 
 def test_the_notebooks_still_make_all_that_laptop_has():
-    site = Site("laptop")
-    left = set()
+    site, left = Site("laptop"), set()
     for record in site.records:
         names = [item["name"] for item in record["items"]]
         left |= set(names) - set(places(site.notebooks[record["notebook"]], names))
+    left -= {name for notebook in site.notebooks.values() for cell in made_in(notebook).values() for name in cell}
     assert left == {"masks_at_once", "neurosurgeon_steps", "counted_cost", "checked_cost"}  # until laptop's next run
 
 

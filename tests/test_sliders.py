@@ -67,7 +67,7 @@ def test_bars_are_the_accuracies_of_a_share_and_of_random_weights(few, percent, 
 
 
 def test_less_of_the_subnetwork_of_subject_knows_the_verb(entry):
-    """What notebook 04 says beside its sliders."""
+    """What notebook 04b says beside its sliders."""
     for share, said in ((1.0, [1.0, 0.31]), (0.4, [1.0, 0.9])):
         part = entry.part(random_part(entry.masks["subject"], share, seed=0))
         assert accuracies(entry, part) == pytest.approx(said, abs=0.015)

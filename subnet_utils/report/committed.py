@@ -1,7 +1,7 @@
 """Committed notebooks as pages of a profile: its figures and tables stand where the notebook makes them. Nothing runs.
 
 The committed outputs are those of `tiny`. They are left out: a page of `laptop` should show no number of another
-profile.
+profile. Where a cell shows a network of the zoo they stay.
 """
 
 import ast
@@ -13,6 +13,7 @@ from typing import Any
 
 import nbformat
 import pandas as pd
+from IPython.core.inputtransformer2 import TransformerManager
 from markupsafe import Markup
 from nbformat import NotebookNode
 from PIL import Image
@@ -22,15 +23,22 @@ from subnet_utils.report import readable
 PIXELS = 96
 """Of a page, to an inch."""
 MADE_BY = ("results.figure", "results.table")
+OF_THE_ZOO = "sliders.show("
+"""Cells with this show a network of the zoo, which is the same at every profile."""
 
 
-def names(source: str) -> list[str]:
-    """Names of the figures and tables that a cell makes, with a star for what an f-string fills in."""
-    if source.startswith("%%"):  # no Python
-        return []
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and len(node.args) == 2]
-    made = [ast.unparse(call.args[1]) for call in calls if ast.unparse(call.func) in MADE_BY]
-    return [re.sub(r"{.*?}", "*", name.removeprefix("f").strip("'\"")) for name in made]
+def names(source: str) -> dict[str, bool]:
+    """Names of the figures and tables that a cell makes, with a star for what an f-string fills in: is it folded?"""
+    code = TransformerManager().transform_cell(source)  # magics as Python
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and len(node.args) == 2]
+    made = {ast.unparse(call.args[1]): call.keywords for call in calls if ast.unparse(call.func) in MADE_BY}
+    shown = {re.sub(r"{.*?}", "*", name.removeprefix("f").strip("'\"")): options for name, options in made.items()}
+    return {name: any(option.arg == "folded" for option in options) for name, options in shown.items()}
+
+
+def made_in(notebook: NotebookNode) -> dict[int, dict[str, bool]]:
+    """The `names` of each code cell, by its number."""
+    return {i: names(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
 
 
 def needs_profile(notebook: NotebookNode) -> bool:
@@ -43,7 +51,7 @@ def places(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
 
     items: names in the order in which they were made. It decides where several cells make such names.
     """
-    made = {i: names(cell.source) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"}
+    made = made_in(notebook)
     found, last = {}, 0
     for item in items:
         fitting = [i for i in made if item in made[i]]
@@ -59,17 +67,18 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
     cards: what `Site` knows of each; folder: where their files are.
     """
     for cell in notebook.cells:
-        if cell.cell_type == "code":
+        if cell.cell_type == "code" and OF_THE_ZOO not in cell.source:
             cell.outputs = []
     where = places(notebook, [card["name"] for card in cards])
     for card in cards:
         if card["name"] in where:
-            output = nbformat.v4.new_output("display_data", data={"text/html": _html(card, folder)})
-            notebook.cells[where[card["name"]]].outputs.append(output)
+            cell = notebook.cells[where[card["name"]]]
+            html = _html(card, folder, folded=names(cell.source).get(card["name"], False))
+            cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
 
 
-def _html(card: Mapping[str, Any], folder: Path) -> str:
+def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
     """A figure or table with its caption, as in a notebook that was run."""
     parts = [Markup('<p class="warning">{}</p>').format(damage) for damage in card["damages"]]
     if card["image"]:
@@ -79,6 +88,6 @@ def _html(card: Mapping[str, Any], folder: Path) -> str:
         parts.append(shown.format(card["image"], card["caption"], width, height))
     if card["table"]:
         frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
-        parts.append(readable.table(frame, card["digits"]))
+        parts.append(readable.table(frame, card["digits"], folded=folded))
     parts.append(readable.caption(card["caption"], card["paper"]))
     return Markup('<div id="{}">').format(card["name"]) + Markup("".join(parts)) + Markup("</div>")

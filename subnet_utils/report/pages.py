@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections.abc import Collection
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,17 @@ def notebook_body(notebook: NotebookNode, pages: Collection[str] = ()) -> str:
     pages: names of the notebooks that have a page. A link to another one is left out, as is one to a file of the
     checkout.
     """
-    exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
-    exporter.register_filter("markdown2html", _markdown)
-    body, _ = exporter.from_notebook_node(notebook)
+    body, _ = _exporter().from_notebook_node(notebook)
     body = NAME_CELL.sub(lambda name: name[0].replace("_", "_<wbr>"), FILE_LINK.sub(r"\1", body))
     return NOTEBOOK_LINK.sub(partial(_linked, pages), body)
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    """One for all notebooks: each would compile the templates again."""
+    exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
+    exporter.register_filter("markdown2html", _markdown)
+    return exporter
 
 
 def table_html(path: Path, digits: int) -> str:

@@ -20,7 +20,7 @@ from subnet_utils.core.papers import Finding, Paper, papers
 from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
-from subnet_utils.report.committed import needs_profile, show
+from subnet_utils.report.committed import made_in, needs_profile, show
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
@@ -83,6 +83,11 @@ class Site:
         known |= {path.stem: nbformat.read(path, as_version=4) for path in self.done}
         return dict(sorted(known.items()))
 
+    @cached_property
+    def homes(self) -> dict[str, str]:
+        """Which notebook makes a figure or table, for those that one of them names in full."""
+        return {made: name for name, one in self.notebooks.items() for cell in made_in(one).values() for made in cell}
+
     def summary(self) -> str:
         """The lines that a run ends with: where all is, the verdicts, what is unfinished, and what is missing."""
         lines = {
@@ -103,10 +108,10 @@ class Site:
                 path.unlink()
         shutil.rmtree(self.report / FILES, ignore_errors=True)
         (self.report / FILES).mkdir()
-        notebooks = [self._notebook(record) for record in self.records]
-        facts = {notebook["name"]: notebook["facts"] for notebook in notebooks if notebook["placed"] is not None}
+        notebooks, run = [self._notebook(record) for record in self.records], {path.stem for path in self.done}
         for name, notebook in self.notebooks.items():
-            content = {"body": notebook_body(notebook, self.notebooks), "facts": facts.get(name)}
+            runs = self._filled(name, notebooks) if name not in run and needs_profile(notebook) else []
+            content = {"body": notebook_body(notebook, self.notebooks), "runs": runs}
             self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
@@ -123,17 +128,27 @@ class Site:
         return path
 
     def _notebook(self, record: dict[str, Any]) -> dict[str, Any]:
-        """What the pages show of a notebook, whose files are copied; `page` is None if it has none. If it was not run
-        here it gets its figures and tables, and `placed` has their names."""
+        """What the pages show of a notebook, whose files are copied; `page` is None if it has none."""
         name = record["notebook"]
         results, page = f"results_{name}.html", f"{name}.html" if record["notebook"] in self.notebooks else None
-        cards, run = [_card(item, results, self.folder) for item in record["items"]], {path.stem for path in self.done}
-        placed = show(cards, self.notebooks[name], self.folder) if page and name not in run else None
+        cards = [_card(item, results, self.folder) for item in record["items"]]
         for file in (file for card in cards for file in card["there"]):
             shutil.copyfile(self.folder / file, self.report / FILES / file)
         paper = registered().get(name, (None, None))[0]
-        shown = {"name": name, "results": results, "page": page, "placed": placed, "cards": cards}
+        shown = {"name": name, "results": results, "page": page, "cards": cards}
         return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
+
+    def _filled(self, name: str, notebooks: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+        """Put figures and tables into a notebook that was not run here. Returns date and commit of the runs that made
+        them: more than one where a part of a notebook has moved to another one since."""
+        found = [(card, one) for one in notebooks for card in one["cards"]]
+        found = [(card, one) for card, one in found if self.homes.get(card["name"], one["name"]) == name]
+        found.sort(key=lambda pair: pair[1]["name"] != name)  # its own ones first, in their order
+        placed = show([card for card, _ in found], self.notebooks[name], self.folder)
+        for card, _ in found:
+            card["place"] = f"{name}.html#{card['name']}" if card["name"] in placed else None
+        facts = [one["facts"] for card, one in found if card["place"]]
+        return sorted({(fact["finished"][:10], fact["commit"]) for fact in facts})
 
 
 API = {"api/subnet_utils.html": "The package"}
@@ -164,7 +179,8 @@ def _card(item: dict[str, Any], page: str, folder: Path) -> dict[str, Any]:
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    return {"verdicts": {}, "summary": None, "sources": (), **item, **shown, "href": f"{page}#{item['name']}"}
+    usual = {"verdicts": {}, "summary": None, "sources": (), "place": None}
+    return usual | item | shown | {"href": f"{page}#{item['name']}"}
 
 
 def _damage(folder: Path, file: dict[str, str]) -> str | None:

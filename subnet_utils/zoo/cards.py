@@ -137,7 +137,8 @@ def contents(folder: Path = ZOO) -> str:
         "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
         "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
-        "`laptop` then do not train these networks and masks again. They still train those with other seeds.",
+        "`laptop` then train only what is missing: networks with other seeds, and what was left out because its files "
+        "are large and it is made in seconds, such as the masks of notebook 10a.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
     return "\n\n".join(lines) + "\n"
