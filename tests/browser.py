@@ -74,12 +74,16 @@ class Browser:
         self.errors.clear()
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=theme)
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
+        self.resize(width, height)
         self._loaded = False
         self.send("Page.navigate", url=path.resolve().as_uri())
         while not self._loaded:
             self._received()
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window another size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression of JavaScript, awaited if it is a promise."""

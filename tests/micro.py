@@ -53,13 +53,15 @@ def whole_study(**compute) -> dict:
     made = study(**compute)
     one = BASE | {"seeds": [0]}
     bert, resnet = (experiment | {"base": one} for experiment in made["break_it_down"]["experiments"])
+    last = ({"inits": [0.05], "starts": one["masks"]["starts"][-1:]} for one in (bert, resnet))
+    lm, simclr = (one | {"masks": one["masks"] | few} for one, few in zip((bert, resnet), last, strict=True))
     language = {"method": "masked_language_model", "epochs": 1, "batch_size": 8, "sentences": 40}
     contrastive = {"method": "simclr", "epochs": 1, "batch_size": 16, "tasks": ["number-contact"]}
     return but(
         made,
         pretrained=[
-            bert | {"model": "bert_micro_lm", "paper_model": "bert_small_lm", "pretraining": language},
-            resnet | {"model": "resnet_micro_simclr", "paper_model": "resnet50_simclr", "pretraining": contrastive},
+            lm | {"model": "bert_micro_lm", "paper_model": "bert_small_lm", "pretraining": language},
+            simclr | {"model": "resnet_micro_simclr", "paper_model": "resnet50_simclr", "pretraining": contrastive},
         ],
         pruning={"models": ["resnet_micro"], "tasks": ["number-contact"], "inits": [0.05, 0.0], "epochs": 2,
                  "batch_size": 8, "learning_rates": [0.01]},

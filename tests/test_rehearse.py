@@ -125,7 +125,7 @@ def test_the_peak_of_memory_is_that_of_a_step():
     with_it = measures.peak()
     held.close()
     measures.forget_peak()
-    assert with_it - before >= 300 * 2**20
+    assert with_it - before >= 290 * 2**20, "what else was freed meanwhile counts, too"
     assert with_it - measures.peak() >= 250 * 2**20
 
 
