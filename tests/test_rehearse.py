@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 from subnet_utils import check
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
-from subnet_utils.core.sections import Compute, places
+from subnet_utils.core.sections import Compute, elsewhere_in
 from subnet_utils.core.step import Step, with_parents
 from subnet_utils.core.store import Store
 from subnet_utils.core.study import Study
@@ -237,10 +237,10 @@ def test_all_that_a_papers_profile_takes_from_elsewhere_has_a_stand_in(profile, 
     known = {name for paper in papers().values() if paper.stand_ins for name in paper.resolve(paper.stand_ins)}
     monkeypatch.setattr("subnet_utils.core.papers.Paper.resolve", lambda paper, name: dict.fromkeys(known, made))
     study = Study.load(profile)
-    assert {*places(study)} <= known
+    assert {*elsewhere_in(study)} <= known
     replaced, names = stand_ins.with_stand_ins(study, tmp_path / "made")
-    assert names.keys() == {*places(study)}
-    assert {*places(replaced)} == {*map(str, names.values())}
+    assert names.keys() == {*elsewhere_in(study)}
+    assert {*elsewhere_in(replaced)} == {*map(str, names.values())}
 
 
 @pytest.mark.parametrize("profile", PAPERS[1:])

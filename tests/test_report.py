@@ -32,7 +32,7 @@ from subnet_utils.papers.break_it_down import reference
 from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
-from subnet_utils.report.committed import made_in, places
+from subnet_utils.report.committed import cells_of, made_in
 from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
@@ -782,7 +782,7 @@ def test_the_notebooks_still_make_all_that_laptop_has():
     site, left = Site("laptop"), set()
     for record in site.records:
         names = [item["name"] for item in record["items"]]
-        left |= set(names) - set(places(site.notebooks[record["notebook"]], names))
+        left |= set(names) - set(cells_of(site.notebooks[record["notebook"]], names))
     left -= {name for notebook in site.notebooks.values() for cell in made_in(notebook).values() for name in cell}
     assert left == {"masks_at_once", "neurosurgeon_steps", "counted_cost", "checked_cost"}  # until laptop's next run
 

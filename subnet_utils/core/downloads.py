@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from subnet_utils.core.sections import ROOT, Section, places
+from subnet_utils.core.sections import ROOT, Section, elsewhere_in
 
 KNOWN = {
     "prajjwal1/bert-small": ("115 MB", "MIT"),
@@ -55,7 +55,7 @@ class External:
 
 def external(study: Section) -> Iterator[External]:
     """The weights and data that a study takes from elsewhere, each once. Nothing is fetched."""
-    yield from dict.fromkeys(map(_external, places(study)))
+    yield from dict.fromkeys(map(_external, elsewhere_in(study)))
 
 
 def table(found: Iterable[External]) -> str:

@@ -78,12 +78,12 @@ def _in_checkout(place: str) -> str:
 
 ELSEWHERE = "comes from elsewhere"
 Elsewhere = Annotated[str, ELSEWHERE]
-"""A file or folder that is not of the study's making, or a name on a hub. `places` finds it."""
+"""A file or folder that is not of the study's making, or a name on a hub. `elsewhere_in` finds it."""
 Place = Annotated[Elsewhere, AfterValidator(_in_checkout)]
 """The same. Relative paths start at the checkout: notebooks run in folders of their own."""
 
 
-def places(section: Section) -> Iterator[str]:
+def elsewhere_in(section: Section) -> Iterator[str]:
     """All that comes from elsewhere in a section and in those that it holds."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -91,7 +91,7 @@ def places(section: Section) -> Iterator[str]:
         if isinstance(value, str) and ELSEWHERE in marks:
             yield value
         for part in value if isinstance(value, tuple) else (value,):
-            yield from places(part) if isinstance(part, Section) else ()
+            yield from elsewhere_in(part) if isinstance(part, Section) else ()
 
 
 def _metadata(kind: object) -> tuple:

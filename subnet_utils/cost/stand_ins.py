@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subnet_utils.core.papers import papers
-from subnet_utils.core.sections import Section, places
+from subnet_utils.core.sections import Section, elsewhere_in
 
 Makers = Mapping[str, Callable[[Path], Path]]
 """Name in a profile -> what makes its stand-in in a folder that does not exist yet, and says where it is."""
@@ -23,7 +23,7 @@ def with_stand_ins(study: Section, folder: Path) -> tuple[Section, dict[str, Pat
     makers: dict[str, Callable[[Path], Path]] = {}
     for paper in papers().values():
         makers |= paper.resolve(paper.stand_ins) if paper.stand_ins else {}
-    names = [name for name in dict.fromkeys(places(study)) if name in makers]
+    names = [name for name in dict.fromkeys(elsewhere_in(study)) if name in makers]
     made = {name: makers[name](folder / f"{i}") for i, name in enumerate(names)}
     return _replaced(study, {name: str(path) for name, path in made.items()}), made
 

@@ -50,7 +50,7 @@ def weight_map(
     shapes = {name: _lying(first.masks[name]).shape for name in titles}
     entries, dots = _cell(shapes.values())
     cells = {name: _cells(first.masks[name], second.masks[name], entries) for name in titles}
-    places, width, height = _places(cells, titles, dots)
+    places, width, height = _positions(cells, titles, dots)
     figure = plt.figure(figsize=(width / DOTS, (height + LEGEND) / DOTS))
     figure.set_layout_engine("none")  # not at once, or saving it would bring back the layout that the style asks for
     for name, place in places.items():
@@ -82,7 +82,7 @@ def _cell(shapes: Collection[tuple[int, int]]) -> tuple[int, int]:
     return (1, min(LARGEST_CELL, round(dots))) if dots > 0.75 else (math.ceil(1 / dots), 1)
 
 
-def _places(
+def _positions(
     cells: Mapping[str, np.ndarray], titles: Mapping[str, str], dots: int
 ) -> tuple[dict[str, tuple[int, int]], int, int]:
     """Each weight's upper left corner, in dots from the map's, its width and height; weights are set like words."""

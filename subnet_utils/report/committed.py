@@ -46,7 +46,7 @@ def needs_profile(notebook: NotebookNode) -> bool:
     return any(cell.source.startswith("study:") for cell in notebook.cells)
 
 
-def places(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
+def cells_of(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
     """The number of the cell that makes each figure or table; those that no cell makes any more are left out.
 
     items: names in the order in which they were made. It decides where several cells make such names.
@@ -69,7 +69,7 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
     for cell in notebook.cells:
         if cell.cell_type == "code" and OF_THE_ZOO not in cell.source:
             cell.outputs = []
-    where = places(notebook, [card["name"] for card in cards])
+    where = cells_of(notebook, [card["name"] for card in cards])
     for card in cards:
         if card["name"] in where:
             cell = notebook.cells[where[card["name"]]]

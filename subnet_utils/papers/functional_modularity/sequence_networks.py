@@ -66,9 +66,9 @@ class Lstm(EncoderDecoder):
         state = self.encoder(read)[1]
         if self.training and torch.rand(()) < self.own_outputs:
             return self._alone(state, answers)
-        return self.output(torch.cat(list(self._told(state, answers)))[lengths(answers).argsort().argsort()])
+        return self.output(torch.cat(list(self._teacher_forced(state, answers)))[lengths(answers).argsort().argsort()])
 
-    def _told(self, state: tuple[Tensor, Tensor], answers: Tensor) -> Iterator[Tensor]:
+    def _teacher_forced(self, state: tuple[Tensor, Tensor], answers: Tensor) -> Iterator[Tensor]:
         """States [k, t, width] for the right answers, the shortest first; short ones are not read to the longest's end.
 
         That saves a third of the time.

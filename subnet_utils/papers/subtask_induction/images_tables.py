@@ -92,7 +92,7 @@ def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
     """
     reasons = unfound(table)
     return pd.DataFrame(
-        _beside(about, measure, group, comparable, reasons.get(about["model"]) if about["network"] in INHERIT else None)
+        _judged(about, measure, group, comparable, reasons.get(about["model"]) if about["network"] in INHERIT else None)
         for about, group in groups(table, ["model", "paper_model", "network"])
         for measure in MEASURES
     )
@@ -108,11 +108,11 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
         whole = base_rows[base_rows["model"] == about["model"]]
         for network, measure, own in ((MASK, "density", group), (BASE, "pooled", whole), (MASK, "pooled", group)):
             reason = unfound(taken).get(about["model"]) if measure == "density" else None
-            rows.append(_beside(about | {"network": network}, measure, own, comparable, reason))
+            rows.append(_judged(about | {"network": network}, measure, own, comparable, reason))
     return pd.DataFrame(rows)
 
 
-def _beside(
+def _judged(
     about: dict[str, str], measure: str, rows: pd.DataFrame, comparable: bool, reason: str | None
 ) -> dict[str, Any]:
     """A network's measure next to the paper's. about: model, paper_model and network; rows: one a seed; reason: why
