@@ -5,6 +5,7 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
@@ -96,6 +97,21 @@ def test_outputs_are_kept_and_checked(path):
 def test_no_output_is_a_warning(path):
     streams = [out for cell in cells(path, "code") for out in cell.outputs if out.output_type == "stream"]
     assert not [out.text for out in streams if "Warning:" in out.text]
+
+
+@by_name
+def test_the_method_is_drawn_and_its_words_stay_in_their_boxes(path, paper_style):
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if "schematic.steps(" in cell.source]
+    assert len(cells) == (path.stem[:2] not in ("00", "11"))
+    for source in cells:
+        exec(source, {})  # noqa: S102 - our own notebook
+        figure = plt.gcf()
+        boxes = [box.get_window_extent() for box in figure.axes[0].patches]
+        words = [text for text in figure.axes[0].texts if text.get_text()]
+        for box, *inside in zip(boxes, words[::2], words[1::2], strict=True):
+            extents = [text.get_window_extent() for text in inside]
+            assert all(box.x0 < one.x0 and one.x1 < box.x1 and box.y0 < one.y0 for one in extents)
+            assert extents[1].y1 < extents[0].y0
 
 
 @needs_browser

@@ -1,15 +1,18 @@
-"""The method in one picture: train a network, find the weights that do one job, cut them out, test what is left.
+"""The method in one picture: train a network, find the weights that do one job, cut them out, test what is left. And a
+row of boxes for the method of each notebook (`steps`).
 
 `python -m subnet_utils.plots.schematic` draws `figures/method.png`. Its bars show what is expected of a modular network
 (*Break It Down*, section 3), not what was measured.
 """
 
 import itertools
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 
 from subnet_utils.core.study import ROOT
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, style
@@ -57,6 +60,30 @@ def method() -> Figure:
     for start, end in (((1.5, 1.4), (2.05, 1.4)), ((3.42, 1.5), (3.95, 1.75)), ((3.42, 1.3), (3.95, 0.85)),
                        ((5.3, 1.82), (5.75, 1.82)), ((5.3, 0.66), (5.75, 0.66))):  # fmt: skip
         ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "0.3", "lw": 1})
+    return figure
+
+
+BOX, GAP, TALL = 1.5, 0.3, 0.8
+"""Width of a box, room for an arrow, height of the figure, inches."""
+
+
+def steps(*each: Sequence[str]) -> Figure:
+    """A method as boxes from left to right. each: title, text, and the condition whose color the box has, if any."""
+    width = len(each) * (BOX + GAP) - GAP
+    figure = plt.figure(figsize=(width + 0.1, TALL), layout="none")
+    ax = figure.add_axes((0, 0, 1, 1), xlim=(-0.05, width + 0.05), ylim=(0, TALL))
+    ax.set_axis_off()
+    for i, (title, text, *condition) in enumerate(each):
+        color = CONDITIONS[condition[0]].color if condition else "0.3"
+        left, middle = i * (BOX + GAP), i * (BOX + GAP) + BOX / 2
+        ax.add_patch(
+            FancyBboxPatch((left + 0.06, 0.08), BOX - 0.12, TALL - 0.16, "round,pad=0.06", fc="white", ec=color)
+        )
+        ax.text(middle, TALL - 0.12, f"{i + 1}  {title}", ha="center", va="top", size=9, weight="bold", color=color)
+        ax.text(middle, TALL - 0.36, text, ha="center", va="top", size=7.5, color="0.25", linespacing=1.3)
+        if i:
+            arrow = {"arrowstyle": "-|>", "color": "0.3", "lw": 1}
+            ax.annotate("", (left, TALL / 2), (left - GAP, TALL / 2), arrowprops=arrow)
     return figure
 
 

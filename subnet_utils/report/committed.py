@@ -1,7 +1,7 @@
 """Committed notebooks as pages of a profile: its figures and tables stand where the notebook makes them. Nothing runs.
 
 The committed outputs are those of `tiny`. They are left out: a page of `laptop` should show no number of another
-profile. Where a cell shows a network of the zoo they stay.
+profile. Where a cell shows a network of the zoo, or the method, they stay.
 """
 
 import ast
@@ -23,8 +23,8 @@ from subnet_utils.report import readable
 PIXELS = 96
 """Of a page, to an inch."""
 MADE_BY = ("results.figure", "results.table")
-OF_THE_ZOO = "sliders.show("
-"""Cells with this show a network of the zoo, which is the same at every profile."""
+OF_NO_PROFILE = "sliders.show(", "schematic.steps("
+"""Cells with these show a network of the zoo, or the method. Both are the same at every profile."""
 
 
 def names(source: str) -> dict[str, bool]:
@@ -67,7 +67,7 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
     cards: what `Site` knows of each; folder: where their files are.
     """
     for cell in notebook.cells:
-        if cell.cell_type == "code" and OF_THE_ZOO not in cell.source:
+        if cell.cell_type == "code" and not any(call in cell.source for call in OF_NO_PROFILE):
             cell.outputs = []
     where = cells_of(notebook, [card["name"] for card in cards])
     for card in cards:
