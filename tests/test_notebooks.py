@@ -118,12 +118,9 @@ def test_the_method_is_drawn_and_its_words_stay_in_their_boxes(path, paper_style
 @needs_browser
 @by_name
 def test_a_notebook_is_not_too_high(path, tmp_path, browser):
-    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "pages": {}, "runs": []}
-    template = TEMPLATES.get_template("notebook.html")
-    page.write_text(
-        template.render(about, body=notebook_body(nbformat.read(path, as_version=4)), code_style=CODE_STYLE),
-        encoding="utf-8",
-    )
+    page, about = tmp_path / "page.html", {"title": path.stem, "profile": "tiny", "code_style": CODE_STYLE}
+    about |= {"pages": {}, "runs": [], "repository": None, "body": notebook_body(nbformat.read(path, as_version=4))}
+    page.write_text(TEMPLATES.get_template("notebook.html").render(about), encoding="utf-8")
     browser.open(page, width=1280)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000
 

@@ -732,6 +732,20 @@ def commit_notebook(path: Path, *sources: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Committed"), *code]), path)
 
 
+@pytest.mark.parametrize("repository", ["owner/name", None])
+def test_a_notebook_opens_in_colab_where_the_repository_is_known(tmp_path, monkeypatch, repository):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    if repository:
+        monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    Results("tiny", "01_train_bases", root=tmp_path).close()
+    commit_notebook(tmp_path / "notebooks/01_train_bases.ipynb", 'study: str = "params/tiny.yaml"')
+    page = pages(Site("tiny", root=tmp_path).build())["01_train_bases.html"]
+    there = [link["href"] for link in page.find_all("a", string="Open in Colab")]
+    address = "https://colab.research.google.com/github/owner/name/blob/main/notebooks/01_train_bases.ipynb"
+    assert there == ([address] if repository else [])
+    assert ("git clone -q https://github.com/owner/name companion" in page.text) == bool(repository)
+
+
 def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_makes_them(tmp_path):
     results = Results("tiny", "03_ablations", root=tmp_path)
     for name in ("line_4", "line_6"):

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -112,6 +113,7 @@ class Site:
         for name, notebook in self.notebooks.items():
             runs = self._filled(name, notebooks) if name not in run and needs_profile(notebook) else []
             content = {"body": notebook_body(notebook, self.notebooks), "runs": runs}
+            content["repository"] = os.environ.get("GITHUB_REPOSITORY")  # OWNER/NAME, where a workflow builds the site
             self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
