@@ -772,6 +772,8 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     page, text = found["03_ablations.html"], " ".join(found["03_ablations.html"].text.split())
     cells = [[one["id"] for one in cell.select("div[id]")] for cell in page.select(".code_cell, .cell:has(.highlight)")]
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
+    folded = [one["id"] for one in page.select("details > div[id]")]
+    assert folded == ["line_6"], "the second one of a loop is seen after a click"
     assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
     assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
@@ -880,11 +882,14 @@ def laptop(tmp_path_factory) -> Path:
 
 
 @needs_browser
-def test_no_page_scrolls_sideways_and_no_table_is_cut_off(laptop, browser):
+def test_no_page_scrolls_sideways_or_is_too_high_and_no_table_is_cut_off(laptop, browser):
+    of_notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     for path in laptop.parent.glob("*.html"):
         browser.open(path, width=1280)
         boxes = "[...document.querySelectorAll('.scroll, .output_area, pre')].filter(one => one.clientWidth)"
         assert not browser.evaluate(f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 1).length"), path.name
+        if path.stem in of_notebooks:
+            assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000, path.name
         for width in (1280, 400):
             browser.resize(width)
             inner, needed = browser.evaluate("[innerWidth, document.documentElement.scrollWidth]")

@@ -6,6 +6,7 @@ profile. Where a cell shows a network of the zoo, or the method, they stay.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +26,9 @@ PIXELS = 96
 MADE_BY = ("results.figure", "results.table")
 OF_NO_PROFILE = "sliders.show(", "schematic.steps("
 """Cells with these show a network of the zoo, or the method. Both are the same at every profile."""
+
+OPEN = 1
+"""Of the figures that a cell makes in a loop, those that are seen before a click. A profile may have many networks."""
 
 
 def names(source: str) -> dict[str, bool]:
@@ -69,11 +73,15 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
     for cell in notebook.cells:
         if cell.cell_type == "code" and not any(call in cell.source for call in OF_NO_PROFILE):
             cell.outputs = []
-    where = cells_of(notebook, [card["name"] for card in cards])
+    where, made = cells_of(notebook, [card["name"] for card in cards]), Counter()
     for card in cards:
         if card["name"] in where:
             cell = notebook.cells[where[card["name"]]]
-            html = _html(card, folder, folded=names(cell.source).get(card["name"], False))
+            own = names(cell.source)
+            html = _html(card, folder, folded=own.get(card["name"], False))
+            made[cell.id] += (looped := card["name"] not in own)
+            if looped and made[cell.id] > OPEN:
+                html = Markup("<details><summary>{}</summary>{}</details>").format(card["caption"], html)
             cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
 
