@@ -183,6 +183,7 @@ def _release(place: Path, card: Mapping[str, Any]) -> Release:
 
 
 def restored(place: Path) -> str:
+    """What a message advises for a damaged entry."""
     return f"restore it: git checkout -- zoo/{place.name}"
 
 
