@@ -45,8 +45,23 @@ OPERATIONS, COPIES, WAITS = Counter(), Counter(), Counter()
 NOT_STARTED = "detach", "_unsafe_view", "empty_like", "new_empty_strided"
 """Operators that are no work for a GPU, besides views."""
 INDEXING = "index", "index_put", "index_put_", "_index_put_impl_"
+ANY_GENERATOR, SEEDS_THERE = torch.Generator, set()
 READ = "_local_scalar_dense", "nonzero", "_unique2", "equal"
 """Operators after which the CPU knows something of the data, and had to wait for it."""
+
+
+class _Generator(torch.Generator):
+    """A generator of random numbers on either device. Operators see another object, which is known by its seed."""
+
+    def __new__(cls, device="cpu"):
+        made = super().__new__(cls)
+        made.there = torch.device(device).type == "cuda"
+        return made
+
+    def manual_seed(self, seed):
+        if self.there:
+            SEEDS_THERE.add(seed)
+        return super().manual_seed(seed)
 
 
 class OnGpu(torch.Tensor):
@@ -110,7 +125,7 @@ def _run(function, args: tuple, kwargs: dict):
     if there and here and not _may_be_mixed(function, args, here):
         about = ", ".join(f"{tensor.device} {tuple(tensor.shape)}" for tensor in [*there, *here])
         raise RuntimeError(f"Expected all tensors to be on the same device: {function} of {about}")
-    if to_gpu and any(isinstance(leaf, torch.Generator) for leaf in leaves):
+    if to_gpu and any(isinstance(leaf, ANY_GENERATOR) and leaf.initial_seed() not in SEEDS_THERE for leaf in leaves):
         raise RuntimeError(f"Expected a 'cuda' device type for generator but found 'cpu': {function}")
     _count(function, args, kwargs, there, here, to_gpu)
     given = kwargs | {"device": "cpu"} if to_gpu and device is not None else kwargs
@@ -170,6 +185,7 @@ def counted() -> list[Counter]:
 
 
 torch.cuda.is_available = lambda: True
+torch.Generator = _Generator
 torch.cuda.is_bf16_supported = lambda including_emulation=True: True
 torch.cuda.device_count = lambda: 1
 torch.cuda.get_device_name = lambda device=None: "an imitation of an NVIDIA GPU"

@@ -86,10 +86,13 @@ def test_what_a_gpu_has_made_is_found_on_a_cpu(labs):
 
 def test_networks_begin_to_learn_as_on_a_cpu(labs):
     """Their first epochs; later ones of such small networks are chaos, in which rounding becomes everything."""
-    tables = [[artefact.table("history") for artefact in with_file(lab, "history.parquet", young=True)] for lab in labs]
-    losses = [[table["train_loss"].iloc[0] for table in each if "train_loss" in table] for each in tables]
-    assert len(losses[0]) > 5
-    np.testing.assert_allclose(*losses, rtol=2e-3)
+    made = [with_file(lab, "history.parquet", young=True) for lab in labs]
+    tables = [[(one.kind, one.table("history")) for one in each] for each in made]
+    losses = [[table["train_loss"].iloc[0] for _, table in each if "train_loss" in table] for each in tables]
+    drawn = [kind == "modules-mask" for kind, table in tables[0] if "train_loss" in table]  # by the GPU's generator
+    assert len(drawn) - sum(drawn) > 5 and sum(drawn) > 5
+    for some, tolerance in ((np.logical_not(drawn), 2e-3), (np.array(drawn), 2e-2)):
+        np.testing.assert_allclose(*(np.array(each)[some] for each in losses), rtol=tolerance)
 
 
 def test_masks_are_of_the_sizes_that_they_have_on_a_cpu(labs):

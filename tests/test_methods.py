@@ -164,6 +164,63 @@ def test_flat_masks_are_the_masks_of_each_weight(k, precision):
             torch.testing.assert_close(changes[name][i].view(shapes[name]), gradient)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("method", [GumbelSigmoid(l0=1e-3, temperature=0.7), HardConcrete(l0=1e-3)])
+def test_flat_draws_are_the_draws_of_each_weight(method, compiled, monkeypatch):
+    """What a GPU does with all weights and draws at once, against what is done with each."""
+    if compiled:  # for a GPU; a CPU's compiler takes longer than the test is worth
+        monkeypatch.setattr(soft, "WORTH_COMPILING", 0)
+        monkeypatch.setattr(soft, "_fused", lambda: torch.compile(soft._drawn, backend="aot_eager"))
+    draw = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(shape, generator=draw) for name, shape in {"a": (2, 3), "b": (6, 5)}.items()}
+    logits = {name: torch.randn(weight.shape, generator=draw).requires_grad_() for name, weight in weights.items()}
+    flat = soft.FlatDraws(method, weights, ["a", "b"], 1)
+    for name, view in flat.views.items():
+        view.copy_(logits[name].detach()[None])
+    flat.logits.requires_grad_()
+    uniform = torch.rand(3, 36, generator=torch.Generator().manual_seed(1))
+    masked, penalty = flat(3, torch.Generator().manual_seed(1))
+    masked = [{name: part[i] for name, part in masked.items()} for i in range(3)]
+    expected = [
+        {"a": weights["a"] * method.sampled(logits["a"], one[:6].view(2, 3)),
+         "b": weights["b"] * method.sampled(logits["b"], one[6:].view(6, 5))}
+        for one in uniform
+    ]  # fmt: skip
+    assert masked[0]["b"].ne(masked[1]["b"]).any()
+    assert penalty.item() == pytest.approx(method.penalty({}, logits).item())
+    towards = {name: torch.randn(weight.shape, generator=draw) for name, weight in weights.items()}
+    losses = [sum((one[name] * towards[name]).sum() for one in ones for name in "ab") for ones in (masked, expected)]
+    (change,) = torch.autograd.grad(losses[0] + penalty, flat.logits)
+    wanted = torch.autograd.grad(losses[1] + method.penalty({}, logits), list(logits.values()))
+    for one, other in zip(masked, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(change[0], torch.cat([part.flatten() for part in wanted]))
+
+
+@pytest.mark.parametrize("network", ["plain", "waits", "ragged"])
+def test_parts_of_a_batch_have_their_own_draws(network):
+    """At once, or one by one where the network waits for a number or the parts differ in size."""
+    flat = soft.FlatDraws(GumbelSigmoid(), {"a": torch.ones(5)}, ["a"], 1)
+    masked = {"a": torch.randn(3, 5)}
+    parts = [(torch.randn(4 - (network == "ragged" and i == 2), 5),) for i in range(3)]
+
+    def loss(own, inputs):
+        scale = float(inputs.sum() > 0) if network == "waits" else 1.0
+        return scale * (inputs @ own["a"]).sum()
+
+    wanted = [loss({"a": masked["a"][i]}, *part) for i, part in enumerate(parts)]
+    torch.testing.assert_close(flat.losses(loss, masked, parts), torch.stack(wanted))
+    assert flat.at_once == (network != "waits")
+
+
+def test_flat_draws_are_for_gpus_and_one_mask():
+    on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
+    assert soft.FlatDraws.of(GumbelSigmoid(), on_cpu, "ab", 1) is None
+    assert soft.FlatDraws.of(GumbelSigmoid(), on_gpu, "ab", 2) is None
+    assert soft.FlatDraws.of(GumbelSigmoid(units="neurons"), on_gpu, "ab", 1) is None
+    assert soft.FlatDraws.of(ContinuousSparsification(), on_gpu, "ab", 1) is None
+
+
 def test_flat_masks_are_for_gpus_and_for_one_temperature():
     on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
     method, other = ContinuousSparsification(), ContinuousSparsification(unannealed=("b",))
@@ -304,9 +361,8 @@ def test_one_logit_stands_for_a_row(kind):
     method = kind(units="neurons", start_value=1.0, l0=1.0)
     first = {"w": method.init(torch.zeros(4, 3)), "k": method.init(torch.zeros(2, 3, 5, 5))}
     assert first["w"].shape == (4, 1) and first["k"].shape == (2, 1, 1, 1)
-    masked, penalty = soft.masked_weights(
-        method, {"w": torch.ones(4, 3), "k": torch.ones(2, 3, 5, 5)}, first, 0, torch.Generator().manual_seed(0)
-    )
+    weights = {"w": torch.ones(4, 3), "k": torch.ones(2, 3, 5, 5)}
+    masked, penalty = soft.masked_weights(method, weights, first, 0, torch.Generator().manual_seed(0))
     assert masked["k"].shape == (2, 3, 5, 5) and all((row == row.flatten()[0]).all() for row in masked["k"])
     each = {"ContinuousSparsification": float(method.soft(first, 0, UNUSED)["w"][0]), "GumbelSigmoid": 1.0,
             "HardConcrete": sigmoid(1.0 - 2 / 3 * np.log(0.1 / 1.1))}  # fmt: skip

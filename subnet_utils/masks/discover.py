@@ -23,7 +23,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import save_table
 from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.soft import FlatMasks, masked_weights
+from subnet_utils.masks.soft import Flat, FlatDraws, FlatMasks, masked_weights
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, Items, State, outputs_of, sent
 from subnet_utils.models.staged import cut, evaluating, fingerprint, for_each, maskable
@@ -183,7 +183,10 @@ class _Together:
     def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
         method, names = tasks[0].method, tasks[0].items.names
-        flat = FlatMasks.of(method, weights, self.names, len(tasks))
+        together = method, weights, self.names, len(tasks)
+        # cuDNN's recurrent layers take all their weights in one precision
+        narrow = not any(isinstance(layer, nn.RNNBase) for layer in self.suffix.modules())
+        flat = FlatMasks.of(*together, narrow=narrow) or FlatDraws.of(*together, narrow=narrow)
         logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
@@ -199,12 +202,20 @@ class _Together:
                 found.append(network_loss(masked, *part))
             return torch.stack(found).mean(dim=0) + penalty
 
+        def drawn_loss(state: State, places: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+            parts = list(_parts(state, places, targets, getattr(method, "samples", 1)))
+            with self.autocast():
+                masked, penalty = flat(len(parts), generator)
+            return flat.losses(network_loss, masked, parts).mean() + penalty
+
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, places, targets, generator = batch
-            if flat:
+            if isinstance(flat, FlatMasks):
                 with self.autocast():
                     masked, penalties = flat(epoch)
                 found = for_each(network_loss, masked, state, places, targets) + penalties
+            elif isinstance(flat, FlatDraws):
+                found = for_each(lambda *own: drawn_loss(*own, generator), state, places, targets)
             else:
                 found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
             if found.ndim != 1:
@@ -230,7 +241,7 @@ class _Together:
         ]
 
     def _first_logits(
-        self, tasks: Sequence[MaskTask], weights: Mapping[str, Tensor], flat: FlatMasks | None
+        self, tasks: Sequence[MaskTask], weights: Mapping[str, Tensor], flat: Flat | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The logits by name, [k, *shape] for k masks; and the same memory as the tensors that are trained."""
         draws = [generator_for("first logits", one.seed) for one in tasks]
@@ -359,7 +370,10 @@ def _parts(state: State, places: Tensor, targets: Tensor, count: int) -> Iterato
         yield state, places, targets
         return
     for some, wanted in zip(places.chunk(count), targets.chunk(count), strict=True):
-        rows, own = some.unique(return_inverse=True)
+        # on a GPU it takes longer to look for what stands twice than to compute it twice
+        count = some.numel()
+        twice = (some.flatten(), torch.arange(count, device=some.device).view_as(some)) if some.is_cuda else None
+        rows, own = twice or some.unique(return_inverse=True)
         yield tuple(tensor.index_select(0, rows) for tensor in state), own, wanted
 
 

@@ -12,6 +12,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from subnet_utils.core.seeds import uniform_like
+
 
 class MaskMethod(Protocol):
     """What `discover` asks of a method. A checkpoint is known again by its fields, or attributes if it is no dataclass;
@@ -122,12 +124,12 @@ class GumbelSigmoid(ThresholdedAtZero):
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """A draw of the hard mask: zeros and ones, with the gradient of sigma(z)."""
-        drawn = {}
-        for name, s in logits.items():
-            noise = torch.rand(s.shape, generator=generator).logit().to(s)
-            chance = torch.sigmoid((s + noise) / self.temperature)
-            drawn[name] = (chance > 0.5).to(chance) + (chance - chance.detach())  # the latter is 0
-        return drawn
+        return {name: self.sampled(s, uniform_like(s, generator).to(s)) for name, s in logits.items()}
+
+    def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """Hard masks for uniform numbers between 0 and 1 (equation 2, straight through)."""
+        chance = torch.sigmoid((logits + uniform.logit()) / self.temperature)
+        return (chance > 0.5).to(chance) + (chance - chance.detach())  # the latter is 0
 
     def expected(self, logits: Tensor) -> Tensor:
         """The probability that a weight is kept."""
@@ -164,7 +166,7 @@ class HardConcrete(ThresholdedAtZero):
 
     def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """A draw of the gates."""
-        return {name: self.sampled(s, torch.rand(s.shape, generator=generator).to(s)) for name, s in logits.items()}
+        return {name: self.sampled(s, uniform_like(s, generator).to(s)) for name, s in logits.items()}
 
     def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Gates for uniform numbers between 0 and 1 (Louizos et al., equations 10 and 11)."""

@@ -1,13 +1,20 @@
 """Soft masks applied to weights, and the penalty on their size: what a step of mask training adds to a plain one."""
 
 import math
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
-from subnet_utils.masks.methods import ContinuousSparsification, MaskMethod
+from subnet_utils.core.seeds import uniform_like
+from subnet_utils.masks.memory import without_vmap
+from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, HardConcrete, MaskMethod
 from subnet_utils.models.layers import autocast_type
+from subnet_utils.models.staged import for_each
 
 
 def masked_weights(
@@ -24,25 +31,42 @@ def masked_weights(
     return masked, method.penalty(soft, logits)
 
 
-class FlatMasks:
+class Flat:
     """Masks of all weights of a network as one tensor, for a GPU.
 
     A GPU takes as long to start an operation as to mask a small weight. So a dozen operations over all entries are
     faster than a dozen for every weight.
 
-    logits: what is trained, [k, entries] for k masks of the network; views: the same memory by name, [k, *shape]. Made
-    by `of`, where that is possible.
+    logits: what is trained, [k, entries] for k masks of the network; views: the same memory by name, [k, *shape].
+    narrow: within torch.autocast the weights come in the precision in which they will be multiplied, by one conversion.
     """
 
-    def __init__(self, method: ContinuousSparsification, weights: Mapping[str, Tensor], names: Sequence[str], k: int):
-        self.method, self.first = method, names[0]
+    def __init__(
+        self, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int, *, narrow: bool = True
+    ):
+        self.method, self.first, self.narrow, self.at_once = method, names[0], narrow, narrow
         self.shapes = {name: weights[name].shape for name in names}
         self.weights = torch.cat([weights[name].flatten() for name in names])
         self.logits = torch.empty(k, len(self.weights), device=self.weights.device)
         self.views = self._by_name(self.logits)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the masked weights."""
+        return autocast_type(self.weights) if self.narrow else self.weights.dtype
+
+    def _by_name(self, entries: Tensor) -> dict[str, Tensor]:
+        parts = entries.split([math.prod(shape) for shape in self.shapes.values()], dim=-1)
+        return {name: part.unflatten(-1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+class FlatMasks(Flat):
+    """Continuous sparsification of k masks at once. Made by `of`, where that is possible."""
+
     @classmethod
-    def of(cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int) -> "FlatMasks | None":
+    def of(
+        cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int, **options: bool
+    ) -> "FlatMasks | None":
         """None on a CPU, and for a method other than continuous sparsification at one temperature for all weights.
 
         None also for one logit a row.
@@ -50,17 +74,62 @@ class FlatMasks:
         possible = type(method) is ContinuousSparsification and weights[names[0]].is_cuda
         if not possible or method.units != "weights" or len({method.beta_of(name, 0) for name in names}) > 1:
             return None
-        return cls(method, weights, names, k)
+        return cls(method, weights, names, k, **options)
 
     def __call__(self, epoch: int) -> tuple[dict[str, Tensor], Tensor]:
-        """The masked weights, [k, *shape], and the penalties [k]: what `masked_weights` gives, mask by mask.
-
-        Within torch.autocast the weights come in the precision in which they will be multiplied, by one conversion.
-        """
+        """The masked weights, [k, *shape], and the penalties [k]: what `masked_weights` gives, mask by mask."""
         soft = torch.sigmoid(self.method.beta_of(self.first, epoch) * self.logits)
-        masked = (self.weights * soft).to(autocast_type(self.weights))
+        masked = (self.weights * soft).to(self.dtype)
         return self._by_name(masked), self.method.l0 * soft.sum(dim=1)
 
-    def _by_name(self, entries: Tensor) -> dict[str, Tensor]:
-        parts = entries.split([math.prod(shape) for shape in self.shapes.values()], dim=1)
-        return {name: part.unflatten(1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+class FlatDraws(Flat):
+    """All draws of one mask at once, by a method that draws. Made by `of`, where that is possible."""
+
+    @classmethod
+    def of(
+        cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int, **options: bool
+    ) -> "FlatDraws | None":
+        """None on a CPU, for another method or several masks, and for one logit a row."""
+        possible = type(method) in (GumbelSigmoid, HardConcrete) and weights[names[0]].is_cuda and k == 1
+        return cls(method, weights, names, k, **options) if possible and method.units == "weights" else None
+
+    def __call__(self, count: int, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        """The masked weights of so many draws, [count, *shape], and the penalty."""
+        uniform = uniform_like(self.logits.expand(count, -1), generator)
+        draw = _fused() if uniform.numel() >= WORTH_COMPILING else _drawn
+        masked = draw(self.method, self.weights, self.logits, uniform, self.dtype)
+        return self._by_name(masked), self.method.penalty({}, {"": self.logits})
+
+    def losses(self, network_loss: Callable[..., Tensor], masked: dict[str, Tensor], parts: Sequence[tuple]) -> Tensor:
+        """The losses [count] of the parts of a batch, each with its own masked weights: at once where that is possible.
+
+        One by one where parts differ in size, or where torch.vmap has no rule for what the network does.
+        """
+        if self.at_once and len({tuple(tensor.shape for tensor in tree_leaves(part)) for part in parts}) == 1:
+            try:
+                return for_each(network_loss, masked, *tree_map(lambda *each: torch.stack(each), *parts))
+            except RuntimeError as error:
+                if not without_vmap(error):
+                    raise
+                self.at_once = False
+        each = ({name: tensor[i] for name, tensor in masked.items()} for i in range(len(parts)))
+        return torch.stack([network_loss(one, *part) for one, part in zip(each, parts, strict=True)])
+
+
+WORTH_COMPILING = 2**22
+"""Entries of all draws from which on it pays to compile `_drawn`, which takes some seconds."""
+
+
+def _drawn(
+    method: GumbelSigmoid | HardConcrete, weights: Tensor, logits: Tensor, uniform: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Masked weights, [draws, entries]."""
+    return (weights * method.sampled(logits, uniform)).to(dtype)
+
+
+@cache
+def _fused():
+    """`_drawn`, compiled where that is possible: one pass over the entries instead of a dozen."""
+    possible = find_spec("triton") and any(map(shutil.which, ("cc", "gcc", "clang")))
+    return torch.compile(_drawn) if possible else _drawn

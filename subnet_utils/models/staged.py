@@ -193,13 +193,18 @@ def for_each(function: Callable[..., Tensor], *parts: Any, **options: Any) -> Te
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
-    training = [module for module in model.modules() if module.training]
+    before = [(module, module.training) for module in model.modules()]
+    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
     model.eval()
+    for layer, _ in recurrent:
+        layer.training, layer.dropout = True, 0.0  # cuDNN computes no gradients of recurrent layers in evaluation mode
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, training in before:
+            module.training = training
+        for layer, dropout in recurrent:
+            layer.dropout = dropout
 
 
 def require_positive(**sizes: int) -> None:
