@@ -54,7 +54,7 @@ reproduce: .venv/.installed
 
 # All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if it is not there.
 site: .venv/.installed
-	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.apart $(PROFILE)
+	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.network_page $(PROFILE)
 	$(VENV_PYTHON) -W ignore -m pdoc subnet_utils subnet_utils.core '!.*(papers\.|__main__)' -d markdown -t docs/api -o site/$(NAME)/api
 	$(VENV_PYTHON) -m subnet_utils.report $(NAME)
 

@@ -51,8 +51,8 @@ only_run = FileLock(Path(RUNS, ".lock"))
 def package_of(paper):
     """The files that a paper's notebooks may depend on: those of its room and of no other."""
     others = {Path(folder) for name in papers() for folder in papers()[name].folders if name != paper.name}
-    places = [ROOT / "subnet_utils", *map(Path, paper.folders)]
-    files = {path for place in places for kind in ("*.py", "*.csv") for path in place.rglob(kind)}
+    folders = [ROOT / "subnet_utils", *map(Path, paper.folders)]
+    files = {path for folder in folders for kind in ("*.py", "*.csv") for path in folder.rglob(kind)}
     return sorted(os.path.relpath(path) for path in files if not others & set(path.parents))
 
 

@@ -50,9 +50,9 @@ def duration(study: Study, given: str) -> str:
     from subnet_utils.core.devices import resolve_device  # imports torch
     from subnet_utils.core.jobs import worker_count
 
-    rehearsal = ROOT / "figures" / "rehearsals" / f"{study.name}.json"
-    if rehearsal.is_file():
-        about = json.loads(rehearsal.read_text(encoding="utf-8"))
+    file = ROOT / "figures" / "rehearsals" / f"{study.name}.json"
+    if file.is_file():
+        about = json.loads(file.read_text(encoding="utf-8"))
         return f"about {about['gpu_hours']:g} hours of a GPU at {about['rate_tflop_s']:g} TFLOP/s, by its rehearsal"
     with open(ROOT / "params" / "cost.csv", encoding="utf-8", newline="") as file:
         row = next((row for row in csv.DictReader(file) if row["profile"] == study.name), None)

@@ -217,9 +217,9 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     assert set(accuracies["edges"]) == {"", "fullmask", "ones"} and accuracies["accuracy"].between(0, 1).all()
     assert len(reference.load("accuracies")) == 80
     for number, networks in ((1, 2), (2, 1), (3, 2)):
-        beside = tables.beside_the_paper(accuracies, number, profile="micro")
-        assert len(beside) == 10 * networks and set(beside["verdict"]) == {"not comparable at this profile"}
-        row = beside[(beside["mask"] == "full")].iloc[0]
+        table = tables.beside_the_paper(accuracies, number, profile="micro")
+        assert len(table) == 10 * networks and set(table["verdict"]) == {"not comparable at this profile"}
+        row = table[(table["mask"] == "full")].iloc[0]
         usual = ~accuracies["copied"] & accuracies["method"].eq("gumbel_sigmoid")
         control = accuracies[usual & accuracies["part"].eq(CONTROL) & accuracies["network"].eq(row["network"])]
         assert row["ours"] in control.groupby(["model", "tested_on"])["accuracy"].mean().to_numpy()

@@ -769,10 +769,10 @@ def test_parts_are_the_same_whether_it_is_known_that_all_are_too_many():
     def parts_of(count: int) -> list[tuple[int, ...]]:
         tried = []
 
-        def train(masks: range, places: tuple[int, ...]) -> list[int]:
+        def train(masks: range, positions: tuple[int, ...]) -> list[int]:
             if len(masks) > 2:
                 raise MemoryError("out of memory")
-            tried.append(places)
+            tried.append(positions)
             return list(masks)
 
         assert in_parts(train, range(count), of=("network",), label="") == list(range(count))

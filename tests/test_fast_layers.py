@@ -54,10 +54,10 @@ def test_attention_is_torchs(readers):
 def test_packed_places_hold_every_real_token_once(monkeypatch):
     monkeypatch.setattr(layers, "GRAIN", 4)
     keep = keep_of([2, 7, 3, 1])
-    places = packed(keep)
-    assert len(places) == 16  # 13 real tokens, filled up
-    assert len(places.unique()) == len(places)
-    assert places[:13].tolist() == keep.flatten().nonzero().squeeze(1).tolist()
+    positions = packed(keep)
+    assert len(positions) == 16  # 13 real tokens, filled up
+    assert len(positions.unique()) == len(positions)
+    assert positions[:13].tolist() == keep.flatten().nonzero().squeeze(1).tolist()
 
 
 def test_packing_is_left_out_where_it_does_not_pay(monkeypatch):

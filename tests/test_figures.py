@@ -156,9 +156,9 @@ def test_the_papers_values_are_black_open_diamonds_in_every_panel(effects, paper
 
 def test_stars_stand_above_their_own_cluster(effects):
     _, ax = differences(effects, stars={("inside", "subnetwork"): "***", ("contact", "ablated"): "*"})
-    places = {text.get_text(): text.get_position()[0] for text in ax.texts if text.get_text()}
-    assert set(places) == {"***", "*"}
-    assert -0.5 < places["***"] < 0 < 1 < places["*"] < 1.5
+    positions = {text.get_text(): text.get_position()[0] for text in ax.texts if text.get_text()}
+    assert set(positions) == {"***", "*"}
+    assert -0.5 < positions["***"] < 0 < 1 < positions["*"] < 1.5
     _, ax = differences(effects, stars={("inside", "subnetwork"): "."})  # a point is not seen above a line
     assert [text.get_text() for text in ax.texts if text.get_text()] == ["\N{DAGGER}"]
 

@@ -85,12 +85,14 @@ def ranges(ax) -> list[list[float]]:
 def test_lines_that_coincide_stand_side_by_side_with_their_ranges():
     _, ax = plt.subplots()
     figures.over_sparsity(ax, by_sparsity(["in domain", "SO-Swap", "Prep"]))
-    places = np.array([line.get_xdata() for line in ax.lines])
-    assert (np.diff(places, axis=0) > 0).all() and places.min() == 0
-    assert np.ptp(places, axis=0) == pytest.approx(0.15 * 20) and np.abs(places - [0, 20, 50]).max() <= 3
+    positions = np.array([line.get_xdata() for line in ax.lines])
+    assert (np.diff(positions, axis=0) > 0).all() and positions.min() == 0
+    assert np.ptp(positions, axis=0) == pytest.approx(0.15 * 20) and np.abs(positions - [0, 20, 50]).max() <= 3
     assert [line.get_marker() for line in ax.lines] == ["o", "s", "^"]
     found = np.array(ranges(ax)).reshape(3, 3, 3)
-    assert (found[:, :, 0] == places).all() and (found[:, 0, 1] == found[:, 0, 2]).all()  # the whole one has no range
+    assert (found[:, :, 0] == positions).all() and (
+        found[:, 0, 1] == found[:, 0, 2]
+    ).all()  # the whole one has no range
     assert (found[:, 1, 1:] == [0.5, 0.9]).all()
     plt.close("all")
 
@@ -139,8 +141,8 @@ def test_lines_of_learning_differ_in_what_has_a_meaning():
     figures.learning(ax, table)
     assert {(line.get_linewidth(), line.get_linestyle()) for line in ax.lines} == {(0.8, "-")}
     assert [(line.get_color(), line.get_marker()) for line in ax.lines] == [LOOKS[name] for name in OWN[:4]]
-    places = [line.get_markevery() for line in ax.lines]
-    assert len(set(places)) == 4, "where lines coincide, each still shows"
+    positions = [line.get_markevery() for line in ax.lines]
+    assert len(set(positions)) == 4, "where lines coincide, each still shows"
     plt.close("all")
 
 
@@ -156,6 +158,6 @@ def test_few_checkpoints_have_a_tick_each_and_points_beside_it():
         for ax in axes:
             assert [tick.get_text() for tick in ax.get_xticklabels()] == [str(step) for step in steps]
             assert ax.get_xlabel() == says
-            places = np.array([line.get_xdata() for line in ax.lines if line.get_marker() != "None"])
-            assert np.abs(places - ax.get_xticks()).max() == pytest.approx(0.075)
+            positions = np.array([line.get_xdata() for line in ax.lines if line.get_marker() != "None"])
+            assert np.abs(positions - ax.get_xticks()).max() == pytest.approx(0.075)
         plt.close("all")

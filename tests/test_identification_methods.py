@@ -196,7 +196,7 @@ def test_mean_ablation_of_a_method(lab, found, curve):
 
 def test_tests_of_methods_in_four_networks():
     about = {"model": "m", "lost": 0.2, "draws": 39, "beats_random": 1.0, "whole": 1.0, "nothing": 0.1, "other": 0.1}
-    about |= {"random_apart": 0.0}
+    about |= {"random_difference": 0.0}
     good = {"method": "good", "own": [1, 0.99, 1, 0.98], "own_without": [0.1, 0.11, 0.1, 0.09]}
     poor = {
         "method": "poor",
@@ -209,8 +209,8 @@ def test_tests_of_methods_in_four_networks():
     found = tables.tests(pd.concat([*rows, random])).set_index("method")
     assert list(found.index) == ["good", "poor"]
     assert list(found["better_than_random"]) == ["holds", "does not hold"]
-    assert found["apart_p"].tolist() == [0.25, 0.25]  # 2 of 16 sign changes, twice as much by Holm
-    assert found.loc["good", "apart"] == pytest.approx(0.8925)
+    assert found["better_p"].tolist() == [0.25, 0.25]  # 2 of 16 sign changes, twice as much by Holm
+    assert found.loc["good", "better_by"] == pytest.approx(0.8925)
     assert list(found["alike"]) == ["holds", "does not hold"]
     assert found.loc["good", "alike_by"] == pytest.approx(-0.0075)
     assert found.loc["good", "complete_p"] < 0.05 and found.loc["poor", "complete_p"] > 0.9

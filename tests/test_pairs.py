@@ -85,8 +85,8 @@ def by_hand(attention: np.ndarray, tokens: list[int], segments: list[int], *, ca
             "next": [i + 1],
             "separator": [j for j, token in enumerate(tokens) if token == pair_networks.SEPARATOR],
         }
-        for name, places in aims.items():
-            reached = [j for j in places if j <= i or not causal]
+        for name, positions in aims.items():
+            reached = [j for j in positions if j <= i or not causal]
             if reached:
                 shares[name].append(sum(attention[i, j] for j in reached))
     return {name: float(np.mean(values)) if values else np.nan for name, values in shares.items()}

@@ -93,10 +93,10 @@ def test_spreads_begin_with_the_lower_sparsity(network):
 
 
 def test_places_of_other_networks_and_an_unknown_one():
-    places = {("Figure 6", "roberta_mnli"): "Figure 15", ("Figure 6", "bert_qqp"): "Figure 6",
+    positions = {("Figure 6", "roberta_mnli"): "Figure 15", ("Figure 6", "bert_qqp"): "Figure 6",
               ("Table 3", "bert_mnli"): "Table 3", ("Figure 5", "gpt2_mnli"): None,
               **{(f"Figure {number}", "bert_qqp"): None for number in (3, 9, 10, 12)}}  # fmt: skip
-    for (label, network), there in places.items():  # captions of those without a place speak of MNLI and HANS
+    for (label, network), there in positions.items():  # captions of those without a place speak of MNLI and HANS
         found = published_cores.place(f"Heuristic Core, {label}", network)
         assert found == (f"Heuristic Core, {there}" if there else None)
     for label, why in papers()["heuristic_core"].elsewhere.items():

@@ -32,7 +32,7 @@ from subnet_utils.papers.break_it_down.pretraining.views import (
 )
 from subnet_utils.papers.break_it_down.section import Experiment, MaskedLanguageModel, SimCLR
 from subnet_utils.tasks import agreement, tokenization
-from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
+from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_positions
 from subnet_utils.tasks.odd_one_out import VISION_TASKS, OddOneOut
 from subnet_utils.training import Recipe
 from tests import micro
@@ -263,12 +263,12 @@ def test_learning_rate_falls_as_torchs_cosine():
 
 def test_fit_follows_the_learning_rate():
     """With one constant gradient an epoch, Adam's step is the learning rate."""
-    parameter, places = torch.zeros((), dtype=torch.float64, requires_grad=True), []
+    parameter, positions = torch.zeros((), dtype=torch.float64, requires_grad=True), []
     training.fit({"w": parameter}, lambda epoch: [0], lambda batch, epoch: parameter * 1.0,
                  recipe=Recipe(0.1, 4, seed=0, final_share=0.2),
-                 observe=lambda epoch: places.append(float(parameter.detach())) or {})  # fmt: skip
+                 observe=lambda epoch: positions.append(float(parameter.detach())) or {})  # fmt: skip
     rates = [0.02 + 0.08 * (1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4)]
-    np.testing.assert_allclose(-np.diff([0, *places]), rates, rtol=1e-6)
+    np.testing.assert_allclose(-np.diff([0, *positions]), rates, rtol=1e-6)
 
 
 # -- SimCLR ------------------------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_gaps_are_in_words_alone_as_many_as_the_share():
     gaps = gaps_of(tokens)
     again, other = gaps_of(tokens), gaps_of(tokens, seed=1)
     assert torch.equal(gaps.inputs, again.inputs) and not torch.equal(gaps.where, other.where)
-    assert torch.equal(word_places(tokens), tokens >= 5)  # what stands between the special tokens
+    assert torch.equal(word_positions(tokens), tokens >= 5)  # what stands between the special tokens
     assert (tokens[gaps.where] >= 5).all() and torch.equal(gaps.words, tokens[gaps.where])
     assert torch.equal(gaps.inputs[~gaps.where], tokens[~gaps.where])
     counts = (tokens >= 5).sum(1).double().numpy()

@@ -25,7 +25,7 @@ PAGES = {"README.md": 800, "figures/README.md": 2000}
 """Pages of results, and how many words they may have."""
 OTHERS = ["params/README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md"]
 OTHERS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
-EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```\n(?P<printed>.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"```python\n(?P<code>(?:(?!```).)*)```\n\n```\n(?P<printed>.*?)```", re.DOTALL)
 """Code and what it prints."""
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 MARK = re.compile(r"<!-- (?P<table>\w+/\w+): (?P<columns>.+?)(?: where (?P<rows>.+))? -->")

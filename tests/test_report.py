@@ -514,7 +514,7 @@ def root(tmp_path_factory) -> Path:
     folder = site_folder("tiny", root)
     folder.mkdir(parents=True)
     (folder / "02_discover_masks.html").write_text("an earlier run")
-    (folder / "apart.html").write_text("<title>a page of a paper's own</title>")
+    (folder / "network.html").write_text("<title>a page of a paper's own</title>")
     Site("tiny", root=root).build()
     return root
 
@@ -529,7 +529,7 @@ def soup(path: Path) -> BeautifulSoup:
 
 
 def pages(index: Path) -> dict[str, BeautifulSoup]:
-    return {path.name: soup(path) for path in sorted(index.parent.glob("*.html")) if path.name != "apart.html"}
+    return {path.name: soup(path) for path in sorted(index.parent.glob("*.html")) if path.name != "network.html"}
 
 
 def every(page: BeautifulSoup, tag: str, attribute: str) -> list[str]:
@@ -560,7 +560,7 @@ def test_every_link_leads_somewhere(index):
         "03_ablations.html",
         "04_other.html",
     }
-    assert hrefs | {"apart.html"} <= set(every(found["index.html"], "a", "href"))
+    assert hrefs | {"network.html"} <= set(every(found["index.html"], "a", "href"))
     files = {"files/line_03.png", "files/line_03.pdf", "files/table_03.csv", "results_02_discover_masks.html"}
     assert files <= set(every(found["results_03_ablations.html"], "a", "href"))
     assert all("index.html" in every(page, "a", "href") for page in found.values())
@@ -592,10 +592,10 @@ def test_what_notebooks_say_is_escaped(index):
     assert "<b>bold</b>" in page.text and not page.find("b")
 
 
-def places_of(index: Path) -> dict[str, list[list[str]]]:
+def rows_of(index: Path) -> dict[str, list[list[str]]]:
     """The index's rows by the figure or table of a paper that they are about: for each row the texts of its cells."""
     shown = {}
-    for row in soup(index).select(".places tbody tr"):
+    for row in soup(index).select(".shown tbody tr"):
         first, *more = (" ".join(cell.text.split()) for cell in row.find_all("td"))
         shown.setdefault(first, []).append(more)
     return shown
@@ -607,7 +607,7 @@ def named(label: str) -> str:
 
 
 def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts(index):
-    shown = places_of(index)
+    shown = rows_of(index)
     assert [*shown] == [*dict.fromkeys(map(named, PLACES))]
     assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "", "", "", "", ""]]
     counts = "agrees: 3 differs: 1 not comparable: 2"
@@ -623,7 +623,7 @@ def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts
     assert shown["Break It Down, Appendix 9"] == [
         ["", "values also Figure 13, Appendix 10", "0.500", "0.400", "2", "15", counts]
     ]
-    heads = [head.text for head in soup(index).find(class_="places").find_all("th")]
+    heads = [head.text for head in soup(index).find(class_="shown").find_all("th")]
     assert heads == [
         "Of the paper",
         "What it shows",
@@ -639,7 +639,7 @@ def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts
 def test_what_is_missing_is_named_in_the_index(root, index):
     missing = Site("tiny", root=root).missing
     assert missing == [place for place in EXPECTED if place not in ("Figure 4", "Figure 13", "Table 1")]
-    shown, usual = places_of(index), "no finished notebook of this profile makes it"
+    shown, usual = rows_of(index), "no finished notebook of this profile makes it"
     elsewhere = {label: why for paper in papers().values() for label, why in paper.elsewhere.items()}
     for place in missing:
         assert shown[named(place)] == [[EXPECTED[place], f"Missing: {elsewhere.get(place, usual)}."]]
@@ -653,7 +653,7 @@ def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     results = Results("tiny", "nb", root=tmp_path)
     results.table(values(), "values", caption="V.", paper=label)
     results.close()
-    (row,) = places_of(Site("tiny", root=tmp_path).build())[named(label)]
+    (row,) = rows_of(Site("tiny", root=tmp_path).build())[named(label)]
     assert row[:2] == [title, "values"]
 
 
@@ -662,7 +662,7 @@ def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
     results.table(verdicts(), "table", caption="Tests.")
     results.table(values().drop(columns=["effect_verdict", "size_verdict"]), "values", caption="V.")
     results.close()
-    shown = places_of(Site("tiny", root=tmp_path).build())
+    shown = rows_of(Site("tiny", root=tmp_path).build())
     assert shown["Identification Methods, beyond it"] == [["Tests.", "table", "", "", "", "", "agrees: 1 differs: 1"]]
 
 
@@ -901,7 +901,7 @@ def test_no_page_scrolls_sideways_or_is_too_high_and_no_table_is_cut_off(laptop,
 def test_the_index_is_short_and_filters(laptop, browser):
     browser.open(laptop)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 5 * 900
-    rows = "[...document.querySelectorAll('.places tbody tr')].filter(row => row.checkVisibility())"
+    rows = "[...document.querySelectorAll('.shown tbody tr')].filter(row => row.checkVisibility())"
     assert browser.evaluate(f"{rows}.length") == 0, "sections are closed"
     browser.click("#differs")
     texts = browser.evaluate(f"{rows}.map(row => row.textContent)")

@@ -113,8 +113,8 @@ def test_a_decoder_that_reads_its_own_answers_does_so_in_training_alone():
     network = steps.Scan(section.LstmPair(**LSTM | {"own_outputs": 1.0, "dropout": 0.0})).network(0)
     rows = steps.encoded([("run", "around", "left")])
     alone = network.train()(rows)
-    told = network.eval()(rows)
-    assert torch.allclose(alone[:, :1], told[:, :1], atol=1e-6) and not torch.allclose(alone, told)
+    open_eyed = network.eval()(rows)
+    assert torch.allclose(alone[:, :1], open_eyed[:, :1], atol=1e-6) and not torch.allclose(alone, open_eyed)
 
 
 def test_scores_are_shares_of_right_answers_in_every_set():

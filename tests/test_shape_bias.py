@@ -228,8 +228,8 @@ def test_tables_keep_the_papers_numbers_apart(lab, table):
     assert second[second["model"] == "vit"]["paper"].tolist() == [0.146, 0.573, 0.761]
 
 
-@pytest.mark.parametrize(("alone", "told"), [((0.3, 0.5, 0.4), False), ((0.7, 0.5, 0.7), True)])
-def test_of_a_subnetwork_that_found_no_shape_nothing_is_told(alone, told):
+@pytest.mark.parametrize(("alone", "judged"), [((0.3, 0.5, 0.4), False), ((0.7, 0.5, 0.7), True)])
+def test_of_a_subnetwork_that_found_no_shape_nothing_is_told(alone, judged):
     """Its networks are far ahead all the same."""
     values = {"base": (0.2,) * 3, "mask": alone, "subnetwork": (0.55, 0.552, 0.554), "scratch": (0.25, 0.26, 0.24)}
     rows = [{"model": "cnn", "paper_model": "resnet18", "network": network, "seed": seed, "key": "", **dict.fromkeys(
@@ -237,17 +237,17 @@ def test_of_a_subnetwork_that_found_no_shape_nothing_is_told(alone, told):
         for network, own in values.items() for seed, value in enumerate(own)]  # fmt: skip
     table = pd.DataFrame(rows)
     first = shape_bias.table_1(table, comparable=True).query("measure == 'pooled'").set_index("network")
-    assert first.loc["subnetwork", "verdict"] == ("agrees" if told else "cannot be told")
+    assert first.loc["subnetwork", "verdict"] == ("agrees" if judged else "cannot be told")
     assert first.loc["scratch", "verdict"] == "agrees" and first.loc["scratch", "reason"] == ""
-    reason = "" if told else "no shape to inherit: the subnetwork alone has 40% of pooled images right, not 60%"
+    reason = "" if judged else "no shape to inherit: the subnetwork alone has 40% of pooled images right, not 60%"
     assert first.loc["subnetwork", "reason"] == reason
     ahead = shape_bias.advantages(table)
-    assert set(ahead["verdict"]) == {"holds" if told else "cannot be told"} and set(ahead["reason"]) == {reason}
+    assert set(ahead["verdict"]) == {"holds" if judged else "cannot be told"} and set(ahead["reason"]) == {reason}
     found = table[table["network"] == "mask"].assign(density=0.149, chosen=True, condition="trained")
     untrained = found.assign(pooled=0.0, condition="random")
     second = shape_bias.table_2(pd.concat([found, untrained]), table[table["network"] == "base"], comparable=True)
     assert second["reason"].tolist() == [reason, "", ""]
-    assert second["verdict"].tolist()[0] == ("agrees" if told else "cannot be told")
+    assert second["verdict"].tolist()[0] == ("agrees" if judged else "cannot be told")
 
 
 def test_a_shape_bias_that_no_run_has_is_missing_and_no_error(table):
@@ -358,14 +358,14 @@ def test_training_images_are_cut_out_at_random_places_where_a_profile_says_so(fo
     one, other = steps_of(made), steps_of(plain)
     windows = train.unfold(2, 32, 1).unfold(3, 32, 1)  # [n, 3, 6, 6, 32, 32]
     labels = torch.arange(len(train))  # which image it is
-    seen, places = one.conditions["subnetwork"], set()
+    seen, positions = one.conditions["subnetwork"], set()
     for epoch in range(4):
         for (pixels,), (rows,) in image_steps._batches(seen, train, labels, epoch):
             for image, row in zip(pixels, rows.tolist(), strict=True):
                 found = (windows[row] == image[:, None, None]).all(dim=(0, 3, 4)).nonzero().tolist()
                 assert len(found) == 1
-                places.add(tuple(found[0]))
-    assert len(places) > 20 and {place for pair in places for place in pair} == set(range(6))
+                positions.add(tuple(found[0]))
+    assert len(positions) > 20 and {place for pair in positions for place in pair} == set(range(6))
     # the base network is not trained so, and has the same images as without a frame
     batches = [list(image_steps._batches(step, pixels, labels, 0))
                for step, pixels in ((one.base, train), (other.base, middle))]  # fmt: skip

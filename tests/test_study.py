@@ -480,8 +480,8 @@ def test_a_study_has_the_name_of_its_file(tmp_path, capsys):
 
 def test_places_start_at_the_checkout_wherever_one_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    places = {"params": str(ROOT / "params"), "google/bert": "google/bert", str(tmp_path): str(tmp_path)}
-    for written, place in places.items():
+    positions = {"params": str(ROOT / "params"), "google/bert": "google/bert", str(tmp_path): str(tmp_path)}
+    for written, place in positions.items():
         own = LANGUAGE | {"architecture": LANGUAGE["architecture"] | {"pretrained": written}}
         study = Study.load(of_break_it_down(pretrained=[own], experiments=[VISION]))
         assert study.break_it_down.pretrained[0].architecture.pretrained == place

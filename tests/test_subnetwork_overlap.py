@@ -144,12 +144,12 @@ def test_heads_of_every_base_with_attention(lab):
 
 
 def heads_of(first, second, base_model="singular-0", accuracy=1.0) -> pd.DataFrame:
-    places = {
+    positions = {
         "layer": [f"layer_{1 + i // 4}" for i in range(len(first))],
         "head": [1 + i % 4 for i in range(len(first))],
     }
     about = {"paper_model": "bert_small", "task": "anaphora", "base_model": base_model, "base_accuracy": accuracy}
-    return pd.DataFrame(places | {"first": first, "second": second}).assign(**about)
+    return pd.DataFrame(positions | {"first": first, "second": second}).assign(**about)
 
 
 def test_a_division_of_heads_is_a_negative_correlation_within_layers():

@@ -226,9 +226,9 @@ def verdicts(finding: str = "", **change) -> dict[str, str]:
     }  # fmt: skip
     parts["domains"] = pd.concat([parts["domains"], sparser(0.05)])
     table = unit_findings.findings(**parts | change, paper={"core": 9.0, "lost out of domain": 0.06})
-    beside = table.dropna(subset="paper_value")
-    assert set(beside["paper_value"]) == {9.0, 0.06}
-    assert beside["statistic"].iloc[0].startswith("heads in all")
+    compared = table.dropna(subset="paper_value")
+    assert set(compared["paper_value"]) == {9.0, 0.06}
+    assert compared["statistic"].iloc[0].startswith("heads in all")
     found = {f"{row.finding} {row.statistic}": row.verdict for row in table.itertuples()}
     return {name: verdict for name, verdict in found.items() if name.startswith(finding)}
 

@@ -62,8 +62,8 @@ def logits(model, inputs, gates=None, means=None):
 def gates_of(**zeros) -> dict:
     """Gates of 1, with zeros at the given places: heads=[(layer, head)], mlps=[layer]."""
     gates = {"heads": torch.ones(LAYERS, HEADS), "mlps": torch.ones(LAYERS)}
-    for kind, places in zeros.items():
-        for place in places:
+    for kind, positions in zeros.items():
+        for place in positions:
             gates[kind][place] = 0
     return gates
 

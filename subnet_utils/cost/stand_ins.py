@@ -28,13 +28,13 @@ def with_stand_ins(study: Section, folder: Path) -> tuple[Section, dict[str, Pat
     return _replaced(study, {name: str(path) for name, path in made.items()}), made
 
 
-def _replaced(value: Any, places: Mapping[str, str]) -> Any:
+def _replaced(value: Any, locations: Mapping[str, str]) -> Any:
     """A section with other places in it, and in all sections that it holds."""
     if isinstance(value, Section):
-        return value.model_copy(update={name: _replaced(one, places) for name, one in value})
+        return value.model_copy(update={name: _replaced(one, locations) for name, one in value})
     if isinstance(value, tuple):
-        return tuple(_replaced(one, places) for one in value)
-    return places.get(value, value) if isinstance(value, str) else value
+        return tuple(_replaced(one, locations) for one in value)
+    return locations.get(value, value) if isinstance(value, str) else value
 
 
 def bert(folder: Path, words: list[str], *, vocabulary: int, lowercase: bool, **sizes: int) -> Path:

@@ -73,14 +73,14 @@ def _mean_loss(task: TaskLoss, weights: Weights, **options: int) -> Tensor:
 
 def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
     weight = weights[name]
-    places = torch.arange(weight.numel(), device=weight.device)
+    positions = torch.arange(weight.numel(), device=weight.device)
 
     def without(place: Tensor, networks: int) -> Tensor:
-        left = weight.masked_fill((places == place).view(weight.shape), 0.0)
+        left = weight.masked_fill((positions == place).view(weight.shape), 0.0)
         return _mean_loss(task, {**weights, name: left}, networks=networks)
 
     # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
-    chunks = [torch.cat([places[:1] - 1, some]) for some in places.split(AT_ONCE)]
+    chunks = [torch.cat([positions[:1] - 1, some]) for some in positions.split(AT_ONCE)]
     # randomness: where batches are drawn, all networks get the same
     losses = [for_each(partial(without, networks=len(chunk)), chunk, randomness="same") for chunk in chunks]
     return torch.cat([found[1:] - found[0] for found in losses]).view(weight.shape)

@@ -191,11 +191,11 @@ def random_within(subnetwork: Subnetwork, allowed: Mapping[str, Tensor], *about:
 
 def _drawn(allowed: Tensor, count: int, *about: str | int) -> Tensor:
     """A mask of so many of the places allowed, the first ones of a random order."""
-    places = allowed.flatten().nonzero().flatten()
+    positions = allowed.flatten().nonzero().flatten()
     # a generator for each layer, which `about` names: what is drawn in one does not depend on the others
-    order = torch.randperm(len(places), generator=generator_for(*about))
+    order = torch.randperm(len(positions), generator=generator_for(*about))
     drawn = torch.zeros(allowed.numel(), dtype=torch.bool)
-    drawn[places[order[:count]]] = True
+    drawn[positions[order[:count]]] = True
     return drawn.reshape(allowed.shape)
 
 

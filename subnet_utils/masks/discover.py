@@ -172,10 +172,10 @@ class _Together:
     def all(self, tasks: Sequence[MaskTask], *, split: bool) -> list[Discovery | TrainingDiverged]:
         """Train all at once, or in parts, each of which has a checkpoint of its own; split: see `in_parts`."""
 
-        def train(part: Sequence[MaskTask], places: tuple[int, ...]) -> list[Discovery | TrainingDiverged]:
+        def train(part: Sequence[MaskTask], positions: tuple[int, ...]) -> list[Discovery | TrainingDiverged]:
             file = self.checkpoint
-            if file is not None and places:
-                file = file.with_stem(f"{file.stem}-{'-'.join(map(str, places))}")
+            if file is not None and positions:
+                file = file.with_stem(f"{file.stem}-{'-'.join(map(str, positions))}")
             return self._train(part, file)
 
         return in_parts(train, tasks, of=(self.network, self.names[0]), split=split, label=self.label)
@@ -189,35 +189,35 @@ class _Together:
         flat = FlatMasks.of(*together, narrow=narrow) or FlatDraws.of(*together, narrow=narrow)
         logits, trained = self._first_logits(tasks, weights, flat)
 
-        def network_loss(masked: dict[str, Tensor], state: State, places: Tensor, targets: Tensor) -> Tensor:
+        def network_loss(masked: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor) -> Tensor:
             with self.autocast():
                 embeddings = outputs_of(self.suffix, weights | masked, state, names)
-            return self.loss(embeddings[places].float(), targets)
+            return self.loss(embeddings[positions].float(), targets)
 
-        def one_loss(own: dict[str, Tensor], state: State, places: Tensor, targets: Tensor, *draws) -> Tensor:
+        def one_loss(own: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor, *draws) -> Tensor:
             found = []
-            for part in _parts(state, places, targets, getattr(method, "samples", 1)):
+            for part in _parts(state, positions, targets, getattr(method, "samples", 1)):
                 with self.autocast():
                     masked, penalty = masked_weights(method, weights, own, *draws)
                 found.append(network_loss(masked, *part))
             return torch.stack(found).mean(dim=0) + penalty
 
-        def drawn_loss(state: State, places: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
-            parts = list(_parts(state, places, targets, getattr(method, "samples", 1)))
+        def drawn_loss(state: State, positions: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+            parts = list(_parts(state, positions, targets, getattr(method, "samples", 1)))
             with self.autocast():
                 masked, penalty = flat(len(parts), generator)
             return flat.losses(network_loss, masked, parts).mean() + penalty
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
-            state, places, targets, generator = batch
+            state, positions, targets, generator = batch
             if isinstance(flat, FlatMasks):
                 with self.autocast():
                     masked, penalties = flat(epoch)
-                found = for_each(network_loss, masked, state, places, targets) + penalties
+                found = for_each(network_loss, masked, state, positions, targets) + penalties
             elif isinstance(flat, FlatDraws):
-                found = for_each(lambda *own: drawn_loss(*own, generator), state, places, targets)
+                found = for_each(lambda *own: drawn_loss(*own, generator), state, positions, targets)
             else:
-                found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, places, targets)
+                found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, positions, targets)
             if found.ndim != 1:
                 raise ValueError(f"{self.label}: the loss of a mask must be one number, not {tuple(found.shape[1:])}")
             return found
@@ -259,7 +259,7 @@ class _Together:
     def _batches(
         self, tasks: Sequence[MaskTask], epoch: int
     ) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
-        """One pass over all masks' data at once: states entering the suffix, places of the rows in them, targets.
+        """One pass over all masks' data at once: states entering the suffix, positions of the rows in them, targets.
 
         With them the first mask's generator, for a method that draws; such masks are trained one by one.
         """
@@ -271,7 +271,7 @@ class _Together:
                 raise ValueError(
                     f"{self.label}: masks trained at once need equally many batches; train them one by one"
                 )
-            rows, places = _distinct([rows for rows, _ in batch])
+            rows, positions = _distinct([rows for rows, _ in batch])
             together = zip((one.items for one in tasks), rows, strict=True)
             # neighbours with the same items are looked up together
             states = [items(torch.cat([row for _, row in same])) for items, same in groupby(together, itemgetter(0))]
@@ -281,7 +281,7 @@ class _Together:
             state = self.suffix.compact(state) if takes_padding else state
             yield (
                 tuple(tensor.unflatten(0, (len(tasks), -1)) for tensor in state),
-                sent(places, device),
+                sent(positions, device),
                 sent(torch.stack([targets for _, targets in batch]), device),
                 generators[0],
             )
@@ -350,7 +350,7 @@ def _distinct(rows: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     found = [row.unique(return_inverse=True) for row in rows]
     most = max(len(distinct) for distinct, _ in found)
     padded = [torch.cat([distinct, distinct[:1].expand(most - len(distinct))]) for distinct, _ in found]
-    return padded, torch.stack([places for _, places in found])
+    return padded, torch.stack([positions for _, positions in found])
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
@@ -364,12 +364,12 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
-def _parts(state: State, places: Tensor, targets: Tensor, count: int) -> Iterator[tuple[State, Tensor, Tensor]]:
+def _parts(state: State, positions: Tensor, targets: Tensor, count: int) -> Iterator[tuple[State, Tensor, Tensor]]:
     """A batch in at most so many parts, each with the items that it needs."""
     if count == 1:
-        yield state, places, targets
+        yield state, positions, targets
         return
-    for some, wanted in zip(places.chunk(count), targets.chunk(count), strict=True):
+    for some, wanted in zip(positions.chunk(count), targets.chunk(count), strict=True):
         # on a GPU it takes longer to look for what stands twice than to compute it twice
         count = some.numel()
         twice = (some.flatten(), torch.arange(count, device=some.device).view_as(some)) if some.is_cuda else None

@@ -19,20 +19,20 @@ def without_vmap(error: Exception) -> bool:
 
 
 def in_parts(
-    train: Callable[[Sequence[Any], tuple[int, ...]], list[Any]], masks: Sequence[Any], places: tuple[int, ...] = (), *,
-    of: tuple[str, ...], split: bool = True, label: str,
+    train: Callable[[Sequence[Any], tuple[int, ...]], list[Any]], masks: Sequence[Any],
+    positions: tuple[int, ...] = (), *, of: tuple[str, ...], split: bool = True, label: str,
 ) -> list[Any]:  # fmt: skip
     """Train masks at once; if memory runs out, one half after the other, and one by one what cannot be vectorized.
 
-    train(masks, places): what is found of each; places: those of the masks among all, if these are not all. of: network
-    and start, for which is remembered how many were too many: as many are halved from then on without a trial. split:
-    False to try them at once or not at all. Raises torch.OutOfMemoryError if memory runs out with one mask, MemoryError
-    if several that must not be split cannot be trained at once.
+    train(masks, positions): what is found of each; positions: those of the masks among all, if these are not all. of:
+    network and start, for which is remembered how many were too many: as many are halved from then on without a trial.
+    split: False to try them at once or not at all. Raises torch.OutOfMemoryError if memory runs out with one mask,
+    MemoryError if several that must not be split cannot be trained at once.
     """
     count, half = len(masks), (len(masks) + 1) // 2
     if not split or count < TOO_MANY.get(of, math.inf):
         try:
-            return train(masks, places)
+            return train(masks, positions)
         except (RuntimeError, MemoryError) as error:
             if count > 1 and without_vmap(error):
                 too_many = 2
@@ -51,6 +51,6 @@ def in_parts(
             raise MemoryError(f"{count} masks at once do not fit into memory")
         TOO_MANY[of] = too_many
         print(f"{label}: {said}", file=sys.stderr, flush=True)
-    own = places or tuple(range(count))
+    own = positions or tuple(range(count))
     return [found for part in (slice(half), slice(half, None))
             for found in in_parts(train, masks[part], own[part], of=of, label=label)]  # fmt: skip

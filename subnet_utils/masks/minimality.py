@@ -19,10 +19,10 @@ def share_that_matters(
     """
     network = kept.apply(model)
     weights = dict(network.named_parameters())
-    places = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
-    order = torch.randperm(len(places), generator=generator_for("minimality", draw))[:sampled].tolist()
+    positions = [(name, i) for name, mask in kept.masks.items() for i in mask.flatten().nonzero().flatten().tolist()]
+    order = torch.randperm(len(positions), generator=generator_for("minimality", draw))[:sampled].tolist()
     whole, matter = score(network), 0
-    for name, i in (places[j] for j in order):
+    for name, i in (positions[j] for j in order):
         flat = weights[name].data.view(-1)  # what is written here is taken back below
         value = flat[i].item()
         flat[i] = 0.0

@@ -246,8 +246,8 @@ def _moved(found: Mapping[str, np.ndarray], nonzero: bool, generator: np.random.
     """The strengths of each layer, shuffled."""
     moved = {name: strength.copy() for name, strength in found.items()}
     for strength in moved.values():
-        places = strength != 0 if nonzero else np.ones_like(strength, dtype=bool)
-        strength[places] = generator.permutation(strength[places])
+        positions = strength != 0 if nonzero else np.ones_like(strength, dtype=bool)
+        strength[positions] = generator.permutation(strength[positions])
     return moved
 
 

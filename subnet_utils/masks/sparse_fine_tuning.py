@@ -90,8 +90,8 @@ class SparseDifference:
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file: places and values of the changed entries."""
-        places = {f"places of {n}": mask.flatten().nonzero()[:, 0] for n, mask in self.changed.masks.items()}
-        tensors = places | {f"values of {name}": own for name, own in self.values.items()}
+        positions = {f"places of {n}": mask.flatten().nonzero()[:, 0] for n, mask in self.changed.masks.items()}
+        tensors = positions | {f"values of {name}": own for name, own in self.values.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.changed.masks.items()})
         digest = digest_of(tensors, shapes, self.changed.network)
         save_tensors(Path(path), tensors, {"network": self.changed.network, "shapes": shapes, "digest": digest})

@@ -48,11 +48,11 @@ class TaskLoss:
         own = {name: weight.detach() for name, weight in suffix.named_parameters()}
         for rows, targets in self.batches(generator_for(self.seed, 0)):
             self.passes += networks
-            distinct, places = rows.unique(return_inverse=True)
+            distinct, positions = rows.unique(return_inverse=True)
             state = outputs(distinct)
             state = suffix.compact(state) if getattr(suffix, "takes_padding", False) else state
             with evaluating(suffix), self.autocast():
-                found = outputs_of(suffix, own | dict(weights), state, outputs.names)[sent(places, outputs.device)]
+                found = outputs_of(suffix, own | dict(weights), state, outputs.names)[sent(positions, outputs.device)]
             # float64 stays what it is: finite differences need it
             found = found.to(torch.promote_types(found.dtype, torch.float32))
             yield self.loss(found, sent(targets, outputs.device))

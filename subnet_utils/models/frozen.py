@@ -7,6 +7,7 @@ They are computed once in float32 and kept if they fit. A step of training then 
 import hashlib
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.models.staged import StagedModel, fingerprint
+
+# masked weights are never one piece of memory
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 State = tuple[Tensor, ...]
 Items = Tensor | Mapping[str, Tensor]
@@ -183,8 +187,8 @@ def out_of_memory(error: Exception) -> bool:
 
 def embed_rows(model: StagedModel, frozen: FrozenPrefix, rows: Tensor) -> Tensor:
     """Embeddings [*rows.shape, d] by the stages after a frozen prefix; an item in several places is embedded once."""
-    distinct, places = rows.unique(return_inverse=True)
-    return model(*model.compact(frozen(distinct)))[sent(places, frozen.device)]
+    distinct, positions = rows.unique(return_inverse=True)
+    return model(*model.compact(frozen(distinct)))[sent(positions, frozen.device)]
 
 
 @torch.no_grad()

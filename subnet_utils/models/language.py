@@ -66,15 +66,15 @@ class Layer(nn.Module):
         if self.first_only:
             first = hidden[:, :1]
             return self._rest(self._attend(self._project(first, hidden), keep), first), keep[:, :1]
-        places = packed(keep)
-        if places is None:
+        positions = packed(keep)
+        if positions is None:
             return self._rest(self._attend(self._project(hidden, hidden), keep), hidden), keep
-        tokens = hidden.flatten(0, 1).index_select(0, places)
+        tokens = hidden.flatten(0, 1).index_select(0, positions)
         projected = [
-            spread(part, places, keep.numel()).unflatten(0, keep.shape) for part in self._project(tokens, tokens)
+            spread(part, positions, keep.numel()).unflatten(0, keep.shape) for part in self._project(tokens, tokens)
         ]
-        context = self._attend(projected, keep).flatten(0, 1).index_select(0, places)
-        return spread(self._rest(context, tokens), places, keep.numel()).view(hidden.shape), keep
+        context = self._attend(projected, keep).flatten(0, 1).index_select(0, positions)
+        return spread(self._rest(context, tokens), positions, keep.numel()).view(hidden.shape), keep
 
     def _project(self, readers: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of the tokens that read, keys and values of the tokens that they read."""
@@ -170,7 +170,7 @@ class WordPredictor(nn.Module):
         return self.predict(tokens, tokens == self.hidden).unflatten(0, (len(tokens), -1))
 
     def predict(self, tokens: Tensor, where: Tensor) -> Tensor:
-        """Logits [k, vocabulary] at k places; where: booleans [m, L]."""
+        """Logits [k, vocabulary] at k positions; where: booleans [m, L]."""
         found = self.norm(gelu(self.dense(self.encoder(tokens)[0][where])))
         return linear(found, self.table, self.bias)
 

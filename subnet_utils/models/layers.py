@@ -75,6 +75,6 @@ def packed(keep: Tensor) -> Tensor | None:
     return (~keep).flatten().argsort(stable=True)[:count] if count < WORTH * keep.numel() else None
 
 
-def spread(rows: Tensor, places: Tensor, n: int) -> Tensor:
-    """Rows [k, d] at their places among n, 0 elsewhere."""
-    return rows.new_zeros(n, *rows.shape[1:]).index_copy(0, places, rows)
+def spread(rows: Tensor, positions: Tensor, n: int) -> Tensor:
+    """Rows [k, d] at their positions among n, 0 elsewhere."""
+    return rows.new_zeros(n, *rows.shape[1:]).index_copy(0, positions, rows)

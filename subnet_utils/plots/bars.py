@@ -33,12 +33,12 @@ def bars(
         names, hues = (list(dict.fromkeys(rows[column])) for column in (x, hue))
         width = 0.8 / len(hues)
         for i, name in enumerate(hues):
-            own, places = rows[rows[hue] == name], np.arange(len(names)) + width * (i - (len(hues) - 1) / 2)
+            own, positions = rows[rows[hue] == name], np.arange(len(names)) + width * (i - (len(hues) - 1) / 2)
             means = own.groupby(x)[[y, *levels]].mean().reindex(names)
-            ax.bar(places, means[y], 0.92 * width, color=colors[name], label=label.format(name))
-            ax.plot(places[own[x].map(names.index)], own[y], **DOT)
+            ax.bar(positions, means[y], 0.92 * width, color=colors[name], label=label.format(name))
+            ax.plot(positions[own[x].map(names.index)], own[y], **DOT)
             for level in levels:
-                ends = places - width / 2, places + width / 2
+                ends = positions - width / 2, positions + width / 2
                 ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=":" if level in DOTTED else "-", label=level)
         long = sum(map(len, names)) > LETTERS
         ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))

@@ -37,10 +37,10 @@ def label_first_column(axes: Iterable[Axes]) -> None:
             ax.set_ylabel("")
 
 
-def log_axis(ax: Axes, places: Iterable[float], label: str) -> None:
+def log_axis(ax: Axes, positions: Iterable[float], label: str) -> None:
     """Make the horizontal axis logarithmic, with a tick at each place and no others. label: a format."""
     ax.set_xscale("log")
-    ax.set_xticks(places, [label.format(place) for place in places])
+    ax.set_xticks(positions, [label.format(place) for place in positions])
     ax.minorticks_off()
 
 

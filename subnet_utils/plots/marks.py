@@ -25,8 +25,8 @@ def runs(ax: Axes, x: float, table: pd.DataFrame, value: str, color: str, *, wid
     table: columns `value`, `base_accuracy` and `shape`, the marker of the run's base model. Runs of base models below
     90% are gray, and below all others.
     """
-    places = x + np.linspace(-width, width, len(table)) if len(table) > 1 else [x]
-    for place, run in zip(places, table.to_dict("records"), strict=True):
+    positions = x + np.linspace(-width, width, len(table)) if len(table) > 1 else [x]
+    for place, run in zip(positions, table.to_dict("records"), strict=True):
         learned = run["base_accuracy"] >= LEARNED
         own = color if learned else CONDITIONS["below"].color
         look = {"mfc": own, "mec": "white", "mew": 0.3} if filled else {"mfc": "none", "mec": own, "mew": 0.8}
@@ -35,7 +35,7 @@ def runs(ax: Axes, x: float, table: pd.DataFrame, value: str, color: str, *, wid
 
 
 def means(
-    ax: Axes, places: ArrayLike, values: Sequence[ArrayLike], look: Look, *, limits: tuple[float, float],
+    ax: Axes, positions: ArrayLike, values: Sequence[ArrayLike], look: Look, *, limits: tuple[float, float],
     across: bool = False, label: str = MEAN,
 ) -> None:  # fmt: skip
     """Means with their intervals, which lie `across` or stand: bars end in an arrowhead where they leave the axis.
@@ -43,20 +43,22 @@ def means(
     values: mean, low and high, each a number or one for each place. Without an interval (NaN) there is a mark only,
     without a mean nothing. A mark is the look's marker, or a tick where it has none. limits: of the axis of values.
     """
-    places, mean, low, high = (np.atleast_1d(np.asarray(one, dtype=float)) for one in (places, *values))
+    positions, mean, low, high = (np.atleast_1d(np.asarray(one, dtype=float)) for one in (positions, *values))
     size = OPEN if look.marker == "D" else POINT if look.marker else TICK
     mark, error = look.marker or ("|" if across else "_"), np.abs([mean - low, high - mean])
-    points = {"x": mean, "y": places, "xerr": error} if across else {"x": places, "y": mean, "yerr": error}
+    points = {"x": mean, "y": positions, "xerr": error} if across else {"x": positions, "y": mean, "yerr": error}
     ax.errorbar(**points, fmt=mark, color=look.color, elinewidth=1, zorder=3, label=label, **size)
     for ends, limit, sign, marker in ((low, limits[0], 1, "v<"[across]), (high, limits[1], -1, "^>"[across])):
-        for place in places[sign * ends < sign * limit]:
+        for place in positions[sign * ends < sign * limit]:
             at = (limit, place) if across else (place, limit)
             ax.plot(*at, marker, color=look.color, ms=3.5, mec="none", clip_on=False, zorder=3.5, label=CUT)
 
 
-def paper_values(ax: Axes, places: ArrayLike, mean: pd.Series, sd: pd.Series, label: str = PAPER, **how: Any) -> None:
+def paper_values(
+    ax: Axes, positions: ArrayLike, mean: pd.Series, sd: pd.Series, label: str = PAPER, **how: Any
+) -> None:
     """The paper's means with their standard deviations: open diamonds. how: as in `means`."""
-    means(ax, places, (mean, mean - sd, mean + sd), CONDITIONS["paper"], label=label, **how)
+    means(ax, positions, (mean, mean - sd, mean + sd), CONDITIONS["paper"], label=label, **how)
 
 
 def drawn(axes: Iterable[Axes], label: str) -> bool:

@@ -50,10 +50,10 @@ def weight_map(
     shapes = {name: _lying(first.masks[name]).shape for name in titles}
     entries, dots = _cell(shapes.values())
     cells = {name: _cells(first.masks[name], second.masks[name], entries) for name in titles}
-    places, width, height = _positions(cells, titles, dots)
+    positions, width, height = _positions(cells, titles, dots)
     figure = plt.figure(figsize=(width / DOTS, (height + LEGEND) / DOTS))
     figure.set_layout_engine("none")  # not at once, or saving it would bring back the layout that the style asks for
-    for name, place in places.items():
+    for name, place in positions.items():
         ax = _drawn(figure, cells[name], shapes[name], place, dots)
         ax.set_title(titles[name], loc="left", size=7, weight="normal", pad=2)
         if heads:
@@ -88,13 +88,13 @@ def _positions(
     """Each weight's upper left corner, in dots from the map's, its width and height; weights are set like words."""
     widths = {name: max(dots * cell.shape[1], math.ceil(LETTER * len(titles[name]))) for name, cell in cells.items()}
     room = max(WIDTH, *widths.values())
-    places, left, top, height = {}, 0, 0, 0
+    positions, left, top, height = {}, 0, 0, 0
     for name, width in widths.items():
         if left + width > room:
             left, top, height = 0, top + height, 0
-        places[name] = left, top + TITLE
+        positions[name] = left, top + TITLE
         left, height = left + width + GAP, max(height, TITLE + dots * len(cells[name]))
-    return places, room, top + height
+    return positions, room, top + height
 
 
 def _drawn(figure: Figure, cells: np.ndarray, shape: tuple[int, int], place: tuple[int, int], dots: int) -> Axes:

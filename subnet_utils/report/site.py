@@ -205,8 +205,8 @@ def _papers(folder: Path, notebooks: Sequence[dict[str, Any]]) -> list[dict[str,
         own = [notebook for notebook in notebooks if notebook["paper"] == paper]
         shown = {"paper": paper, "name": paper.label if paper else "Other notebooks", "notebooks": own}
         shown["findings"] = [one for one in map(partial(_finding, folder, own), paper.findings if paper else ()) if one]
-        shown["places"] = _place_rows(paper, own, notebooks)
-        found += [shown] if shown["places"] or own else []
+        shown["rows"] = _place_rows(paper, own, notebooks)
+        found += [shown] if shown["rows"] or own else []
     return found
 
 

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.tasks.agreement import TEMPLATES, WORDS
-from subnet_utils.tasks.hidden_words import PADDING, word_places
+from subnet_utils.tasks.hidden_words import PADDING, word_positions
 from subnet_utils.tasks.tokenization import Vocabulary, WordPiece, tokenizer
 
 RULES = {
@@ -77,7 +77,7 @@ def reading(count: int, pretrained: str | None = None, *, seed: int) -> tuple[Te
     """
     words, generator = tokenizer(pretrained), generator_for("agreement rules, reading", seed)
     tokens = _encoded([right for right, _ in _drawn(FORMS, set(), count, generator, read=True)], words)
-    order = torch.rand(tokens.shape, generator=generator).masked_fill(~word_places(tokens), -1.0)
+    order = torch.rand(tokens.shape, generator=generator).masked_fill(~word_positions(tokens), -1.0)
     where = order.topk(HIDDEN, dim=1).indices.sort(dim=1).values
     return tokens.scatter(1, where, words.mask), tokens.gather(1, where)
 
@@ -107,11 +107,11 @@ def _drawn(
 def _hidden(pairs: Iterable[tuple[str, str]], rule: str, words: Vocabulary | WordPiece) -> Cloze:
     """Sentences without the words in which the two of a pair differ."""
     right, wrong = _encoded([sentence for both in zip(*pairs, strict=True) for sentence in both], words).chunk(2)
-    places = 1 + ("and" in rule)
-    rows = (right != wrong).sum(dim=1) == places
+    positions = 1 + ("and" in rule)
+    rows = (right != wrong).sum(dim=1) == positions
     right, wrong = right[rows], wrong[rows]
     differ = right != wrong
-    forms = (some[differ].view(-1, places) for some in (right, wrong))
+    forms = (some[differ].view(-1, positions) for some in (right, wrong))
     return Cloze(right.masked_fill(differ, words.mask), *forms)
 
 

@@ -182,8 +182,8 @@ class Placements:
 
     def forbidden(self, offsets: NDArray) -> NDArray:
         """bool [...]: whether offsets [..., 2] are wrong; those beyond the table are too far for that."""
-        places = np.clip(offsets + self.origin, 0, np.array(self.wrong.shape[::-1]) - 1)
-        return self.wrong[places[..., 1], places[..., 0]]
+        positions = np.clip(offsets + self.origin, 0, np.array(self.wrong.shape[::-1]) - 1)
+        return self.wrong[positions[..., 1], positions[..., 0]]
 
 
 def placements(first: Outlines, second: Outlines, gaps: NDArray) -> list[Placements]:

@@ -48,12 +48,12 @@ def items(modulus: int, base: int, operation: str) -> Items:
     (torch.Size([10000, 44]), [2, 0])
     """
     digits = round(math.log(modulus, base))
-    places = base ** torch.arange(digits)
+    positions = base ** torch.arange(digits)
     pairs = torch.cartesian_prod(torch.arange(modulus), torch.arange(modulus))
     answers = OPERATIONS[operation](*pairs.T) % modulus
-    numbers = one_hot(pairs[:, :, None] // places % base, base).flatten(1)
+    numbers = one_hot(pairs[:, :, None] // positions % base, base).flatten(1)
     asked = one_hot(torch.tensor(list(OPERATIONS).index(operation)), len(OPERATIONS)).expand(len(pairs), -1)
-    return Items(torch.cat([numbers, asked], dim=1).float(), answers[:, None] // places % base)
+    return Items(torch.cat([numbers, asked], dim=1).float(), answers[:, None] // positions % base)
 
 
 @cache

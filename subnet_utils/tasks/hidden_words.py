@@ -39,7 +39,7 @@ def make_gaps(
     by a word of the lexicon, and 10% stay. words: booleans [b, L], which tokens may be chosen; None: all but [CLS],
     [SEP] and padding of single sentences (`word_places`).
     """
-    words = word_places(tokens) if words is None else words
+    words = word_positions(tokens) if words is None else words
     number = (share * words.sum(dim=1)).round().clamp(min=1)
     order = torch.rand(tokens.shape, generator=generator).masked_fill(~words, 2.0).argsort(dim=1).argsort(dim=1)
     where = words & (order < number[:, None])
@@ -50,8 +50,8 @@ def make_gaps(
     return Gaps(inputs, where, tokens[where])
 
 
-def word_places(tokens: Tensor) -> Tensor:
+def word_positions(tokens: Tensor) -> Tensor:
     """Booleans [b, L]: which tokens are words, neither the first, [CLS], nor the last, [SEP], nor padding after it."""
-    places = (tokens != PADDING).roll(-1, dims=1)  # a word is followed by a token, [SEP] is not
-    places[:, [0, -1]] = False
-    return places
+    positions = (tokens != PADDING).roll(-1, dims=1)  # a word is followed by a token, [SEP] is not
+    positions[:, [0, -1]] = False
+    return positions

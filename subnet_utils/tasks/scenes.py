@@ -113,9 +113,9 @@ def least_gap(resolution: int) -> int:
 def _inside_contact(
     kinds: NDArray, resolution: int, rng: np.random.Generator, sizes: ShapeSizes
 ) -> tuple[Outlines, list[Cell]]:
-    outlines, places = _pairs("inside-contact", kinds.size, resolution, rng, sizes)
+    outlines, positions = _pairs("inside-contact", kinds.size, resolution, rng, sizes)
     cells = []
-    for i, (kind, place) in enumerate(zip(kinds.flat, places, strict=True)):
+    for i, (kind, place) in enumerate(zip(kinds.flat, positions, strict=True)):
         large, small = 2 * i, 2 * i + 1
         if kind == 3:
             cells.append([[(large, (0, 0))], [(small, (0, 0))]])
@@ -132,11 +132,14 @@ def _inside_number(
     kinds = kinds.reshape(-1)
     nested = np.choose(kinds, [n, n - 1, _other_number(n, 1, rng), n - rng.integers(0, 2, len(n))])
     pairs = nested + kinds % 2  # lone shapes come from a pair too, so that their sizes say nothing
-    outlines, places = _pairs("inside-number", int(pairs.sum()), resolution, rng, sizes)
+    outlines, positions = _pairs("inside-number", int(pairs.sum()), resolution, rng, sizes)
     cells = []
     for kind, count, pair in zip(kinds, nested, np.cumsum(pairs) - pairs, strict=True):
         together = range(pair, pair + count)
-        cell = [[(2 * i, (0, 0)), (2 * i + 1, rng.choice(places[i].offsets(places[i].clear_inside)))] for i in together]
+        cell = [
+            [(2 * i, (0, 0)), (2 * i + 1, rng.choice(positions[i].offsets(positions[i].clear_inside)))]
+            for i in together
+        ]
         alone = ([], [0, 1], [], [int(rng.integers(2))])[kind]
         cells.append(cell + [[(2 * (pair + count) + which, (0, 0))] for which in alone])
     return outlines, cells
@@ -172,17 +175,17 @@ def _pairs(
 ) -> tuple[Outlines, list[Placements]]:
     """n pairs of outlines, the outer one in row 2i and the inner one in row 2i + 1, that can be placed in every way."""
     found: list[Outlines] = []
-    places: list[Placements] = []
+    positions: list[Placements] = []
     for _ in range(MAX_ROUNDS):
-        outers, inners, gaps = _random_pairs(task, n - len(places) + n // 8 + 4, resolution, rng, sizes)
+        outers, inners, gaps = _random_pairs(task, n - len(positions) + n // 8 + 4, resolution, rng, sizes)
         tried = placements(outers, inners, gaps)
-        good = [i for i, place in enumerate(tried) if place.all_possible][: n - len(places)]
+        good = [i for i, place in enumerate(tried) if place.all_possible][: n - len(positions)]
         order = np.stack([good, np.array(good, dtype=int) + len(outers)], axis=1).reshape(-1).astype(int)
         found.append(concatenate([outers, inners]).take(order))
-        places += [tried[i] for i in good]
-        if len(places) == n:
-            return concatenate(found), places
-    raise RuntimeError(f"found only {len(places)} of {n} nested pairs for '{task}'; use a higher resolution")
+        positions += [tried[i] for i in good]
+        if len(positions) == n:
+            return concatenate(found), positions
+    raise RuntimeError(f"found only {len(positions)} of {n} nested pairs for '{task}'; use a higher resolution")
 
 
 def _random_pairs(
@@ -232,16 +235,16 @@ def _laid_out(
     low = np.minimum.reduceat(offsets, first)
     boxes = np.zeros((len(cells), part.max() + 1, 2), dtype=int)
     boxes[cell[first], part[first]] = np.maximum.reduceat(offsets + extents[rows], first) - low
-    corners = _free_places(boxes, resolution, rng)[cell, part]
+    corners = _free_positions(boxes, resolution, rng)[cell, part]
     return rows, cell, corners + offsets - np.repeat(low, np.diff(first, append=len(rows)), axis=0)
 
 
-def _free_places(boxes: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
+def _free_positions(boxes: NDArray, resolution: int, rng: np.random.Generator) -> NDArray:
     """Top left pixels [m, g, 2] for boxes [m, g, 2] (0: none): uniform, given the gap and a free pixel at the edges.
 
     For boxes so large that no such place is soon found, places near the edges are tried more often.
     """
-    places = np.zeros_like(boxes)
+    positions = np.zeros_like(boxes)
     todo = np.arange(len(boxes))
     for round_ in range(MAX_ROUNDS):
         size = boxes[todo, None]
@@ -250,10 +253,10 @@ def _free_places(boxes: NDArray, resolution: int, rng: np.random.Generator) -> N
         tried = 1 + np.floor(np.minimum(where, 1 - 1e-9) * (resolution - 1 - size)).astype(int)
         free = _keep_apart(tried, size, least_gap(resolution))
         found = free.any(axis=1)
-        places[todo[found]] = tried[found, free.argmax(axis=1)[found]]
+        positions[todo[found]] = tried[found, free.argmax(axis=1)[found]]
         todo = todo[~found]
         if not len(todo):
-            return places
+            return positions
     raise RuntimeError(f"found no free place for {(boxes[todo[0], :, 0] > 0).sum()} groups at resolution {resolution}")
 
 

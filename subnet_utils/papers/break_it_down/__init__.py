@@ -91,5 +91,5 @@ PAPER = Paper(
             holds="verdict == 'agrees'",
         ),
     ),
-    pages={"apart.html": "Take a network apart"},
+    pages={"network.html": "Take a network apart"},
 )

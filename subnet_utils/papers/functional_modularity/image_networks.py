@@ -35,7 +35,7 @@ def moved(images: Tensor) -> Tensor:
     mirrored = torch.rand(count, 1) < 0.5
     down, right = torch.randint(2 * SHIFT + 1, (2, count, 1)) + torch.arange(side)
     right = torch.where(mirrored, padded.shape[-1] - 1 - right, right)
-    down, right = (places.to(images.device) for places in (down[:, None, :, None], right[:, None, None, :]))
+    down, right = (positions.to(images.device) for positions in (down[:, None, :, None], right[:, None, None, :]))
     which, color = torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None]
     # one index a dimension: of another layout a small convolution on a CPU ends the process (torch 2.13)
     return padded[which, color, down, right]

@@ -117,8 +117,8 @@ class Transformer(EncoderDecoder):
         count, width = embedded.shape[1:]
         rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
         angles = torch.arange(count)[:, None] * rates
-        places = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
-        return self.dropout(embedded * math.sqrt(width) + places.to(embedded))
+        positions = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]
+        return self.dropout(embedded * math.sqrt(width) + positions.to(embedded))
 
 
 KINDS = {"lstm": Lstm, "transformer": Transformer}

@@ -92,12 +92,12 @@ def _panel(name: str) -> str:
     return "entailed" if "entailed" in (name, _answer(own)) else _parts(own)[0] or name
 
 
-def dodge(places: Iterable[float], count: int) -> np.ndarray:
+def dodge(positions: Iterable[float], count: int) -> np.ndarray:
     """A shift along the axis for each of `count` lines, over .15 of the smallest gap between neighboring places. To
     both sides, but to the right alone where a point would stand below 0: no sparsity or step is there."""
     if count == 1:
         return np.zeros(1)
-    values = np.unique(list(places))
+    values = np.unique(list(positions))
     width = 0.15 * (np.diff(values).min() if len(values) > 1 else 1.0)
     return np.linspace(0, width, count) - (width / 2 if values[0] >= width / 2 else 0)
 
@@ -113,11 +113,11 @@ def along_steps(ax: Axes, steps: Iterable[int]) -> dict[int, float]:
         unit = 1000 if found[-1] > 5000 else 1
         ax.set_xlabel(f"{'thousand ' if unit > 1 else ''}steps of fine-tuning")
         return {step: step / unit for step in found}
-    places = {step: float(i) for i, step in enumerate(found, start=1)}
-    ax.set_xticks(list(places.values()), [str(step) for step in found])
+    positions = {step: float(i) for i, step in enumerate(found, start=1)}
+    ax.set_xticks(list(positions.values()), [str(step) for step in found])
     scaled = len(set(np.diff(found))) <= 1
     ax.set(xlabel="steps of fine-tuning" + ("" if scaled else " (not to scale)"), xlim=(0.5, len(found) + 0.5))
-    return places
+    return positions
 
 
 def with_range(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
@@ -167,11 +167,11 @@ def every_subcase(table: pd.DataFrame) -> Figure:
     then the others, each by heuristic.
     """
     rows, sparsities = _subcase_rows(table["set"].unique()), sorted(table["target_sparsity"].unique())
-    places = {name: place for place, (name, _) in enumerate(rows) if name}
+    positions = {name: place for place, (name, _) in enumerate(rows) if name}
     figure, axes = plt.subplots(1, len(sparsities), figsize=(7.2, 0.9 + 0.16 * len(rows)), sharey=True, squeeze=False)
     for ax, sparsity in zip(axes.flat, sparsities, strict=True):
         own = table[table["target_sparsity"] == sparsity]
-        place, parts = own["set"].map(places), own["set"].map(_parts)
+        place, parts = own["set"].map(positions), own["set"].map(_parts)
         colors = [_look(HEURISTICS.get(heuristic, "in domain"))[0] for heuristic, _ in parts]
         ax.hlines(place, 0, 1, color="0.92", lw=0.6, zorder=0, transform=ax.get_yaxis_transform())
         ax.scatter(own["accuracy"], place, s=9, lw=0, alpha=0.6, c=colors, label="pruned networks")

@@ -61,8 +61,8 @@ def differing(pruned: pd.DataFrame) -> pd.DataFrame:
     accuracies out of domain, then the one farthest from both. The paper does not say how it chose its three."""
     lower = pruned[pruned["target_sparsity"] == pruned["target_sparsity"].min()]
     lower = lower[[name not in (IN_DOMAIN, MISMATCHED, "entailed") and not is_friendly(name) for name in lower["set"]]]
-    places = lower.pivot_table(index="seed", columns="name", values="accuracy")
-    far = pd.DataFrame(cdist(places, places), index=places.index, columns=places.index)
+    positions = lower.pivot_table(index="seed", columns="name", values="accuracy")
+    far = pd.DataFrame(cdist(positions, positions), index=positions.index, columns=positions.index)
     chosen = list(dict.fromkeys(far.stack().idxmax()))
     while len(chosen) < min(3, len(far)):
         chosen.append(far.drop(index=chosen)[chosen].min(axis=1).idxmax())

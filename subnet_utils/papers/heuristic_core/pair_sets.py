@@ -40,8 +40,8 @@ class PairData:
         """The pairs of a section."""
         if isinstance(section, GeneratedPairs):
             return cls(section)
-        places = {name: place for name in FILES if (place := getattr(section, name)) is not None}
-        return cls(section.model_copy(update={name: _digest(place) for name, place in places.items()}), section)
+        positions = {name: place for name in FILES if (place := getattr(section, name)) is not None}
+        return cls(section.model_copy(update={name: _digest(place) for name, place in positions.items()}), section)
 
     def texts(self) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
         """The training pairs, and every set that networks are judged on. Raises ValueError if there are not as many

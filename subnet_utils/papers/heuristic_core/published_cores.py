@@ -28,7 +28,7 @@ def place(label: str, network: Network) -> str | None:
     if network == "bert_mnli":
         return label
     paper, own = label.split(", ")
-    there = reference.load("places").query("network == @network and bert_mnli == @own")["place"]
+    there = reference.load("panels").query("network == @network and bert_mnli == @own")["place"]
     return f"{paper}, {there.item()}" if len(there) else None
 
 

@@ -31,9 +31,9 @@ def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
 def _rows(lab: Lab, one: Inspected, step: Composed) -> Iterator[dict[str, Any]]:
     who = {"model": one.settings.model, "method": step.first.training.masking.method, "seed": one.network.seed}
     for row in step.result(lab):
-        places = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
+        positions = {name: row[name] for name in ("made_of", "part", "within", "random", "density")}
         scores = [row[f"accuracy on {name}"] for name in one.network.problem.functions]
-        yield who | {"repeat": step.first.repeat} | places | dict(zip("ab", scores, strict=True))
+        yield who | {"repeat": step.first.repeat} | positions | dict(zip("ab", scores, strict=True))
 
 
 def effects(table: pd.DataFrame) -> pd.DataFrame:

@@ -69,8 +69,8 @@ def _rows(lab: Lab, one: Inspected, training: MaskTraining, measured: Measured) 
     found = measured.found
     about = _about(one, training) | {"function": found.function, "target": found.density, "repeat": found.repeat}
     for row in measured.result(lab):
-        places = {name: row[name] for name in ("part", "asked", "density")}
-        yield about | places | _own_and_other(row, found.function, one.network.problem.functions)
+        positions = {name: row[name] for name in ("part", "asked", "density")}
+        yield about | positions | _own_and_other(row, found.function, one.network.problem.functions)
 
 
 def _about(one: Inspected, training: MaskTraining) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
 
     Columns model, method, seed; density; own, own_varied, other; own_without, other_without; lost (accuracy up to which
     a function is lost); whole, nothing (accuracy of the network on its functions, with all weights and with none of
-    them); random_apart (difference of own and other in random subnetworks, mean over so many draws); beats_random
+    them); random_difference (difference of own and other in random subnetworks, mean over so many draws); beats_random
     (share of them with a smaller difference); matter (share of its weights that matter); same_iou (of two subnetworks
     for one function; NaN where there is one), other_iou (for both functions) and chance_iou; passes, seconds (of the
     processor).
@@ -121,15 +121,15 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
 
 
 def _beside_random(lab: Lab, one: Inspected, training: MaskTraining, alone: pd.DataFrame) -> dict[str, float]:
-    functions, apart, beaten, matter = one.network.problem.functions, [], [], []
+    functions, random_differences, beaten, matter = one.network.problem.functions, [], [], []
     for function in functions:
         result = one.compared(training, function).result(lab)
         first = alone[alone["function"].eq(function) & alone["repeat"].eq(0)].iloc[0]
         drawn = [_own_and_other(scores, function, functions) for scores in result["random"]]
-        apart += (random := [row[OWN] - row[OTHER] for row in drawn])
+        random_differences += (random := [row[OWN] - row[OTHER] for row in drawn])
         beaten += [first[OWN] - first[OTHER] > one for one in random]
         matter.append(result["matter"])
-    means = {"random_apart": apart, "beats_random": beaten, "matter": matter}
+    means = {"random_difference": random_differences, "beats_random": beaten, "matter": matter}
     return {"draws": len(drawn)} | {name: float(np.mean(values)) for name, values in means.items()}
 
 
@@ -235,15 +235,15 @@ def tests(table: pd.DataFrame) -> pd.DataFrame:
 
     table: from `side_by_side`. Verdicts: better_than_random, whether own and other are further apart than in every one
     of 39 draws or more; alike, complete, independent (see `EQUAL`), whether the interval is within .05. Then the
-    numbers: apart, how much further, with the p of a permutation, and draws; of each equality the difference (_by),
+    numbers: better_by, how much further, with its p of a permutation, and draws; of each equality the difference (_by),
     with the p of two one-sided tests of being .05 apart.
     """
     rows = []
     for about, some in groups(table[table["method"] != "random"], "model", "method"):
-        apart, draws = (some[OWN] - some[OTHER] - some["random_apart"]).round(12), some["draws"].min()
+        gap, draws = (some[OWN] - some[OTHER] - some["random_difference"]).round(12), some["draws"].min()
         better = FAILS if some["beats_random"].min() < 1 else HOLDS if draws >= RANDOM_DRAWS else OPEN
         row, numbers = about | {"n_runs": len(some), "better_than_random": better}, {"draws": draws}
-        numbers |= {"apart": apart.mean(), "apart_p": paired(apart)}
+        numbers |= {"better_by": gap.mean(), "better_p": paired(gap)}
         for name, (ours, level) in EQUAL.items():
             found = judged(difference := some[ours] - some[level], some["seed"], (-WITHIN, WITHIN))
             row[name] = found["verdict"]

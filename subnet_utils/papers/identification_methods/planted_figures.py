@@ -20,10 +20,10 @@ def leaderboard(table: pd.DataFrame, order: list[str]) -> Figure:
     figure, axes = grid(len(designs), width=2.3, height=0.17 * len(order) + 0.5, across=3, margin=0.4, sharey=True)
     for ax, design in zip(axes, designs, strict=True):
         some = table[table["design"] == design]
-        places = some["method"].map(order.index)
+        positions = some["method"].map(order.index)
         means = some.groupby("method")["average_precision"].mean().reindex(order)
         ax.barh(range(len(order)), means, 0.75, color=[color_of(method) for method in order])
-        ax.plot(some["average_precision"], places, "o", ms=2.6, mfc="white", mec="black", mew=0.5, ls="none")
+        ax.plot(some["average_precision"], positions, "o", ms=2.6, mfc="white", mec="black", mew=0.5, ls="none")
         ax.axvline(some["base_rate"].mean(), **CHANCE_LINE)
         ax.set(xlim=(0, 1.02), xlabel="average precision", ylim=(len(order) - 0.4, -0.6))
         ax.set_yticks(range(len(order)), [named(method) for method in order])

@@ -303,6 +303,6 @@ def _batches(step: TrainedBase | Induced, images: Sequence[Tensor], labels: Tens
 def _cut(image: Tensor, *, side: int, generator: torch.Generator | None) -> Tensor:
     """A square of an image [3, r, r], so many pixels a side: at a random place, or without a generator its middle."""
     spare = image.shape[-1] - side
-    places = [spare // 2] * 2 if generator is None else torch.randint(spare + 1, (2,), generator=generator).tolist()
-    top, left = places
+    positions = [spare // 2] * 2 if generator is None else torch.randint(spare + 1, (2,), generator=generator).tolist()
+    top, left = positions
     return image[:, top : top + side, left : left + side]

@@ -2,7 +2,7 @@
 const box = document.getElementById("differs");
 document.querySelector(".filter").hidden = false;
 box.addEventListener("change", () => {
-  for (const part of document.querySelectorAll("details.places")) {
+  for (const part of document.querySelectorAll("details.shown")) {
     const rows = [...part.querySelectorAll("tbody tr")];
     for (const row of rows) row.hidden = box.checked && !row.dataset.differs;
     part.open = box.checked && rows.some((row) => !row.hidden);

@@ -117,7 +117,7 @@ def _clusters(
             raise ValueError(f"a panel shows one {name}; effects have {', '.join(map(str, found)) or 'none'}")
     bases = sorted(effects["base_model"].unique())
     shapes = {base: BASE_MARKERS[i % len(BASE_MARKERS)] for i, base in enumerate(bases)}
-    subroutines, places = effects["subroutine"].unique(), []
+    subroutines, positions = effects["subroutine"].unique(), []
     for place, subroutine in enumerate(subroutines):
         for i, (condition, runs, value) in enumerate(groups):
             x = place + 0.9 / len(groups) * (i + 0.5) - 0.42
@@ -125,13 +125,13 @@ def _clusters(
             _cluster(ax, x, own.assign(shape=own["base_model"].map(shapes)), value, condition, limits)
             if reference is not None:
                 _paper(ax, x + 0.12, reference, (subroutine, condition, value), limits)
-            places.append((x, subroutine, condition))
+            positions.append((x, subroutine, condition))
         if place:
             ax.axvline(place - 0.5, color="0.85", lw=0.7, zorder=0)
     ax.set_xticks(range(len(subroutines)), subroutines)
     ax.set_xlim(-0.5, len(subroutines) - 0.5)
     ax.tick_params(axis="x", length=0)
-    return places
+    return positions
 
 
 def _cluster(ax: Axes, x: float, runs: pd.DataFrame, value: str, condition: str, limits: tuple[float, float]) -> None:

@@ -34,17 +34,17 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
     comparisons within subroutines or one between them, and for two rows of one layer and comparison.
     """
     layers = sorted(table["layer"].unique(), key=layer_order)
-    places = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
+    positions = {layer: i + 0.6 * (layer == OVERALL) for i, layer in enumerate(layers)}
     looks = _looks(table["comparison"].unique())
     for i, look in enumerate(looks):
         rows = table[table["comparison"] == look.label].set_index("layer").reindex(layers).reset_index()
         shift = 0.24 * (i - (len(looks) - 1) / 2)  # of all layers as one, so that none covers another
-        _line(ax, rows.assign(x=rows["layer"].map(places)), look, shift)
+        _line(ax, rows.assign(x=rows["layer"].map(positions)), look, shift)
         for _, one in [] if each is None else each[each["comparison"] == look.label].groupby("base_model"):
             heights = one.set_index("layer")["iou"].reindex([x for x in layers if x != OVERALL])
             ax.plot(range(len(heights)), heights, color=look.color, lw=0.6, alpha=0.4, zorder=1, label=ONE_BASE)
-    ax.set_xticks(list(places.values()), [short_layer(layer) for layer in layers], rotation=90)
-    ax.set(xlim=(-0.5, max(places.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
+    ax.set_xticks(list(positions.values()), [short_layer(layer) for layer in layers], rotation=90)
+    ax.set(xlim=(-0.5, max(positions.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
     layout.legend(ax, columns=3, handlelength=1.8)
     return ax
 

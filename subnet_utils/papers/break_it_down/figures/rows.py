@@ -42,12 +42,12 @@ def _ours_and_the_papers(
     ax: Axes, table: pd.DataFrame, ours: Mapping[Look, Any], limits: tuple[float, float]
 ) -> None:
     """A row for each of the table: ours above, in the look of its kind, and the paper's."""
-    places, how = np.arange(len(table)), {"limits": limits, "across": True}
+    positions, how = np.arange(len(table)), {"limits": limits, "across": True}
     for look, chosen in ours.items():
         values = [table.loc[chosen, column] for column in ("ours", "ours_low", "ours_high")]
-        marks.means(ax, places[chosen] + ABOVE, values, look, label=look.label, **how)
+        marks.means(ax, positions[chosen] + ABOVE, values, look, label=look.label, **how)
     paper = CONDITIONS["paper"].label
-    marks.paper_values(ax, places + UNDER, table["paper"], table["paper_sd"], label=paper, **how)
+    marks.paper_values(ax, positions + UNDER, table["paper"], table["paper_sd"], label=paper, **how)
 
 
 def _name_effects(ax: Axes, table: pd.DataFrame, differs: pd.Series) -> None:
@@ -94,20 +94,20 @@ def needed(ax: Axes, table: pd.DataFrame) -> Axes:
     `n_bases`, those that learned their task. More than `MOST_BASES` is an arrow at the edge; of an unknown number the
     row says why there is none.
     """
-    places, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
+    positions, bases = np.arange(len(table)), table["bases_needed"].to_numpy(dtype=float)
     beyond, known = bases > MOST_BASES, ~np.isnan(bases)
     ends, color = np.minimum(bases, MOST_BASES), CONDITIONS["ours"].color
-    ax.hlines(places[known], table["n_bases"][known], ends[known], color="0.75", lw=1.2, zorder=1)
-    ax.plot(table["n_bases"], places, "|", ms=8, mew=1.5, color="0.25", label="trained, and learned the task")
+    ax.hlines(positions[known], table["n_bases"][known], ends[known], color="0.75", lw=1.2, zorder=1)
+    ax.plot(table["n_bases"], positions, "|", ms=8, mew=1.5, color="0.25", label="trained, and learned the task")
     reachable = np.where(beyond, np.nan, bases)
-    ax.plot(reachable, places, "o", ms=5, color=color, label="needed for 80% power", clip_on=False)
-    for place in places[beyond]:
+    ax.plot(reachable, positions, "o", ms=5, color=color, label="needed for 80% power", clip_on=False)
+    for place in positions[beyond]:
         ax.plot(MOST_BASES, place, ">", ms=5.5, mfc="white", mec=color, clip_on=False)
         ax.text(1.03, place, f"> {MOST_BASES}", va="center", size=7.5, transform=ax.get_yaxis_transform())
-    for place, there in zip(places[~known], table["n_bases"][~known], strict=True):
+    for place, there in zip(positions[~known], table["n_bases"][~known], strict=True):
         reason = "one base has no spread" if there < 2 else "not in the paper"
         ax.text(1.25 * there, place, f"unknown: {reason}", va="center", size=7, color="0.3")
-    ax.set_yticks(places, table["label"])
+    ax.set_yticks(positions, table["label"])
     ax.set(xlabel="base models", xscale="log", xlim=(0.9, MOST_BASES), ylim=(len(table) - 0.5, -0.5))
     ax.set_xticks([1, 3, 10, 30, 100, 300, 1000])
     ax.xaxis.set_minor_locator(NullLocator())

@@ -20,7 +20,7 @@ from subnet_utils.models.language import WordPredictor, trim_padding
 from subnet_utils.papers.break_it_down.pretraining.views import Precision
 from subnet_utils.papers.break_it_down.section import MaskedLanguageModel
 from subnet_utils.tasks import agreement, tokenization
-from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_places
+from subnet_utils.tasks.hidden_words import Gaps, make_gaps, word_positions
 from subnet_utils.training import fit
 
 MASK_ID = tokenization.Vocabulary.mask
@@ -58,7 +58,7 @@ def masked_language_model(
         raise ValueError(f"token {MASK_ID}, which stands for a hidden word, is in the sentences; leave these out")
     device, seed = next(model.parameters()).device, settings.seed
     network = WordPredictor(model, seed=seed, hidden=MASK_ID).to(device)
-    cloze = partial(make_gaps, share=0.15, mask_id=MASK_ID, lexicon=sentences[word_places(sentences)].unique())
+    cloze = partial(make_gaps, share=0.15, mask_id=MASK_ID, lexicon=sentences[word_positions(sentences)].unique())
 
     def one_pass(epoch: int) -> Iterator[Gaps]:
         generator = generator_for(seed, epoch)

@@ -1,4 +1,6 @@
-"""A page on which a reader takes a language network apart: `python -m subnet_utils.papers.break_it_down.apart laptop`.
+"""A page on which a reader takes a language network apart.
+
+`python -m subnet_utils.papers.break_it_down.network_page laptop` writes it.
 
 One HTML file holds the network, the subnetworks of both subroutines and both tests. Its script runs the forward pass of
 `models.language` (BERT, section 5 of *Break It Down*) on the weights that the reader leaves, so no server is needed.
@@ -35,7 +37,7 @@ NOT_READ = "stages.pooler"
 """Weights that the forward pass does not read, see `models.language.Pooler`."""
 SMALLEST = 128
 """Pixels to a side of a weight that is drawn; in a narrower network an entry has several."""
-PAGE = "apart.html"
+PAGE = "network.html"
 LOADER = ChoiceLoader([PackageLoader("subnet_utils.papers.break_it_down"), TEMPLATES.loader])
 
 
@@ -58,7 +60,7 @@ def write(lab: Lab, pair: Parts, folder: Path) -> Path:
     """Write the page of a network and its two masks. Raises ValueError for a network that makes too large a page."""
     sets = {mask.subroutine: pair.base.data(f"probe-{mask.subroutine}", "test") for mask in pair.masks}
     content = {"tests": {name: _test(lab, chosen) for name, chosen in sets.items()}, **_weights(lab, pair)}
-    template = TEMPLATES.overlay(loader=LOADER).get_template("apart.html")
+    template = TEMPLATES.overlay(loader=LOADER).get_template("network_page.html")
     shown = {"title": "Take a network apart", "profile": lab.study.name, "about": pair.title, "network": content}
     text = template.render(shown, cell=max(1, SMALLEST // pair.base.architecture.width)).encode()
     if len(text) > LARGEST:
@@ -83,12 +85,12 @@ def _weights(lab: Lab, pair: Parts) -> dict[str, Any]:
     base, masks = pair.base.load(lab), list(subnetworks(lab, pair).values())
     named = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith(NOT_READ)}
     matrices = {name: _regions(name, tensor, masks) for name, tensor in named.items() if name in base.maskable()}
-    places, numbers = _listed({name: tensor.float() for name, tensor in named.items()})
+    positions, numbers = _listed({name: tensor.float() for name, tensor in named.items()})
     where, regions = _listed(matrices)
     titles = {name: short_layer(name) for name in matrices}
     eps = base.stages["embeddings"].LayerNorm.eps
     about = {"layers": pair.base.architecture.layers, "heads": pair.heads, "eps": eps, "titles": titles}
-    return about | {"tensors": places, "numbers": numbers, "matrices": where, "regions": regions}
+    return about | {"tensors": positions, "numbers": numbers, "matrices": where, "regions": regions}
 
 
 def _regions(name: str, weight: Tensor, masks: list[Subnetwork]) -> Tensor:
@@ -100,17 +102,19 @@ def _regions(name: str, weight: Tensor, masks: list[Subnetwork]) -> Tensor:
 
 def _listed(tensors: dict[str, Tensor]) -> tuple[dict[str, list[int]], str]:
     """Where each tensor begins, with its shape, and all of them in base64, little-endian."""
-    places, first = {}, 0
+    positions, first = {}, 0
     for name, tensor in tensors.items():
-        places[name] = [first, *tensor.shape]
+        positions[name] = [first, *tensor.shape]
         first += tensor.numel()
     joined = torch.cat([tensor.cpu().flatten() for tensor in tensors.values()]).numpy()
-    return places, base64.b64encode(joined.astype(joined.dtype.newbyteorder("<")).tobytes()).decode()
+    return positions, base64.b64encode(joined.astype(joined.dtype.newbyteorder("<")).tobytes()).decode()
 
 
 def main() -> int:
     """Write the page of a profile and say where it is; 2 and a line on stderr if no network will do."""
-    parser = argparse.ArgumentParser(prog="python -m subnet_utils.papers.break_it_down.apart", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m subnet_utils.papers.break_it_down.network_page", description=__doc__
+    )
     parser.add_argument("study", help="laptop, another profile, or the YAML file of a study")
     try:
         lab = Lab.open(parser.parse_args().study)

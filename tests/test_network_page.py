@@ -5,7 +5,7 @@ import torch
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.break_it_down import apart, dissection
+from subnet_utils.papers.break_it_down import dissection, network_page
 from tests import micro
 from tests.browser import needs_browser
 
@@ -24,18 +24,18 @@ def study(**masks) -> dict:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory) -> Lab:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apart, "LEARNED", 0.0)
-        yield Lab.open(study(), tmp_path_factory.mktemp("apart"))
+        patch.setattr(network_page, "LEARNED", 0.0)
+        yield Lab.open(study(), tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
 def pair(lab) -> dissection.Parts:
-    return apart.learned(lab)
+    return network_page.learned(lab)
 
 
 @pytest.fixture(scope="module")
 def page(lab, pair, tmp_path_factory):
-    return apart.write(lab, pair, tmp_path_factory.mktemp("site"))
+    return network_page.write(lab, pair, tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
@@ -57,29 +57,29 @@ def computed(lab, pair, part: Subnetwork | None, example: int = 0) -> list[float
 
 
 def test_the_page_is_small_and_complete(page, pair):
-    assert page.stat().st_size < apart.LARGEST
+    assert page.stat().st_size < network_page.LARGEST
     assert "https://" not in page.read_text() and "http://" not in page.read_text()
     assert pair.title in page.read_text()
 
 
 def test_regions_are_those_of_the_masks():
     masks = [Subnetwork({"w": torch.tensor(bits, dtype=torch.bool)}, "n") for bits in ([[0, 1, 0, 1]], [[0, 0, 1, 1]])]
-    assert apart._regions("w", torch.zeros(1, 4), masks).tolist() == [[0, 1, 2, 3]]
-    assert apart._regions("other", torch.zeros(2), masks).tolist() == [apart.UNMASKED] * 2
+    assert network_page._regions("w", torch.zeros(1, 4), masks).tolist() == [[0, 1, 2, 3]]
+    assert network_page._regions("other", torch.zeros(2), masks).tolist() == [network_page.UNMASKED] * 2
 
 
 def test_a_page_that_is_too_large_is_refused(lab, pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(apart, "LARGEST", 1000)
+    monkeypatch.setattr(network_page, "LARGEST", 1000)
     with pytest.raises(ValueError, match=r"bytes, 1,000 at most; use smaller networks"):
-        apart.write(lab, pair, tmp_path)
+        network_page.write(lab, pair, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_study_without_a_network_that_learned_is_one_line(monkeypatch, lab, capsys):
-    monkeypatch.setattr(apart, "LEARNED", 1.1)
-    monkeypatch.setattr(apart.Lab, "open", lambda name: lab)
-    monkeypatch.setattr("sys.argv", ["apart", "micro"])
-    assert apart.main() == 2
+    monkeypatch.setattr(network_page, "LEARNED", 1.1)
+    monkeypatch.setattr(network_page.Lab, "open", lambda name: lab)
+    monkeypatch.setattr("sys.argv", ["network_page", "micro"])
+    assert network_page.main() == 2
     *_, said = capsys.readouterr().err.splitlines()
     assert said == "no language network of 'micro' has learned its task and has masks of one start"
 
