@@ -23,6 +23,7 @@ from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, out_of_memory
+from subnet_utils.models.staged import evaluating
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -827,6 +828,33 @@ def test_networks_that_cannot_be_vectorized_are_masked_one_by_one(kind, every_ep
         same(a, b)
     assert 0 < found[0].subnetwork.density < 1 and found[0].subnetwork != found[1].subnetwork
     assert capsys.readouterr().err == ""
+
+
+def test_masks_of_torchs_own_attention_are_trained_at_once():
+    """Its fast path has no gradient, and takes what is within torch.vmap for tensors that need none."""
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    items, targets = torch.randn(20, 3, 8), torch.randn(20, 3, 8)
+    method, recipe = ContinuousSparsification(epochs=2), Recipe(0.05, epochs=2, seed=0)
+
+    def batches(generator):
+        return [(rows, targets[rows]) for rows in torch.randperm(20, generator=generator).split(10)]
+
+    tasks = [MaskTask(items, batches, method, seed) for seed in (0, 1)]
+    found = discover_many(model, tasks, nn.functional.mse_loss, recipe=recipe)
+    alone = discover(model, items, batches, nn.functional.mse_loss, method=method, recipe=recipe)
+    pd.testing.assert_frame_equal(found[0].history, alone.history, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_evaluated_without_dropout_and_with_gradients(kind):
+    """In training mode, as cuDNN wants it, and to the bit what they are in evaluation mode."""
+    model = nn.Sequential(kind(4, 6, 2, dropout=0.5, batch_first=True), nn.Identity()).eval()
+    items = torch.randn(5, 3, 4)
+    expected = model[0](items)[0]
+    with evaluating(model.train()):
+        assert model[0].training and not model.training and not model[1].training
+        assert torch.equal(model[0](items)[0], expected)
+    assert model[0].training and model[1].training and model[0].dropout == 0.5
 
 
 def test_another_fault_of_masks_at_once_is_raised(monkeypatch, capsys):

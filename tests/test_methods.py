@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from torch.utils.checkpoint import checkpoint
 
 from subnet_utils.masks import soft
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, HardConcrete
@@ -170,7 +171,7 @@ def test_flat_draws_are_the_draws_of_each_weight(method, compiled, monkeypatch):
     """What a GPU does with all weights and draws at once, against what is done with each."""
     if compiled:  # for a GPU; a CPU's compiler takes longer than the test is worth
         monkeypatch.setattr(soft, "WORTH_COMPILING", 0)
-        monkeypatch.setattr(soft, "_fused", lambda: torch.compile(soft._drawn, backend="aot_eager"))
+        monkeypatch.setattr(soft, "_compiled", lambda: torch.compile(soft._drawn, backend="aot_eager", dynamic=True))
     draw = torch.Generator().manual_seed(0)
     weights = {name: torch.randn(shape, generator=draw) for name, shape in {"a": (2, 3), "b": (6, 5)}.items()}
     logits = {name: torch.randn(weight.shape, generator=draw).requires_grad_() for name, weight in weights.items()}
@@ -197,32 +198,51 @@ def test_flat_draws_are_the_draws_of_each_weight(method, compiled, monkeypatch):
     torch.testing.assert_close(change[0], torch.cat([part.flatten() for part in wanted]))
 
 
-@pytest.mark.parametrize("network", ["plain", "waits", "ragged"])
+@pytest.mark.parametrize("network", ["plain", "waits", "ragged", "backward", "numpy"])
 def test_parts_of_a_batch_have_their_own_draws(network):
-    """At once, or one by one where the network waits for a number or the parts differ in size."""
+    """At once, or one by one where torch.vmap cannot do what the network does or the parts differ in size."""
     flat = soft.FlatDraws(GumbelSigmoid(), {"a": torch.ones(5)}, ["a"], 1)
-    masked = {"a": torch.randn(3, 5)}
+    masked = {"a": torch.randn(3, 5, requires_grad=True)}
     parts = [(torch.randn(4 - (network == "ragged" and i == 2), 5),) for i in range(3)]
 
     def loss(own, inputs):
-        scale = float(inputs.sum() > 0) if network == "waits" else 1.0
-        return scale * (inputs @ own["a"]).sum()
+        scale = {"waits": lambda: float(inputs.sum() > 0), "numpy": lambda: inputs.numpy().max()}
+        outputs = inputs @ own["a"] * scale.get(network, lambda: 1.0)()
+        return (checkpoint(torch.sin, outputs, use_reentrant=False) if network == "backward" else outputs).sum()
 
-    wanted = [loss({"a": masked["a"][i]}, *part) for i, part in enumerate(parts)]
-    torch.testing.assert_close(flat.losses(loss, masked, parts), torch.stack(wanted))
-    assert flat.at_once == (network != "waits")
+    wanted = torch.stack([loss({"a": masked["a"][i]}, *part) for i, part in enumerate(parts)])
+    found = flat.losses(loss, masked, parts)
+    torch.testing.assert_close(found, wanted)
+    gradients = [torch.autograd.grad(each.sum(), masked["a"])[0] for each in (found, wanted)]
+    torch.testing.assert_close(*gradients)
+    assert flat.at_once == (network in ("plain", "ragged"))
+
+
+def test_without_a_compiler_masks_are_drawn_all_the_same(monkeypatch, capsys):
+    def fails(*_):
+        raise RuntimeError("Python.h is missing\nand more")
+
+    monkeypatch.setattr(soft, "_compiled", lambda: fails)
+    monkeypatch.setattr(soft, "WITHOUT_COMPILER", [])
+    given = GumbelSigmoid(), torch.ones(6), torch.zeros(1, 6), torch.rand(2, 6), torch.float32
+    for _ in range(2):
+        assert torch.equal(soft._fused(*given), soft._drawn(*given))
+    assert capsys.readouterr().err.count("without torch.compile, which takes longer (RuntimeError: Python.h") == 1
 
 
 def test_flat_draws_are_for_gpus_and_one_mask():
-    on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
+    on_gpu, on_cpu = (dict.fromkeys("ab", SimpleNamespace(is_cuda=there, dtype=torch.float32)) for there in (1, 0))
     assert soft.FlatDraws.of(GumbelSigmoid(), on_cpu, "ab", 1) is None
     assert soft.FlatDraws.of(GumbelSigmoid(), on_gpu, "ab", 2) is None
     assert soft.FlatDraws.of(GumbelSigmoid(units="neurons"), on_gpu, "ab", 1) is None
     assert soft.FlatDraws.of(ContinuousSparsification(), on_gpu, "ab", 1) is None
+    mixed = {"a": SimpleNamespace(is_cuda=True, dtype=torch.bfloat16), "b": on_gpu["b"]}
+    assert soft.FlatDraws.of(GumbelSigmoid(), mixed, "ab", 1) is None
+    assert soft.FlatMasks.of(ContinuousSparsification(), mixed, "ab", 1) is None
 
 
 def test_flat_masks_are_for_gpus_and_for_one_temperature():
-    on_gpu, on_cpu = ({name: SimpleNamespace(is_cuda=there) for name in "ab"} for there in (True, False))
+    on_gpu, on_cpu = (dict.fromkeys("ab", SimpleNamespace(is_cuda=there, dtype=torch.float32)) for there in (1, 0))
     method, other = ContinuousSparsification(), ContinuousSparsification(unannealed=("b",))
     assert soft.FlatMasks.of(method, on_cpu, "ab", 1) is None
     assert soft.FlatMasks.of(other, on_gpu, "ab", 1) is None
@@ -370,5 +390,5 @@ def test_one_logit_stands_for_a_row(kind):
 
 
 def test_flat_masks_are_not_for_rows():
-    on_gpu = {"a": SimpleNamespace(is_cuda=True)}
+    on_gpu = {"a": SimpleNamespace(is_cuda=True, dtype=torch.float32)}
     assert soft.FlatMasks.of(ContinuousSparsification(units="neurons"), on_gpu, "a", 1) is None

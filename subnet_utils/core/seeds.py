@@ -16,8 +16,8 @@ def generator_for(*parts: Any) -> torch.Generator:
 
 
 def uniform_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform random numbers from [0, 1) of a tensor's shape, on its device. They depend on the generator and the kind
-    of device alone.
+    """Uniform random numbers from [0, 1) of a tensor's shape, on its device. They depend on the generator and the
+    model of the device alone.
 
     A GPU draws its own: a CPU takes a hundred times as long for the millions of entries of a large mask.
     """

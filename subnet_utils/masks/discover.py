@@ -187,6 +187,7 @@ class _Together:
         # cuDNN's recurrent layers take all their weights in one precision
         narrow = not any(isinstance(layer, nn.RNNBase) for layer in self.suffix.modules())
         flat = FlatMasks.of(*together, narrow=narrow) or FlatDraws.of(*together, narrow=narrow)
+        drawn_there = ["cuda"] if weights[self.names[0]].is_cuda and not method.deterministic else []
         logits, trained = self._first_logits(tasks, weights, flat)
 
         def network_loss(masked: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor) -> Tensor:
@@ -206,7 +207,7 @@ class _Together:
             parts = list(_parts(state, positions, targets, getattr(method, "samples", 1)))
             with self.autocast():
                 masked, penalty = flat(len(parts), generator)
-            return flat.losses(network_loss, masked, parts).mean() + penalty
+            return flat.losses(network_loss, masked, parts).mean(dim=0) + penalty
 
         def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
             state, positions, targets, generator = batch
@@ -230,7 +231,7 @@ class _Together:
             recipe=replace(self.recipe, seed=tuple(one.seed for one in tasks)),
             observe=lambda epoch: _observe(method, logits, epoch, weights) | self._watched(method, logits),
             checkpoint=checkpoint,
-            about=[self.network, *([_described(one.method), one.items.digest] for one in tasks)],
+            about=[self.network, *([_described(one.method), one.items.digest] for one in tasks), *drawn_there],
             stop_after=self.stop_after,
             faults=faults,
             label=self.label,

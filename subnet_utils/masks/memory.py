@@ -13,11 +13,6 @@ TOO_MANY: dict[tuple[str, ...], int] = {}
 """The smallest number of masks that this process could not train at once, by what they are masks of."""
 
 
-def without_vmap(error: Exception) -> bool:
-    """Whether an operation failed, such as an LSTM's, because torch.vmap has no rule for it."""
-    return "vmap" in str(error) or "batching rule" in str(error).lower()
-
-
 def in_parts(
     train: Callable[[Sequence[Any], tuple[int, ...]], list[Any]], masks: Sequence[Any],
     positions: tuple[int, ...] = (), *, of: tuple[str, ...], split: bool = True, label: str,
@@ -34,7 +29,9 @@ def in_parts(
         try:
             return train(masks, positions)
         except (RuntimeError, MemoryError) as error:
-            if count > 1 and without_vmap(error):
+            # an operation, such as an LSTM's, that torch.vmap has no rule for
+            without_vmap = "vmap" in str(error) or "batching rule" in str(error).lower()
+            if count > 1 and without_vmap:
                 too_many = 2
                 said = f"{count} masks cannot be trained at once ({str(error).splitlines()[0]}); one by one"
             elif not out_of_memory(error):

@@ -1,18 +1,17 @@
 """Soft masks applied to weights, and the penalty on their size: what a step of mask training adds to a plain one."""
 
 import math
-import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subnet_utils.core.seeds import uniform_like
-from subnet_utils.masks.memory import without_vmap
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, HardConcrete, MaskMethod
+from subnet_utils.models.frozen import out_of_memory
 from subnet_utils.models.layers import autocast_type
 from subnet_utils.models.staged import for_each
 
@@ -44,7 +43,8 @@ class Flat:
     def __init__(
         self, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int, *, narrow: bool = True
     ):
-        self.method, self.first, self.narrow, self.at_once = method, names[0], narrow, narrow
+        self.method, self.first, self.narrow = method, names[0], narrow
+        self.at_once, self.tried = narrow, False
         self.shapes = {name: weights[name].shape for name in names}
         self.weights = torch.cat([weights[name].flatten() for name in names])
         self.logits = torch.empty(k, len(self.weights), device=self.weights.device)
@@ -71,7 +71,7 @@ class FlatMasks(Flat):
 
         None also for one logit a row.
         """
-        possible = type(method) is ContinuousSparsification and weights[names[0]].is_cuda
+        possible = type(method) is ContinuousSparsification and _on_one_gpu(weights, names)
         if not possible or method.units != "weights" or len({method.beta_of(name, 0) for name in names}) > 1:
             return None
         return cls(method, weights, names, k, **options)
@@ -91,30 +91,40 @@ class FlatDraws(Flat):
         cls, method: MaskMethod, weights: Mapping[str, Tensor], names: Sequence[str], k: int, **options: bool
     ) -> "FlatDraws | None":
         """None on a CPU, for another method or several masks, and for one logit a row."""
-        possible = type(method) in (GumbelSigmoid, HardConcrete) and weights[names[0]].is_cuda and k == 1
+        possible = type(method) in (GumbelSigmoid, HardConcrete) and k == 1 and _on_one_gpu(weights, names)
         return cls(method, weights, names, k, **options) if possible and method.units == "weights" else None
 
     def __call__(self, count: int, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         """The masked weights of so many draws, [count, *shape], and the penalty."""
         uniform = uniform_like(self.logits.expand(count, -1), generator)
-        draw = _fused() if uniform.numel() >= WORTH_COMPILING else _drawn
+        draw = _fused if uniform.numel() >= WORTH_COMPILING else _drawn
         masked = draw(self.method, self.weights, self.logits, uniform, self.dtype)
         return self._by_name(masked), self.method.penalty({}, {"": self.logits})
 
     def losses(self, network_loss: Callable[..., Tensor], masked: dict[str, Tensor], parts: Sequence[tuple]) -> Tensor:
         """The losses [count] of the parts of a batch, each with its own masked weights: at once where that is possible.
 
-        One by one where parts differ in size, or where torch.vmap has no rule for what the network does.
+        One by one where parts differ in size, or where torch.vmap cannot do what the network does.
         """
         if self.at_once and len({tuple(tensor.shape for tensor in tree_leaves(part)) for part in parts}) == 1:
             try:
-                return for_each(network_loss, masked, *tree_map(lambda *each: torch.stack(each), *parts))
-            except RuntimeError as error:
-                if not without_vmap(error):
+                found = for_each(network_loss, masked, *tree_map(lambda *each: torch.stack(each), *parts))
+                if not self.tried and found.requires_grad:  # a few operations fail in the backward pass alone
+                    torch.autograd.grad(found.sum(), list(masked.values()), retain_graph=True, allow_unused=True)
+                self.tried = True
+                return found
+            except Exception as error:  # a fault of the network's own comes again below
+                if out_of_memory(error):
                     raise
                 self.at_once = False
         each = ({name: tensor[i] for name, tensor in masked.items()} for i in range(len(parts)))
         return torch.stack([network_loss(one, *part) for one, part in zip(each, parts, strict=True)])
+
+
+def _on_one_gpu(weights: Mapping[str, Tensor], names: Sequence[str]) -> bool:
+    """Whether weights are on a GPU and are real numbers of one precision, which one tensor can hold."""
+    kinds = {(weights[name].is_cuda, weights[name].dtype) for name in names}
+    return len(kinds) == 1 and all(there and kind.is_floating_point for there, kind in kinds)
 
 
 WORTH_COMPILING = 2**22
@@ -128,8 +138,24 @@ def _drawn(
     return (weights * method.sampled(logits, uniform)).to(dtype)
 
 
+def _fused(*given) -> Tensor:
+    """`_drawn`, compiled: one pass over the entries instead of a dozen. As it is where compiling fails."""
+    if not WITHOUT_COMPILER:
+        try:
+            return _compiled()(*given)
+        except Exception as error:
+            if out_of_memory(error):
+                raise
+            WITHOUT_COMPILER.append(error)
+            why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            print(f"masks are drawn without torch.compile, which takes longer ({why})", file=sys.stderr, flush=True)
+    return _drawn(*given)
+
+
+WITHOUT_COMPILER: list[Exception] = []
+"""Why nothing can be compiled in this process, if that is so."""
+
+
 @cache
-def _fused():
-    """`_drawn`, compiled where that is possible: one pass over the entries instead of a dozen."""
-    possible = find_spec("triton") and any(map(shutil.which, ("cc", "gcc", "clang")))
-    return torch.compile(_drawn) if possible else _drawn
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(_drawn, dynamic=True)  # one program for all sizes

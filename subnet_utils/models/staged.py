@@ -186,19 +186,31 @@ def for_each(function: Callable[..., Tensor], *parts: Any, **options: Any) -> Te
     """What a function gives for each of k networks, from its part of all tensors [k, ...]; options: of torch.vmap."""
     if len(tree_leaves(parts)[0]) == 1:  # nothing to vectorize
         return function(*tree_map(lambda tensor: tensor.squeeze(0), parts))[None]
-    with sdpa_kernel(SDPBackend.MATH):  # not every fused kernel can be vectorized
+    with sdpa_kernel(SDPBackend.MATH), _without_fast_path():  # not every fused kernel can be vectorized
         return torch.vmap(function, **options)(*parts)
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Context for torch's own layers of attention, which take tensors within torch.vmap for ones without gradient."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The network in evaluation mode: no dropout, and running statistics as they are. Afterwards as it was."""
     before = [(module, module.training) for module in model.modules()]
-    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
-    model.eval()
-    for layer, _ in recurrent:
-        layer.training, layer.dropout = True, 0.0  # cuDNN computes no gradients of recurrent layers in evaluation mode
+    own = nn.RNN, nn.LSTM, nn.GRU  # a subclass may do more in training
+    recurrent = [(module, module.dropout) for module in model.modules() if type(module) in own]
     try:
+        model.eval()
+        for layer, _ in recurrent:
+            layer.training, layer.dropout = True, 0.0  # cuDNN has no gradients of recurrent layers in evaluation mode
         yield
     finally:
         for module, training in before:
