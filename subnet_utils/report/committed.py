@@ -6,7 +6,6 @@ profile. Where a cell shows a network of the zoo, or the method, they stay.
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,9 +25,6 @@ PIXELS = 96
 MADE_BY = ("results.figure", "results.table")
 OF_NO_PROFILE = "sliders.show(", "schematic.steps("
 """Cells with these show a network of the zoo, or the method. Both are the same at every profile."""
-
-OPEN = 1
-"""Of the figures that a cell makes in a loop, those that are seen before a click. A profile may have many networks."""
 
 
 def names(source: str) -> dict[str, bool]:
@@ -73,21 +69,26 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
     for cell in notebook.cells:
         if cell.cell_type == "code" and not any(call in cell.source for call in OF_NO_PROFILE):
             cell.outputs = []
-    where, made = cells_of(notebook, [card["name"] for card in cards]), Counter()
+    where, loops = cells_of(notebook, [card["name"] for card in cards]), set()
     for card in cards:
         if card["name"] in where:
             cell = notebook.cells[where[card["name"]]]
             own = names(cell.source)
-            html = _html(card, folder, folded=own.get(card["name"], False))
-            made[cell.id] += (looped := card["name"] not in own)
-            if looped and made[cell.id] > OPEN:
-                html = Markup("<details><summary>{}</summary>{}</details>").format(card["caption"], html)
+            looped = card["name"] not in own
+            # of the figures that a cell makes in a loop the first is seen before a click: there may be many networks
+            closed = looped and cell.id in loops
+            loops |= {cell.id} if looped else set()
+            caption = "" if closed else readable.caption(card["caption"], card["paper"])
+            shown = _html(card, folder, folded=own.get(card["name"], False))
+            html = Markup('<div id="{}">{}{}</div>').format(card["name"], shown, caption)
+            if closed:
+                html = Markup("<details><summary>{}</summary>{}</details>").format(". ".join([*card["paper"], card["caption"]]), html)
             cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
 
 
 def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
-    """A figure or table with its caption, as in a notebook that was run."""
+    """A figure or table, as in a notebook that was run."""
     parts = [Markup('<p class="warning">{}</p>').format(damage) for damage in card["damages"]]
     if card["image"]:
         with Image.open(folder / card["image"]) as image:
@@ -97,5 +98,4 @@ def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
     if card["table"]:
         frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
         parts.append(readable.table(frame, card["digits"], folded=folded))
-    parts.append(readable.caption(card["caption"], card["paper"]))
-    return Markup('<div id="{}">').format(card["name"]) + Markup("".join(parts)) + Markup("</div>")
+    return Markup("".join(parts))
