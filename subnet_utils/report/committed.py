@@ -82,7 +82,9 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
             shown = _html(card, folder, folded=own.get(card["name"], False))
             html = Markup('<div id="{}">{}{}</div>').format(card["name"], shown, caption)
             if closed:
-                html = Markup("<details><summary>{}</summary>{}</details>").format(". ".join([*card["paper"], card["caption"]]), html)
+                html = Markup("<details><summary>{}</summary>{}</details>").format(
+                    ". ".join([*card["paper"], card["caption"]]), html
+                )
             cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
 
