@@ -1,7 +1,7 @@
 """The paper's value and ours, with a verdict that one rule gives and nobody chooses: `verdict`.
 
-`compare` applies it to many runs. Whether numbers are the same is asked at the profile `paper` alone, where networks,
-data and seeds are the paper's; whether a difference points the same way, smaller networks can answer as well.
+`compare` applies it to many runs. Whether numbers are the same is asked at the papers' own sizes alone, where networks
+and data are the paper's; whether a difference points the same way, smaller networks can answer as well.
 """
 
 import math
@@ -54,6 +54,11 @@ def verdict(
     return inside if (above and below) or (low, high) == claim else partly
 
 
+def at_paper_size(profile: str) -> bool:
+    """Whether a profile has networks and data of the papers: `paper` and those whose names begin with `paper_`."""
+    return profile.partition("_")[0] == "paper"
+
+
 def direction(effect: float, p: float, level: float = 0.05) -> float:
     """What a test says of an effect: its sign where p is below the level, else 0; NaN without a test."""
     return math.nan if math.isnan(p) else float(np.sign(effect)) if p < level else 0.0
@@ -94,7 +99,7 @@ def compare(
 
     All else cannot be told, nor can anything with one base model, which has no interval.
 
-    Default criterion: value at the profile `paper`, otherwise sign for `difference` and none for all else.
+    Default criterion: value `at_paper_size`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
     """
     by = list(by)
@@ -107,8 +112,8 @@ def compare(
     if value in SHARES:  # a t interval does not know what is possible
         table[["ours_low", "ours_high"]] = table[["ours_low", "ours_high"]].clip(0, 1)
     table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
-    comparable = profile == "paper" or criterion == "sign" or (criterion is None and value == "difference")
-    criterion = criterion or ("value" if profile == "paper" or value != "difference" else "sign")
+    comparable = at_paper_size(profile) or criterion == "sign" or (criterion is None and value == "difference")
+    criterion = criterion or ("value" if at_paper_size(profile) or value != "difference" else "sign")
     judged = [_judge(row, criterion, comparable, value) for row in table.itertuples()]
     table["criterion"] = criterion if comparable else "none"
     table[list(Judgement._fields)] = pd.DataFrame(judged, index=table.index)

@@ -7,7 +7,7 @@ from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.papers.break_it_down.statistics import KEYS
 from subnet_utils.report import NOT_COMPARABLE, compare, verdict
-from subnet_utils.report.comparison import CLAIM, direction
+from subnet_utils.report.comparison import CLAIM, at_paper_size, direction
 from subnet_utils.statistics import LEARNED, NO_TEST
 from subnet_utils.tasks.odd_one_out import CHANCE
 
@@ -54,7 +54,7 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     table = ours.merge(printed, on=keys, how="left").join(best, on="task")
     missed = table["ours"].fillna(0.0) < LEARNED, (table["paper"] < LEARNED).where(table["paper"].notna())
     pairs = zip(*(column.astype(float) for column in missed), strict=True)
-    verdicts = [verdict(ours, ours, (paper, paper), comparable=profile == "paper") for ours, paper in pairs]
+    verdicts = [verdict(ours, ours, (paper, paper), comparable=at_paper_size(profile)) for ours, paper in pairs]
     return table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1, verdict=verdicts)
 
 

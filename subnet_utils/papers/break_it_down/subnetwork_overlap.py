@@ -17,7 +17,7 @@ from subnet_utils.masks import heads, overlap
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.networks import Network
-from subnet_utils.report import verdict
+from subnet_utils.report.comparison import at_paper_size, verdict
 from subnet_utils.statistics import LEARNED, t_interval
 
 TASK = ["paper_model", "task", "number"]
@@ -92,7 +92,7 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
     theirs = (table["paper_model"] == "resnet50") & (table["task"] == "inside-number")
     table.insert(4, "paper", table["comparison"].map(printed).where(theirs))
     ours = table["ours"].where(table["comparison"] == "between", table["ours_as_printed"])
-    comparable = (table["rows"] == PRINTED_LAYERS * table["n_bases"]) & (profile == "paper")
+    comparable = (table["rows"] == PRINTED_LAYERS * table["n_bases"]) & (at_paper_size(profile))
     table["verdict"] = [verdict(value, value, (paper - NEAR, paper + NEAR), comparable=same)
                         for value, paper, same in zip(ours, table["paper"], comparable, strict=True)]  # fmt: skip
     return table.drop(columns="rows")

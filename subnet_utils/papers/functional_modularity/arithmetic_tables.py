@@ -59,8 +59,8 @@ def accuracies(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.DataFrame:
     """Table 1, 2 or 3: the paper's accuracies beside ours with a 95% interval over seeds, and the verdict.
 
-    table: from `accuracies`. The usual masks of networks that were not changed. Verdicts at the profile `paper` alone,
-    where networks and data are the paper's.
+    table: from `accuracies`. The usual masks of networks that were not changed. Verdicts at the paper's
+    size alone (`comparison.at_paper_size`).
     """
     printed = reference.load("accuracies").query("table == @number")
     printed = printed.assign(accuracy_mean=printed["percent"] / 100, accuracy_sd=printed["sd"] / 100)

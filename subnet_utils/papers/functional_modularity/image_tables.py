@@ -17,7 +17,7 @@ from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
-from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE
+from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE, at_paper_size
 from subnet_utils.report.findings import groups, interval, judged
 
 LAST = "output.weight"
@@ -203,7 +203,7 @@ def beside_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.Data
         own = stable if one.quantity.startswith("overlap") else usual[usual["model"] == _model_of(lab, one.network)]
         if len(own):
             about = {"quantity": one.quantity, "network": one.network, "paper_low": one.low, "paper_high": one.high}
-            values, comparable = own[OURS[one.quantity]], lab.study.name == "paper"
+            values, comparable = own[OURS[one.quantity]], at_paper_size(lab.study.name)
             rows.append(about | judged(values, own["seed"], (one.low, one.high), VALUE, comparable=comparable))
     return pd.DataFrame(rows)
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND
 from subnet_utils.papers.subtask_induction.comparison import printed
-from subnet_utils.report.comparison import CLAIM, FINDING, verdict
+from subnet_utils.report.comparison import CLAIM, FINDING, at_paper_size, verdict
 from subnet_utils.report.findings import interval
 
 NEAR = 1.5
@@ -20,7 +20,7 @@ def claims(table: pd.DataFrame, *, profile: str) -> pd.DataFrame:
     """A row for each claim: the paper's number, the range of values that makes the claim true, ours, and the verdict.
 
     Ours: mean over seeds of each one's mean over depths, with a 95% t interval; of ratios the geometric mean.
-    table: from `arithmetic_tables.transfers`, of one induction. An accuracy is judged at the profile `paper` alone.
+    table: from `arithmetic_tables.transfers`, of one induction. An accuracy is judged at the papers' sizes alone.
     """
     return pd.DataFrame([*_scratch(table, profile), *_rows_needed(table), *_alike(table)])
 
@@ -43,7 +43,7 @@ def _scratch(table: pd.DataFrame, profile: str) -> Iterator[dict[str, Any]]:
     own = table[(table["condition"] == "scratch") & (table["samples"] == 1000)]
     found = interval(own["test_accuracy"], own["seed"])
     claim = "accuracy from scratch with 1,000 rows"
-    yield _judged(claim, paper, (paper - CLAIM, paper + CLAIM), found, comparable=profile == "paper")
+    yield _judged(claim, paper, (paper - CLAIM, paper + CLAIM), found, comparable=at_paper_size(profile))
 
 
 def _rows_needed(table: pd.DataFrame) -> Iterator[dict[str, Any]]:

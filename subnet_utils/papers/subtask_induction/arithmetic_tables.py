@@ -19,7 +19,7 @@ from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, OfSubt
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
 from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
-from subnet_utils.report.comparison import SIZE
+from subnet_utils.report.comparison import SIZE, at_paper_size
 from subnet_utils.tasks.modular_arithmetic import rows_of
 
 MASK = ["source", "subtask", "layers"]
@@ -66,7 +66,7 @@ def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
         found_in = group["test_accuracy"] >= FOUND  # else it is not the size of what computes the subtask
         quantity = f"density of {about['subtask']} in {about['source']}"
         paper = printed("subtask_induction", quantity=quantity, layers=str(about["layers"]))
-        judge = profile == "paper" and bool(found_in.all())
+        judge = at_paper_size(profile) and bool(found_in.all())
         size = compared(group["density"], paper, margin=SIZE * paper, comparable=judge)
         judged = {"verdict": size.pop("verdict")}
         accuracy = {"subtask_accuracy": group["test_accuracy"].mean(), "found": f"{found_in.sum()} of {len(group)}"}

@@ -22,7 +22,7 @@ from subnet_utils.papers.subtask_induction.comparison import ahead, compared, gr
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
 from subnet_utils.papers.subtask_induction.images_section import Folders
-from subnet_utils.report.comparison import CLAIM, FINDING, OPEN, POSITIVE, SIZE, verdict
+from subnet_utils.report.comparison import CLAIM, FINDING, OPEN, POSITIVE, SIZE, at_paper_size, verdict
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
@@ -256,7 +256,7 @@ def class_mean(right: Tensor, classes: Tensor) -> float:
 
 def is_comparable(lab: Lab) -> bool:
     """Whether images and networks can be the paper's: at the profile `paper`, on its photographs and its segments."""
-    return lab.study.name == "paper" and segmentation(lab) == "Segment Anything"
+    return at_paper_size(lab.study.name) and segmentation(lab) == "Segment Anything"
 
 
 def segmentation(lab: Lab) -> str:
