@@ -21,7 +21,7 @@ from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.zoo import cards, steps
-from subnet_utils.zoo.release import digest_of_test, store_tests, stored_tests
+from subnet_utils.zoo.release import digest_of_test, grown, shrink, store_tests, stored_tests
 from tests import micro
 
 NAME = "sv-agreement-singular"
@@ -118,8 +118,8 @@ def test_what_costs_less_to_make_than_to_keep_is_left_out(lab: Lab, made: Path, 
 
 
 def test_nothing_of_a_damaged_entry_comes_into_the_store(folder: Path, tmp_path: Path):
-    flip(folder / NAME / "masks" / "verb.safetensors")
-    with pytest.raises(zoo.ZooError, match="masks/verb.safetensors is not the file of its card; restore it"):
+    flip(folder / NAME / "masks" / "verb.safetensors.xz")
+    with pytest.raises(zoo.ZooError, match="masks/verb.safetensors.xz is not the file of its card; restore it"):
         steps.unpack(Store(tmp_path / "store"), folder)
     assert not (tmp_path / "store").exists()
 
@@ -130,7 +130,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["network.safetensors", "masks/verb.safetensors", "steps.zip", "study.json"])
+@pytest.mark.parametrize("file", ["network.safetensors.xz", "masks/verb.safetensors.xz", "steps.zip", "study.json"])
 def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path, file: str):
     path = folder / NAME / file
     line = f"zoo entry '{NAME}': {file} is not the file of its card; restore it: git checkout -- zoo/{NAME}"
@@ -148,6 +148,7 @@ def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path
 
 def with_new_digests(place: Path) -> None:
     """The card, as if its files had been these."""
+    shrink(place)
     card = json.loads((place / "card.json").read_text())
     files = digests(place)
     save_json(place / "card.json", card | {"files": {name: files[name] for name in card["files"]}})
@@ -265,9 +266,18 @@ def test_names_of_entries_and_masks_are_names_of_files(profile: str):
 
 
 def test_tests_that_are_stored_come_back(tmp_path: Path):
-    tests = {"a/b": (torch.arange(6).byte().reshape(2, 3), torch.tensor([0, 1])), "c": (torch.rand(1), torch.ones(1))}
-    store_tests(tmp_path / "tests.safetensors.xz", tests)
-    found = stored_tests(tmp_path / "tests.safetensors.xz")
+    tests = {
+        "a/b": (torch.arange(6).byte().reshape(2, 3), torch.tensor([0, 1])),
+        "odd": (torch.zeros(3).bool(), torch.ones(1)),
+        "c": (torch.rand(1), torch.ones(1)),
+    }
+    store_tests(tmp_path / "tests.safetensors", tests)
+    content = (tmp_path / "tests.safetensors").read_bytes()
+    shrink(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"tests.safetensors.xz"} and len(content) % 4
+    with grown(tmp_path) as files:
+        assert (files / "tests.safetensors").read_bytes() == content
+        found = stored_tests(files / "tests.safetensors")
     assert found.keys() == tests.keys()
     assert [digest_of_test(found[name]) for name in tests] == [digest_of_test(test) for test in tests.values()]
 

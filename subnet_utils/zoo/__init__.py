@@ -5,8 +5,8 @@
     entry = zoo.load("sv-agreement-singular")
     entry.accuracy(entry.part("subject"), "verb")
 
-An entry is a folder in `zoo/`: `network.safetensors` (float32), `masks/` (a bit for each weight), `steps.zip` (how they
-were trained, see `steps`), `study.json`, the part of a profile that says how the network is built and tested, and
+An entry is a folder in `zoo/`: `network.safetensors.xz` (float32), `masks/` (a bit for each weight), `steps.zip` (how
+they were trained, see `steps`), `study.json`, the part of a profile that says how the network is built and tested, and
 `card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn digits differ by
 machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, and of what each part
 answers.
@@ -36,7 +36,7 @@ from subnet_utils.core.study import Study
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo.release import Release, Tensors, Test, digest_of_test, stored_tests
+from subnet_utils.zoo.release import Release, Tensors, Test, digest_of_test, grown, stored_tests
 
 ZOO = ROOT / "zoo"
 CLOSE = 1e-4
@@ -112,18 +112,20 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     place = Path(folder) / name
     card = checked(place)
     release = _release(place, card)
-    network = release.fresh()
-    try:
-        network.load_state_dict(load_tensors(place / "network.safetensors")[0], strict=False)
-    except RuntimeError:  # torch's, with a line for each weight
-        raise ZooError(f"zoo entry '{name}': its weights do not fit the network any more; {_anew(card)}") from None
-    more = load_tensors(place / "more.safetensors")[0] if "more.safetensors" in card["files"] else {}
-    masks = {mask: Subnetwork.load(place / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
+    network, more = release.fresh(), {}
+    with grown(place) as files:
+        try:
+            network.load_state_dict(load_tensors(files / "network.safetensors")[0], strict=False)
+        except RuntimeError:  # torch's, with a line for each weight
+            raise ZooError(f"zoo entry '{name}': its weights do not fit the network any more; {_anew(card)}") from None
+        if (files / "more.safetensors").exists():
+            more = load_tensors(files / "more.safetensors")[0]
+        masks = {mask: Subnetwork.load(files / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
+        tests = stored_tests(files / "tests.safetensors") if release.stored else dict(release.tests())
     owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
     for what, owner in owners.items():
         if owner != card["network"]["fingerprint"]:
             raise ZooError(f"zoo entry '{name}': {what} is of another network than its card; {restored(place)}")
-    tests = stored_tests(place / "tests.safetensors.xz") if release.stored else dict(release.tests())
     for test, one in tests.items():
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")

@@ -17,7 +17,7 @@ from subnet_utils.core.step import Fault
 from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
-from subnet_utils.zoo.release import Release, digest_of_test, store_tests
+from subnet_utils.zoo.release import Release, digest_of_test, shrink, store_tests
 from subnet_utils.zoo.steps import pack
 
 
@@ -59,12 +59,13 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
     if release.stored:
-        store_tests(place / "tests.safetensors.xz", release.tests())
+        store_tests(place / "tests.safetensors", release.tests())
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
     save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
     pack(lab, release, place)
+    shrink(place)
     files = digests(place)
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}

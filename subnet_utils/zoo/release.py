@@ -1,10 +1,13 @@
 """What a paper gives to the zoo."""
 
 import lzma
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
 import safetensors.torch
 from torch import Tensor, nn
@@ -20,6 +23,7 @@ Test = tuple[Inputs, Tensor]
 """Inputs [n, ...], or several by name, and targets, int64 [n, ...]."""
 PARTS = ("inputs", "targets")
 """Of a test, in a file."""
+XZ = ".xz"
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,41 @@ def digest_of_test(test: Test) -> str:
 
 
 def store_tests(path: Path, tests: Mapping[str, Test]) -> None:
-    """Write tests, whose inputs are a tensor each, as a safetensors file that xz makes smaller."""
+    """Write tests, whose inputs are a tensor each, as a safetensors file."""
     both = {name: dict(zip(PARTS, test, strict=True)) for name, test in tests.items()}
     tensors = {f"{name}/{part}": one.contiguous() for name, parts in both.items() for part, one in parts.items()}
-    write_whole(path, lzma.compress(safetensors.torch.save(tensors)))
+    write_whole(path, safetensors.torch.save(tensors))
 
 
 def stored_tests(path: Path) -> dict[str, Test]:
     """Tests as `store_tests` wrote them."""
-    tensors = safetensors.torch.load(lzma.decompress(path.read_bytes()))
+    tensors = safetensors.torch.load(path.read_bytes())
     names = dict.fromkeys(name.rpartition("/")[0] for name in sorted(tensors))
     return {name: tuple(tensors[f"{name}/{part}"] for part in PARTS) for name in names}
+
+
+def shrink(folder: Path) -> None:
+    """Put tensors in a folder into smaller files: `name.safetensors.xz` for `name.safetensors`.
+
+    Of each four bytes the first come first, then the second ones, and so on. Those of exponents are much alike.
+    """
+    for path in sorted(folder.rglob("*.safetensors")):
+        content = path.read_bytes()
+        whole = len(content) - len(content) % 4
+        columns = np.frombuffer(content[:whole], np.uint8).reshape(-1, 4).T
+        write_whole(path.with_name(path.name + XZ), lzma.compress(columns.tobytes() + content[whole:], preset=9))
+        path.unlink()
+
+
+@contextmanager
+def grown(folder: Path) -> Iterator[Path]:
+    """A folder with the tensors that `shrink` made smaller, as they were, for as long as the context lasts."""
+    with TemporaryDirectory() as place:
+        for path in folder.rglob(f"*.safetensors{XZ}"):
+            content = lzma.decompress(path.read_bytes())
+            whole = len(content) - len(content) % 4
+            rows = np.frombuffer(content[:whole], np.uint8).reshape(4, -1).T
+            to = Path(place) / path.relative_to(folder).with_suffix("")
+            to.parent.mkdir(exist_ok=True)
+            to.write_bytes(rows.tobytes() + content[whole:])
+        yield Path(place)

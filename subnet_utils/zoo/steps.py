@@ -17,7 +17,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import with_parents
 from subnet_utils.core.store import Store, digests
 from subnet_utils.zoo import ZOO, checked, restored
-from subnet_utils.zoo.release import Release
+from subnet_utils.zoo.release import Release, grown
 
 STEPS = "steps.zip"
 WORTH = 25_000
@@ -52,10 +52,11 @@ def unpack(store: Store, folder: Path = ZOO) -> int:
 
 
 def _unpack(store: Store, place: Path) -> int:
-    own = {digest: place / name for name, digest in checked(place)["files"].items()}
+    checked(place)
     partial = store.root / "partial"
     partial.mkdir(parents=True, exist_ok=True)
-    with ZipFile(place / STEPS) as file, TemporaryDirectory(dir=partial) as temporary:
+    with ZipFile(place / STEPS) as file, TemporaryDirectory(dir=partial) as temporary, grown(place) as files:
+        own = {digest: files / name for name, digest in digests(files).items()}
         file.extractall(temporary)
         lacking = [name for name in artefacts_in(file.namelist()) if not (store.root / name).is_dir()]
         for name in lacking:
