@@ -21,12 +21,13 @@ from torch import Tensor, nn
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.store import save_table
+from subnet_utils.masks.losses import Batch, Losses
 from subnet_utils.masks.memory import in_parts
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.soft import Flat, FlatDraws, FlatMasks, masked_weights
+from subnet_utils.masks.soft import Flat, FlatDraws, FlatMasks
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import FrozenPrefix, Items, State, outputs_of, sent
-from subnet_utils.models.staged import cut, evaluating, fingerprint, for_each, maskable
+from subnet_utils.models.frozen import FrozenPrefix, Items, sent
+from subnet_utils.models.staged import cut, evaluating, fingerprint, maskable
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 
@@ -182,7 +183,7 @@ class _Together:
 
     def _train(self, tasks: Sequence[MaskTask], checkpoint: Path | None) -> list[Discovery | TrainingDiverged]:
         weights = {name: parameter.detach() for name, parameter in self.suffix.named_parameters()}
-        method, names = tasks[0].method, tasks[0].items.names
+        method = tasks[0].method
         together = method, weights, self.names, len(tasks)
         # cuDNN's recurrent layers take all their weights in one precision
         narrow = not any(isinstance(layer, nn.RNNBase) for layer in self.suffix.modules())
@@ -190,39 +191,9 @@ class _Together:
         drawn_there = ["cuda"] if weights[self.names[0]].is_cuda and not method.deterministic else []
         logits, trained = self._first_logits(tasks, weights, flat)
 
-        def network_loss(masked: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor) -> Tensor:
-            with self.autocast():
-                embeddings = outputs_of(self.suffix, weights | masked, state, names)
-            return self.loss(embeddings[positions].float(), targets)
-
-        def one_loss(own: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor, *draws) -> Tensor:
-            found = []
-            for part in _parts(state, positions, targets, getattr(method, "samples", 1)):
-                with self.autocast():
-                    masked, penalty = masked_weights(method, weights, own, *draws)
-                found.append(network_loss(masked, *part))
-            return torch.stack(found).mean(dim=0) + penalty
-
-        def drawn_loss(state: State, positions: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
-            parts = list(_parts(state, positions, targets, getattr(method, "samples", 1)))
-            with self.autocast():
-                masked, penalty = flat(len(parts), generator)
-            return flat.losses(network_loss, masked, parts).mean(dim=0) + penalty
-
-        def losses(batch: tuple[State, Tensor, Tensor, torch.Generator], epoch: int) -> Tensor:
-            state, positions, targets, generator = batch
-            if isinstance(flat, FlatMasks):
-                with self.autocast():
-                    masked, penalties = flat(epoch)
-                found = for_each(network_loss, masked, state, positions, targets) + penalties
-            elif isinstance(flat, FlatDraws):
-                found = for_each(lambda *own: drawn_loss(*own, generator), state, positions, targets)
-            else:
-                found = for_each(lambda *own: one_loss(*own, epoch, generator), logits, state, positions, targets)
-            if found.ndim != 1:
-                raise ValueError(f"{self.label}: the loss of a mask must be one number, not {tuple(found.shape[1:])}")
-            return found
-
+        losses = Losses(
+            self.suffix, weights, tasks[0].items.names, method, logits, flat, self.loss, self.autocast, self.label
+        )
         faults: dict[int, str] = {}
         history = fit(
             trained,
@@ -257,13 +228,8 @@ class _Together:
             flat.views[name].copy_(values)
         return flat.views, {"logits": flat.logits.requires_grad_()}
 
-    def _batches(
-        self, tasks: Sequence[MaskTask], epoch: int
-    ) -> Iterator[tuple[State, Tensor, Tensor, torch.Generator]]:
-        """One pass over all masks' data at once: states entering the suffix, positions of the rows in them, targets.
-
-        With them the first mask's generator, for a method that draws; such masks are trained one by one.
-        """
+    def _batches(self, tasks: Sequence[MaskTask], epoch: int) -> Iterator[Batch]:
+        """One pass over all masks' data at once. Masks of a method that draws are trained one by one."""
         device, takes_padding = tasks[0].items.device, getattr(self.suffix, "takes_padding", False)
         generators = [generator_for(one.seed, epoch) for one in tasks]
         passes = [one.batches(generator) for one, generator in zip(tasks, generators, strict=True)]
@@ -363,19 +329,6 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
         other_dimensions = [0, 0] * (tensors[0].ndim - 2)
         tensors = [nn.functional.pad(tensor, [*other_dimensions, 0, longest - tensor.shape[1]]) for tensor in tensors]
     return torch.cat(list(tensors))
-
-
-def _parts(state: State, positions: Tensor, targets: Tensor, count: int) -> Iterator[tuple[State, Tensor, Tensor]]:
-    """A batch in at most so many parts, each with the items that it needs."""
-    if count == 1:
-        yield state, positions, targets
-        return
-    for some, wanted in zip(positions.chunk(count), targets.chunk(count), strict=True):
-        # on a GPU it takes longer to look for what stands twice than to compute it twice
-        count = some.numel()
-        twice = (some.flatten(), torch.arange(count, device=some.device).view_as(some)) if some.is_cuda else None
-        rows, own = twice or some.unique(return_inverse=True)
-        yield tuple(tensor.index_select(0, rows) for tensor in state), own, wanted
 
 
 @torch.no_grad()
