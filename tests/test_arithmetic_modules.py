@@ -185,6 +185,9 @@ def test_chance_is_what_random_masks_share():
     assert np.allclose(sharing.between_functions(masks, "abc")["scale"], 0, atol=0.02)
     same = sharing.between_functions({"+": [pair[0], pair[0]], "*": [pair[0], pair[0]]}, "abc")
     assert np.allclose(same["scale"], 1) and np.allclose(same["ceiling_iou"], 1)
+    within = {"+": [pair[0] & pair[1]] * 2, "*": [pair[1]] * 2}  # + has no weight that * has not
+    part = sharing.between_functions(within, "abc")
+    assert np.allclose(part["scale_iomin"], 1) and (part["scale"] < 0.2).all()
 
 
 def test_parts_leave_what_no_mask_covers_and_edges_come_from_the_control_mask(lab, found):
@@ -228,9 +231,16 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     lstm = overlap[overlap["model"] == "reader"]
     assert list(lstm["layer"]) == ["lstm.weight_ih_l0", "lstm.weight_hh_l0", "output.weight", sharing.HIDDEN, OVERALL]
     assert lstm["iou"].iloc[3] == lstm["iou"].iloc[1]
-    claims = tables.findings(accuracies, overlap)
+    claims = tables.findings(accuracies.assign(base_accuracy=1.0), overlap)
     assert set(claims["verdict"]) <= {"holds", "does not hold", "cannot be told"}
     assert claims["claim"].nunique() == 6
+    unlearned = tables.findings(accuracies.assign(base_accuracy=0.89), overlap)
+    of_parts = ~unlearned["claim"].str.contains("share|two masks")
+    assert of_parts.any() and set(unlearned.loc[of_parts, "verdict"]) == {"cannot be told"}
+    scales = tables.scales(overlap).set_index("title")
+    hidden = overlap[overlap["layer"].eq(sharing.HIDDEN)].groupby("title")
+    for name in ("scale", "scale_iomin"):
+        assert np.allclose(scales[name], hidden[name].mean()[scales.index], equal_nan=True)
 
 
 def test_every_conclusion_is_there_at_each_strength(lab, found):

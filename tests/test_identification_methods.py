@@ -338,12 +338,12 @@ def test_figures_are_readable(lab, found, curve):
     assert_readable(composition_figures.fine_tunings(composition_tables.fine_tunings(lab), "small"))
 
 
-def planted(average_precisions: dict) -> pd.DataFrame:
-    """Scores of methods in four networks."""
+def planted(average_precisions: dict, *, each: int = 1) -> pd.DataFrame:
+    """Scores of methods in so many networks of each design."""
     rows = []
     for name, values in average_precisions.items():
         for seed, value in enumerate(values):
-            about = {"design": f"d{seed % 2}", "planted": True, "seed": seed // 2, "method": name, "base_rate": 0.2}
+            about = {"design": f"d{seed // each}", "planted": True, "seed": seed, "method": name, "base_rate": 0.2}
             rows.append(about | dict.fromkeys(planted_tables.SCORES, 0.5) | {"average_precision": value})
             rows[-1] |= {"precision": value, "other_without": value**2, "own": 1.0, "found_overlap": value / 2}
             rows[-1]["true_overlap"] = 0.2 * (seed % 2)
@@ -358,13 +358,32 @@ def test_the_leaderboard_orders_methods_and_says_how_far_they_are_apart():
     assert list(board["method"]) == ["better", "worse", "random"] and board["n_runs"].eq(4).all()
     assert board.loc[0, "average_precision"] == pytest.approx(0.775)
     assert board.loc[0, "ahead"] == pytest.approx(0.225) and board.loc[0, "ahead_low"] > 0
+    assert board["first_in"].tolist() == [4, 0, 0]
     verdicts = planted_tables.findings(table, ["better", "worse", "random"]).set_index("method")["verdict"]
     assert dict(verdicts) == {"better": "holds", "worse": "holds"}
-    behavior = planted_tables.behavior(table, ["better", "worse"]).set_index("measure")["correlation"]
-    assert behavior["other_without"] == pytest.approx(1.0) and np.isnan(behavior["own"])
+    behavior = planted_tables.behavior(table, ["better", "worse"]).set_index("measure")
+    assert behavior.loc["other_without", "correlation"] == pytest.approx(1.0) and np.isnan(behavior["more"]).all()
+    assert behavior["n_runs"].to_dict() == {"own": 0, "other": 0, "own_without": 0, "other_without": 4}
     for draw in (planted_figures.behavior, planted_figures.overlaps):
         assert_readable(draw(table, ["better", "worse"]))
     assert_readable(planted_figures.leaderboard(table, list(board["method"])))
+
+
+def test_many_networks_of_one_design_are_one_observation():
+    """One method is ahead in all ten networks of a design, and in none of the other design."""
+    table = planted({"one": [0.7, 0.71] * 5 + [0.6, 0.61] * 5, "other": [0.5, 0.51] * 5 + [0.6, 0.61] * 5}, each=10)
+    board = planted_tables.leaderboard(table.assign(own=table["precision"] + table["seed"] % 2))
+    assert board.loc[0, "ahead_low"] < 0 < board.loc[0, "ahead"] and board["n_runs"].eq(2).all()
+    assert board["high"].max() <= 1
+
+
+def test_what_tells_a_true_mask_is_asked_within_designs():
+    """A mask's own accuracy is high in the design that is easy, and low for the better masks of each design."""
+    table = planted({"a": [0.3, 0.4, 0.8, 0.9], "b": [0.35, 0.45, 0.85, 0.95]}, each=2)
+    own = 2 * table["design"].eq("d1") - table["precision"]
+    assert own.corr(table["precision"], method="spearman") > 0
+    row = planted_tables.behavior(table.assign(own=own), ["a", "b"]).set_index("measure")
+    assert row.loc["own", "correlation"] == pytest.approx(-1) and row.loc["other_without", "more"] == pytest.approx(2)
 
 
 def test_clusters_of_networks_of_pictures(tmp_path):

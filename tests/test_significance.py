@@ -3,9 +3,11 @@
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
+from subnet_utils.report import findings
 from subnet_utils.report.significance import adjusted, equivalence, paired
 
 
@@ -45,3 +47,9 @@ def test_holm_leaves_out_what_is_no_test():
     np.testing.assert_allclose(found, [0.03, np.nan, 0.06, 0.06])
     with pytest.raises(ValueError, match="p-value 1.2 in 'p' is outside"):
         adjusted([1.2])
+
+
+def test_the_interval_of_a_share_ends_where_shares_end():
+    table = pd.DataFrame({"accuracy": [0.7, 1.0, 1.0], "scale": [0.7, 1.0, 1.0], "seed": [0, 1, 2], "title": "one"})
+    assert findings.with_intervals(table, ["title"])["high"].tolist() == [1.0]
+    assert findings.with_intervals(table, ["title"], "scale")["high"].item() > 1

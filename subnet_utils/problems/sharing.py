@@ -45,8 +45,8 @@ def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence
 
     masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
     one mask of each function, as long as both have one; `ceiling_iou` and `ceiling_iomin` over two masks of one
-    function, NaN where there is none; `scale` runs from 0, chance, to 1, the ceiling, NaN where that is not above
-    chance. names: as in `overlaps`.
+    function, NaN where there is none; `scale` (by IoU) and `scale_iomin` run from 0, chance, to 1, the ceiling, NaN
+    where that is not above chance. IoU of masks that differ in size is never 1. names: as in `overlaps`.
     """
     first, second = masks.values()
     found = [overlaps(a, b, names) for a, b in zip(first, second, strict=False)]
@@ -54,5 +54,7 @@ def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence
     mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
     ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")
     mean = mean.join(ceiling if same else ceiling * np.nan)
-    room = mean["ceiling_iou"] - mean["chance_iou"]
-    return mean.assign(scale=(mean["iou"] - mean["chance_iou"]) / room.where(room > 0)).reset_index()
+    for measure, name in (("iou", "scale"), ("iomin", "scale_iomin")):
+        room = mean[f"ceiling_{measure}"] - mean[f"chance_{measure}"]
+        mean[name] = (mean[measure] - mean[f"chance_{measure}"]) / room.where(room > 0)
+    return mean.reset_index()

@@ -7,19 +7,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from subnet_utils.report.comparison import FINDING, verdict
+from subnet_utils.report.comparison import FINDING, SHARES, verdict
 from subnet_utils.statistics import t_interval
 
+SHARE = (0.0, 1.0)
+"""Between what an accuracy is, and all else that is a share of a whole. A t interval does not know it."""
+ANY = (-np.inf, np.inf)
 
-def interval(values: ArrayLike, seeds: ArrayLike, name: str = "ours") -> dict[str, float]:
-    """`name`: mean of the seeds' means; low, high: its 95% t interval; n_runs: seeds.
+
+def interval(
+    values: ArrayLike, seeds: ArrayLike, name: str = "ours", within: tuple[float, float] = ANY
+) -> dict[str, float]:
+    """`name`: mean of the seeds' means; low, high: its 95% t interval, cut to what is possible; n_runs: seeds.
 
     What is not finite is left out; where nothing is left there are NaN and no seeds.
     """
     values, seeds = np.asarray(values, dtype=float), np.asarray(seeds)
     there = np.isfinite(values)
     found = t_interval(values[there], seeds[there]) if there.any() else [np.nan] * 3
-    return dict(zip((name, "low", "high"), found, strict=True)) | {"n_runs": len(set(seeds[there]))}
+    return dict(zip((name, "low", "high"), np.clip(found, *within), strict=True)) | {"n_runs": len(set(seeds[there]))}
 
 
 def judged(
@@ -32,8 +38,9 @@ def judged(
 
 def with_intervals(table: pd.DataFrame, by: Sequence[str], value: str = "accuracy") -> pd.DataFrame:
     """Mean over seeds with a 95% t interval, for every group of columns; NaN where no seed has a value."""
+    within = SHARE if value in SHARES else ANY
     return pd.DataFrame(
-        about | interval(group[value], group["seed"], name=value) for about, group in groups(table, *by)
+        about | interval(some[value], some["seed"], value, within) for about, some in groups(table, *by)
     )
 
 

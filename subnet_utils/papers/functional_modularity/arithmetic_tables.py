@@ -18,8 +18,8 @@ from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
 from subnet_utils.report.comparison import CLAIM, compare
-from subnet_utils.report.findings import groups, judged
-from subnet_utils.statistics import runs_needed
+from subnet_utils.report.findings import groups, judged, with_intervals
+from subnet_utils.statistics import LEARNED, runs_needed
 
 ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
@@ -31,7 +31,8 @@ CLAIMS = (
     ("without it its function is lost", "inverse", True, (-np.inf, 0.05)),
     ("and the other one is not", "inverse", False, (0.6, np.inf)),
 )
-"""What the paper says of masks: the claim, the part, whether on its own function, and where its accuracy should be."""
+"""What holds of a network of separate parts: the claim, the part, whether on its own function, and where its accuracy
+should be. Not all of it holds of the paper's own networks."""
 
 
 def made(lab: Lab, found: Sequence[Dissected]) -> list[str]:
@@ -85,6 +86,17 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         masks = {name: [mask.load(lab) for mask in some] for name, some in one.masks.items()}
         tables.append(between_functions(masks, maskable(one.network.load(lab))).assign(**one.about))
     return pd.concat(tables, ignore_index=True)
+
+
+def scales(overlap: pd.DataFrame) -> pd.DataFrame:
+    """How much the hidden layers share, from 0, chance, to 1, two masks of one function: by IoU (scale) and by IoMin.
+
+    overlap: from `sharing`. Means over seeds with 95% intervals, a row for each network and method.
+    """
+    hidden, about = overlap[overlap["layer"] == HIDDEN], ["task", "title", "method"]
+    by_iou, by_iomin = (with_intervals(hidden, about, name) for name in ("scale", "scale_iomin"))
+    by_iomin = by_iomin.rename(columns={"low": "iomin_low", "high": "iomin_high"})
+    return by_iou.join(by_iomin[["scale_iomin", "iomin_low", "iomin_high"]])
 
 
 def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -178,13 +190,14 @@ def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 
 
 def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
-    """What the paper says of modules, each claim with our number over seeds, its interval and a verdict.
+    """What holds of modules? Each claim with our number over networks that have learned, its interval and a verdict.
 
     accuracy, overlap: from `accuracies` and `sharing`. Claims are ranges; `seeds_needed` are as many networks as an
     interval of +-.05 would take with our spread.
     """
     rows = []
     for about, part in groups(accuracy[~accuracy["copied"] & accuracy["edges"].eq("")], "model", "task", "method"):
+        part = part[part.groupby("seed")["base_accuracy"].transform("min") >= LEARNED]
         own = part["of"] == part["tested_on"]
         for claim, kind, is_own, holds in CLAIMS:
             some = part[part["part"].eq(kind) & own.eq(is_own)]

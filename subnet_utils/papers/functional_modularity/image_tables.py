@@ -137,7 +137,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for about, group in groups(table, "model", "l0", "usual_l0"):
         for column in ("target_drop", *CLAIMS):
-            found = interval(group[column], group["seed"], column)
+            found = interval(group[column], group["seed"], column, (-np.inf, 1))  # no class loses more than all
             about |= found | {f"{column}_{end}": found[end] for end in ("low", "high")}
         rows.append(about)
     return pd.DataFrame(rows).drop(columns=["low", "high"])

@@ -11,6 +11,7 @@ from subnet_utils.core.step import make_all
 from subnet_utils.papers.identification_methods.fine_tuning_steps import fine_tuned
 from subnet_utils.papers.identification_methods.method_steps import Composed, Inspected
 from subnet_utils.report.findings import groups, judged
+from subnet_utils.statistics import LEARNED
 
 ABOVE = (0.05, np.inf)
 """Where a difference of accuracies should be that counts."""
@@ -101,7 +102,8 @@ def fine_tunings(lab: Lab) -> pd.DataFrame:
 def sums(table: pd.DataFrame) -> pd.DataFrame:
     """What one expects of sums of sparse fine-tunings: our number over seeds, its interval and a verdict.
 
-    table: from `fine_tunings`. Weights may change where they change most, at every density.
+    table: from `fine_tunings`. Weights may change where they change most, at every density. Of fine-tunings that have
+    not learned their new function alone, nothing can be told.
     """
     rows, by = [], ["kind", "support", "density", "seed"]
     for about, some in groups(table[table["factor"] != 0.5], "model"):
@@ -111,8 +113,9 @@ def sums(table: pd.DataFrame) -> pd.DataFrame:
         before = some[some["of"].eq("nothing") & some["kind"].eq("old")].groupby("seed")["accuracy"].mean()
         for density in alone["change"].index.unique("density"):
             new, old = (summed[kind, "change", density] for kind in ("new", "old"))
+            able = alone["change", density].where(alone["change", density] >= LEARNED)
             claims = [
-                ("the sum knows both new ones as well as each alone", new - alone["change", density], NO_WORSE),
+                ("the sum knows both new ones as well as each alone", new - able, NO_WORSE),
                 ("better than the sum of changes of all weights", new - summed["new", "all", 1.0], ABOVE),
                 ("better than that of changes of random weights", new - summed["new", "random", density], ABOVE),
                 ("and keeps the old ones", old - before, NO_WORSE),

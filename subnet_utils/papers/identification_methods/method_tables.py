@@ -17,7 +17,7 @@ from subnet_utils.problems.sharing import overlaps
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
-from subnet_utils.report.findings import groups, interval, judged
+from subnet_utils.report.findings import SHARE, groups, interval, judged
 from subnet_utils.report.significance import RANDOM_DRAWS, adjusted, equivalence, paired
 
 OWN, OTHER, VARIED = "own", "other", "own_varied"
@@ -260,7 +260,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     for about, some in groups(table, "model", "method"):
         row = about | {"n_runs": some["seed"].nunique()}
         for _, name, _ in CLAIMS:
-            found = interval(some[name], some["seed"], name=name)
+            found = interval(some[name], some["seed"], name, SHARE)
             row |= {name: found[name], f"{name}_low": found["low"], f"{name}_high": found["high"]}
         rest = ["density", "beats_random", "matter", "same_iou", "other_iou", "chance_iou", "passes", "seconds"]
         rows.append(row | some[rest].mean().to_dict())

@@ -1,4 +1,5 @@
-"""Tables of the benchmark with known truth. The planted networks are the independent observations."""
+"""Tables of the benchmark with known truth. Over several designs of planted networks the designs are the independent
+observations, within one its networks are."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import pandas as pd
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.papers.identification_methods.planted_steps import Benchmarked
-from subnet_utils.report.findings import groups, interval, judged
+from subnet_utils.report.findings import SHARE, groups, interval, judged
 
 SCORES = ("average_precision", "auroc", "precision_at_size", "precision", "recall", "own", "other", "own_without",
           "other_without")  # fmt: skip
@@ -56,54 +57,58 @@ def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
 
 
 def leaderboard(table: pd.DataFrame) -> pd.DataFrame:
-    """Methods by average precision, best first: means over planted networks, with an interval of average precision.
+    """Methods by average precision, best first: means over designs, with an interval of average precision.
 
-    table: from `scores`. ahead: by how much average precision is above the next method's in the same networks, with
-    its 95% interval.
+    table: from `scores`. first_in: designs in which the method is best; ahead: by how much average precision is above
+    the next method's, with its 95% interval.
     """
     table, rows = table[table["planted"]], []
     for about, some in groups(table, "method"):
-        found = interval(some["average_precision"], _networks(some), name="average_precision")
+        found = interval(some["average_precision"], some["design"], "average_precision", SHARE)
         rows.append(about | found | {name: some[name].mean() for name in SCORES[1:]})
     board = pd.DataFrame(rows).sort_values("average_precision", ascending=False, ignore_index=True)
-    wide, pairs = _by_network(table), zip(board["method"], board["method"][1:], strict=False)
+    wide, pairs = _wide(table), zip(board["method"], board["method"][1:], strict=False)
+    board["first_in"] = [int(wide.idxmax(axis=1).eq(method).sum()) for method in board["method"]]
     gaps = pd.DataFrame(interval(wide[a] - wide[b], wide.index, name="ahead") for a, b in pairs)
     gaps = gaps.rename(columns={"low": "ahead_low", "high": "ahead_high"})
     return board.join(gaps.drop(columns="n_runs", errors="ignore"))
 
 
-def _by_network(table: pd.DataFrame) -> pd.DataFrame:
-    """Average precision: a row a network, a column a method."""
-    return table.assign(network=_networks(table)).pivot(index="network", columns="method", values="average_precision")
-
-
-def _networks(table: pd.DataFrame) -> pd.Series:
-    return table["design"] + " " + table["seed"].astype(str)
+def _wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Average precision: a row a design, its networks' mean, a column a method."""
+    return table.pivot_table(index="design", columns="method", values="average_precision")
 
 
 def by_design(table: pd.DataFrame) -> pd.DataFrame:
     """Average precision of every method on every design: mean over networks with its interval."""
     rows = []
     for about, some in groups(table, "design", "method"):
-        rows.append(about | interval(some["average_precision"], some["seed"]) | {"base_rate": some["base_rate"].mean()})
+        about |= interval(some["average_precision"], some["seed"], within=SHARE)
+        rows.append(about | {"base_rate": some["base_rate"].mean()})
     return pd.DataFrame(rows)
 
 
 def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
-    """Does what a mask does say how true it is? Spearman's correlation of each accuracy with precision.
+    """Does what a mask does say how true it is? Spearman's correlation of each accuracy with precision, in each design.
 
-    table: from `scores`; methods: those that train masks. Columns measure, correlation (NaN where the measure does not
-    vary), n (masks), low, high (of the measure).
+    Over all designs it would mostly say which design is easy. table: from `scores`; methods: those that train masks.
+    Columns measure; mean correlation over designs in which the measure varies, its interval, n_runs (designs); more,
+    more_low, more_high: by how much the correlation is above that of a mask's own accuracy.
     """
     some = table[table["method"].isin(methods) & table["planted"]].dropna(subset=["precision"])
-    found = some[[*BEHAVIOR, "precision"]].corr("spearman")["precision"].drop("precision")
-    found = pd.DataFrame({"correlation": found, "n": len(some)}).rename_axis("measure")
-    return found.assign(low=some[list(BEHAVIOR)].min(), high=some[list(BEHAVIOR)].max()).reset_index()
+    columns = some[[*BEHAVIOR, "precision"]].groupby(some["design"])
+    each = columns.corr("spearman")["precision"].unstack()[list(BEHAVIOR)]
+    rows = []
+    for name in BEHAVIOR:
+        more = interval(each[name] - each["own"], each.index, "more")
+        row = {"measure": name} | interval(each[name], each.index, "correlation", (-1, 1))
+        rows.append(row | {"more": more["more"], "more_low": more["low"], "more_high": more["high"]})
+    return pd.DataFrame(rows)
 
 
 def findings(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
-    """Is a method better than a random ranking? Average precision above it in the same networks, with a verdict."""
-    wide = _by_network(table[table["planted"]])
+    """Is a method better than a random ranking? Average precision above it, with a verdict."""
+    wide = _wide(table[table["planted"]])
     return pd.DataFrame(
         {"method": name, "claim": "average precision is .1 above a random ranking's"}
         | judged(wide[name] - wide[RANDOM], wide.index, (0.1, np.inf))
