@@ -166,6 +166,7 @@ def test_the_steps_of_the_check_profile_are_each_in_one_group(tmp_path):
     assert sum(one.steps for one in found) == len(steps)
     assert {one.small.kind() for one in found} == {step.kind() for step in steps}
     assert len(found) < len(steps) / 2
+    assert all("about" in one.about for one in found)  # of a network that is a word and not a section, too
 
 
 def test_a_step_for_which_another_stood_in_is_made_none_the_less(lab, monkeypatch):

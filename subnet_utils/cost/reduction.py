@@ -206,7 +206,7 @@ def _leaves(value: Any, *, top: bool = True) -> Iterator[tuple[str, str]]:
         return
     for name, one in _fields(value):
         if name in ("architecture", "section", "design"):
-            yield "network", _named(one)
+            yield "network", one if isinstance(one, str) else _named(one)
         elif name == "masking":
             yield name, one if isinstance(one, str) else type(one).__name__
         elif name in TOLD and isinstance(one, str | int) and one != "":
