@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -104,11 +105,16 @@ def test_settings_start_and_only_are_passed_on():
 
 def test_lambda_shrinks_with_the_number_of_weights(monkeypatch):
     taken = []
-    monkeypatch.setattr(TrainedMasking, "find", lambda self, *_, recipe, **__: taken.append((self, recipe)))
+
+    def find(self, *_, recipe, **__):
+        taken.append((self, recipe))
+        return SimpleNamespace(scores={"weight": torch.ones(1)})
+
+    monkeypatch.setattr(TrainedMasking, "find", find)
     cases = ((10, "weights"), (750, "weights"), (7500, "weights"), (7500, "neurons"))
     for width, units in cases:
         for method in module.STRENGTHS:
-            identify(nn.Linear(width, 20), SUM, method, units=units)
+            identify(nn.Linear(width, 20), Task(torch.randn(8, width), torch.arange(8)), method, units=units)
     few = [1e-4, 4e-5, 1e-3]
     many = [1e-5, 4e-5, 1e-4]
     rows = [0.075, 4e-5, 0.75]  # each of 7,500 weights

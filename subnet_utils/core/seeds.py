@@ -3,6 +3,7 @@
 import hashlib
 import json
 from contextlib import AbstractContextManager
+from operator import index
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 def generator_for(*parts: Any) -> torch.Generator:
     """A random generator on the CPU that depends on nothing but `parts` (integers and strings)."""
-    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    digest = hashlib.sha256(json.dumps(parts, default=index).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 

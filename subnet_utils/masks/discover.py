@@ -1,7 +1,7 @@
 """Mask discovery: train masks over a frozen network, one or many at once.
 
 The network is never edited. Its prefix, before the first masked stage, is run once; the suffix runs with weights w * m
-passed through `torch.func.functional_call`, so gradients reach the mask's logits alone and any module will do. Many
+passed through `called_with`, so gradients reach the mask's logits alone and any module will do. Many
 masks of one network are one computation, vectorized over the masks (`torch.func.vmap`): what keeps a GPU busy that a
 single small mask would leave idle.
 """
@@ -27,7 +27,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import Flat, FlatDraws, FlatMasks
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, Items, sent
-from subnet_utils.models.staged import cut, evaluating, fingerprint, maskable
+from subnet_utils.models.staged import cut, evaluating, fingerprint, maskable, require_own_weights
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 
@@ -140,7 +140,7 @@ def discover_many(
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier" if start else "no weight to mask")
     network = fingerprint(model)
-    _require_own_weights(model, names)
+    require_own_weights(model, names)
     prefix, suffix = cut(model, start)
     device = next(model.parameters()).device
     tables = {id(one.items): one.items for one in tasks}
@@ -285,15 +285,6 @@ def _described(method: MaskMethod) -> dict[str, str]:
     if about.get("units") == "'weights'":
         del about["units"]  # checkpoints from before there were others are still known
     return about
-
-
-def _require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
-    """Raise ValueError for a weight that is no parameter, or one tensor with a weight before it."""
-    every = dict(model.named_parameters(remove_duplicate=False)).keys()
-    if missing := [name for name in names if name not in every]:
-        raise ValueError(f"'{missing[0]}' is computed from other parameters; remove its parametrization first")
-    if tied := sorted(set(names) - dict(model.named_parameters()).keys()):
-        raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
 
 
 def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:

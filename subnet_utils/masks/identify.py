@@ -30,8 +30,11 @@ A method of one's own is a class with a name and `scores`; `identify` then knows
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
+from operator import index
 from typing import Any
 
 import torch
@@ -40,10 +43,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.messages import explain, nearest
+from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.masking import METHODS, Masking, TrainedMasking
+from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models.frozen import Items, tables
-from subnet_utils.models.staged import maskable, require_positive
+from subnet_utils.models.staged import fingerprint, maskable, require_own_weights, require_positive
 from subnet_utils.training import Recipe
 
 LEARNING_RATES = {"continuous_sparsification": 0.01, "gumbel_sigmoid": 0.05, "hard_concrete": 0.1}
@@ -69,7 +74,7 @@ class Task:
 
     inputs: [m, ...], or several by name, as a tokenizer gives them to a network of transformers; targets: [m, ...];
     loss(outputs, targets): a scalar; of several outputs it gets the `logits`, or the first. Raises ValueError for no
-    items, and for inputs and targets of unequal length.
+    items, for inputs and targets of unequal length, and for what is no tensor or not finite.
 
     >>> task = Task(torch.eye(2), torch.tensor([0, 1]))
     >>> round(float(task.loss(torch.zeros(2, 2), task.targets)), 3)  # of a guess between two classes
@@ -81,7 +86,13 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor] = class_loss
 
     def __post_init__(self):
-        for table in tables(self.inputs):
+        given = [("targets", self.targets), *(("inputs", table) for table in tables(self.inputs))]
+        for what, table in given:
+            if not isinstance(table, Tensor) or not table.ndim:
+                raise ValueError(f"{what} must be a tensor with a row for each item; use torch.as_tensor")
+            if table.is_floating_point() and not table.isfinite().all():
+                item = int((~table.isfinite().reshape(len(table), -1).all(dim=1)).nonzero()[0])
+                raise ValueError(f"{what} of item {item} are not finite; correct them or leave the item out")
             if len(table) != len(self.targets):
                 raise ValueError(f"{len(table)} inputs and {len(self.targets)} targets; give one target for each")
         if not len(self.targets):
@@ -135,9 +146,9 @@ def identify(
 
     Methods with scores see all items once, in batches; those that train see what `training` says.
 
-    Raises ValueError before anything is trained: for an unknown method or setting, a density that keeps no weight or
-    more than all, a network without weights to mask, and a method that needs `before` without it. Raises
-    TrainingDiverged for a loss that is not finite.
+    The network stays as it is. Raises ValueError before anything is trained: for an unknown method or setting, a
+    density that keeps no weight or more than all, a network without weights to mask, a method that needs `before`
+    without it, and a loss that fails, has no gradient or is not finite. Raises TrainingDiverged if that comes later.
 
     >>> network = nn.Linear(4, 2)
     >>> task = Task(torch.randn(50, 4), torch.randint(2, (50,)))
@@ -147,6 +158,9 @@ def identify(
     sizes = _sizes(model, start, only)
     masking = _masking(method, settings, sizes)
     training = training or MaskSteps()
+    if not hasattr(seed, "__index__"):
+        raise ValueError(f"seed {seed!r} is not valid; give a whole number")
+    seed = index(seed)
 
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         every = torch.arange(len(task.targets)).split(training.batch_size)
@@ -158,10 +172,42 @@ def identify(
         options = {"start": start, "only": only, "before": before, "recipe": recipe}
         return one.find(model, task.inputs, batches, task.loss, **options)
 
-    if density is None:
-        return find(masking)
-    _require_density(density, sum(math.prod(shape) for shape in sizes))
-    return at_density(find, masking, density)
+    if density is not None:
+        _require_density(density, sum(math.prod(shape) for shape in sizes))
+    with _as_it_is(model, seed):
+        if masking.trains:
+            _require_loss(model, task, start, only)
+        found = find(masking) if density is None else at_density(find, masking, density)
+    if found.scores and not any(score.any() for score in found.scores.values()):
+        raise ValueError("all scores are 0: the loss does not change with the weights; take another loss or method")
+    return found
+
+
+@contextmanager
+def _as_it_is(model: nn.Module, seed: int) -> Iterator[None]:
+    """Context with gradients and the seed's random numbers, after which the buffers are as they were."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        with separate_randomness(), torch.enable_grad():
+            torch.manual_seed(generator_for("identify", seed).initial_seed())
+            yield
+    finally:
+        for name, buffer in model.named_buffers():
+            if not torch.equal(buffer, buffers[name]):
+                buffer.copy_(buffers[name])
+
+
+def _require_loss(model: nn.Module, task: Task, start: str | None, only: Sequence[str] | None) -> None:
+    """Raise ValueError for a network that changes as it runs, and for a loss of a few items that says nothing."""
+    few, network = slice(0, 64), fingerprint(model)
+    named = isinstance(task.inputs, Mapping)
+    inputs = {name: own[few] for name, own in task.inputs.items()} if named else task.inputs[few]
+    batch = torch.arange(len(task.targets[few])), task.targets[few]
+    probe = TaskLoss(model, inputs, lambda generator: [batch], task.loss, start=start)
+    weights = {name: weight.requires_grad_() for name, weight in probe.weights(maskable(model, start, only)).items()}
+    list(probe.losses(weights))
+    if fingerprint(model) != network:
+        raise ValueError("the model changed while it ran; take out what writes to its buffers")
 
 
 def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: float, tries: int = 4) -> Discovery:
@@ -212,8 +258,9 @@ def _sizes(model: nn.Module, start: str | None, only: Sequence[str] | None) -> l
     names = maskable(model, start, only)
     if not names:
         raise ValueError("the network has no weight to mask; give one with linear or convolutional layers")
-    weights = dict(model.named_parameters(remove_duplicate=False))
-    return [weights[name].shape for name in names if name in weights]
+    require_own_weights(model, names)
+    weights = dict(model.named_parameters())
+    return [weights[name].shape for name in names]
 
 
 def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[torch.Size]) -> Masking:
@@ -223,7 +270,8 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
             raise ValueError(f"'{next(iter(settings))}' is a setting of a method by name; set it in the object itself")
         return method
     if method not in METHODS:
-        raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
+        known = nearest(method, METHODS) if isinstance(method, str) else "give its name, and its settings as options"
+        raise ValueError(f"unknown method '{method}'; {known}")
     kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
     if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
         own["l0"] = _strength(method, sizes, rows=own.get("units") == "neurons")
@@ -243,7 +291,7 @@ def _strength(method: str, sizes: Sequence[torch.Size], *, rows: bool) -> float:
 
 
 def _require_density(density: float, total: int) -> None:
-    if not 0 < density <= 1:
-        raise ValueError(f"density {density} is not valid; give a share above 0 and at most 1")
+    if not isinstance(density, Real) or not 0 < density <= 1:
+        raise ValueError(f"density {density!r} is not valid; give a share above 0 and at most 1")
     if round(density * total) < 1:
         raise ValueError(f"density {density} keeps none of {total:,} weights; raise it")

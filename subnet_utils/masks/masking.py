@@ -131,14 +131,18 @@ class ScoredMasking(Masking):
         from subnet_utils.masks.discover import Discovery
         from subnet_utils.masks.select import select, select_rows
         from subnet_utils.masks.task_loss import TaskLoss
-        from subnet_utils.models.staged import fingerprint, maskable
+        from subnet_utils.models.staged import fingerprint, maskable, require_own_weights
 
         about = {name: options[name] for name in ("autocast", "limit_gb") if name in options}
+        names, network = maskable(model, start, only), fingerprint(model)
+        require_own_weights(model, names)
         task = TaskLoss(model, items, batches, loss, start=start, seed=recipe.seed, **about)
-        scores = self.scores(model, maskable(model, start, only), seed=recipe.seed, before=before, task=task)
+        scores = self.scores(model, names, seed=recipe.seed, before=before, task=task)
+        if fingerprint(model) != network:
+            raise ValueError("the model changed while it ran; take out what writes to its buffers")
         count = max(1, round(self.density * sum(score.numel() for score in scores.values())))
         choose = select_rows if self.units == "neurons" else select
-        found = choose(scores, count, network=fingerprint(model))
+        found = choose(scores, count, network=network)
         history = pd.DataFrame({"epoch": [0], "density": [found.density]})
         scores = {name: score.detach().cpu() for name, score in scores.items()}
         return Discovery(found, history, history[["epoch"]], scores, task.passes)
@@ -168,7 +172,12 @@ class WeightChange(ScoredMasking):
         if before is None:
             what = "masking.method 'weight_change' needs the network before training"
             raise ValueError(f"{what}; give before, or take another method")
-        weights, first = dict(model.named_parameters()), dict(before().named_parameters())
+        first = before if hasattr(before, "named_parameters") else before()
+        weights, first = dict(model.named_parameters()), dict(first.named_parameters())
+        for name in names:
+            if name not in first or first[name].shape != weights[name].shape:
+                what = f"has no '{name}' of shape {[*weights[name].shape]}"
+                raise ValueError(f"the network before training {what}; give one of the same architecture")
         found = {name: (weights[name] - first[name].to(weights[name].device)).detach().abs() for name in names}
         moved = any(score.any() for score in found.values())
         return found if moved else Random().scores(model, names, seed=seed, before=before, task=task)

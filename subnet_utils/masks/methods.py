@@ -49,6 +49,13 @@ class ThresholdedAtZero:
     start_value: float
     units: str
 
+    def __post_init__(self):
+        if self.units not in ("weights", "neurons"):
+            raise ValueError(f"units '{self.units}' are not valid; give 'weights' or 'neurons'")
+        for name, least in {"l0": 0, "beta_max": 1, "epochs": 1, "samples": 1}.items():
+            if getattr(self, name, least) < least:
+                raise ValueError(f"{name} {getattr(self, name)} is not valid; give {least} or more")
+
     def init(self, weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """`start_value` everywhere."""
         rows = (*weight.shape[:1], *[1] * (weight.ndim - 1))

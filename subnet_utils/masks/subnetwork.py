@@ -66,21 +66,25 @@ class Subnetwork:
 
     def __and__(self, other: "Subnetwork") -> "Subnetwork":
         """Weights in both. Raises WrongNetwork if the two are not of one network and one set of masked weights."""
+        if not isinstance(other, Subnetwork):
+            return NotImplemented
         self._match(other)
         return Subnetwork({name: mask & other.masks[name] for name, mask in self.masks.items()}, self.network)
 
     def __or__(self, other: "Subnetwork") -> "Subnetwork":
         """Weights in either. Raises WrongNetwork as `&` does."""
+        if not isinstance(other, Subnetwork):
+            return NotImplemented
         self._match(other)
         return Subnetwork({name: mask | other.masks[name] for name, mask in self.masks.items()}, self.network)
 
     def __sub__(self, other: "Subnetwork") -> "Subnetwork":
         """Weights in this one and not in the other. Raises WrongNetwork as `&` does."""
-        return self & ~other
+        return self & ~other if isinstance(other, Subnetwork) else NotImplemented
 
     def __xor__(self, other: "Subnetwork") -> "Subnetwork":
         """Weights in exactly one of the two. Raises WrongNetwork as `&` does."""
-        return (self - other) | (other - self)
+        return (self - other) | (other - self) if isinstance(other, Subnetwork) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnetwork):

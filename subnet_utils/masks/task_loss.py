@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.core.seeds import generator_for
-from subnet_utils.models.frozen import FrozenPrefix, Items, outputs_of, sent
+from subnet_utils.models.frozen import FrozenPrefix, Items, out_of_memory, outputs_of, sent
 from subnet_utils.models.staged import cut, evaluating
 
 
@@ -42,11 +42,14 @@ class TaskLoss:
         """The loss of each batch of one pass, a scalar, with these weights in place of the network's own.
 
         It is differentiable by the weights. The pass is the same one every time, and the network is in evaluation mode.
-        networks: for how many the call stands within torch.vmap; it counts in `passes` alone.
+        A batch counts by its items, so that the mean of these losses is the mean over items. networks: for how many the
+        call stands within torch.vmap. Raises ValueError for a loss that fails, or is no finite number with a gradient.
         """
         suffix, outputs = self._cut
         own = {name: weight.detach() for name, weight in suffix.named_parameters()}
-        for rows, targets in self.batches(generator_for(self.seed, 0)):
+        batches = list(self.batches(generator_for(self.seed, 0)))
+        items = sum(len(rows) for rows, _ in batches)
+        for rows, targets in batches:
             self.passes += networks
             distinct, positions = rows.unique(return_inverse=True)
             state = outputs(distinct)
@@ -55,7 +58,24 @@ class TaskLoss:
                 found = outputs_of(suffix, own | dict(weights), state, outputs.names)[sent(positions, outputs.device)]
             # float64 stays what it is: finite differences need it
             found = found.to(torch.promote_types(found.dtype, torch.float32))
-            yield self.loss(found, sent(targets, outputs.device))
+            loss = self._checked(found, sent(targets, outputs.device), networks)
+            if any(weight.requires_grad for weight in weights.values()):
+                _require_gradient(loss, found)
+            yield loss * (len(rows) * len(batches) / items)
+
+    def _checked(self, outputs: Tensor, targets: Tensor, networks: int) -> Tensor:
+        about = f"outputs {[*outputs.shape]} and targets {[*targets.shape]} of {targets.dtype}"
+        try:
+            loss = self.loss(outputs, targets)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            if out_of_memory(error) or networks > 1:  # within torch.vmap others are at fault, too
+                raise
+            raise ValueError(f"the loss fails for {about}: {str(error).splitlines()[0]}") from error
+        if not isinstance(loss, Tensor) or loss.ndim:
+            raise ValueError(f"the loss must be one number, a tensor without dimensions; for {about} it is not")
+        if networks == 1 and not loss.isfinite():
+            raise ValueError(f"the network's own loss is {float(loss.detach())}; look at inputs, targets and weights")
+        return loss
 
     @cached_property
     def _cut(self) -> tuple[nn.Module, FrozenPrefix]:
@@ -63,3 +83,11 @@ class TaskLoss:
         device = next(self.model.parameters()).device
         with evaluating(self.model):
             return suffix, FrozenPrefix.of(prefix, self.items, device=device, limit_gb=self.limit_gb)
+
+
+def _require_gradient(loss: Tensor, outputs: Tensor) -> None:
+    """Raise ValueError for a loss without one."""
+    if not outputs.requires_grad:
+        raise ValueError("the outputs have no gradient by the weights; take out torch.no_grad() and detach()")
+    if not loss.requires_grad:
+        raise ValueError("the loss has no gradient; give one that is differentiable, such as cross-entropy")

@@ -21,7 +21,7 @@ from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.masks.controls import random_in_complement, random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import CHUNK, full_precision, sent
-from subnet_utils.models.staged import StagedModel, evaluating, for_each
+from subnet_utils.models.staged import StagedModel, called_with, evaluating, for_each
 from subnet_utils.training import Recipe, fit
 
 Weights = Mapping[str, Tensor]
@@ -120,7 +120,7 @@ def train_on(
 
     def one_loss(own, original, kept, inputs: Tensor, targets: Tensor) -> Tensor:
         with autocast():
-            outputs = torch.func.functional_call(model, _merged(own, original, kept), (inputs,))
+            outputs = called_with(model, _merged(own, original, kept), inputs)
         return loss(outputs.float(), targets)
 
     def losses(batch: tuple[Tensor, Tensor], epoch: int) -> Tensor:
@@ -157,7 +157,7 @@ def measure_all(
     device = next(model.parameters()).device
 
     def every(items: Tensor, wanted: Tensor) -> Tensor:
-        return for_each(lambda own: measure(torch.func.functional_call(model, own, (items,)), wanted), dict(weights))
+        return for_each(lambda own: measure(called_with(model, own, items), wanted), dict(weights))
 
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
     with evaluating(model), full_precision(device):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.models.staged import StagedModel, fingerprint
+from subnet_utils.models.staged import StagedModel, called_with, fingerprint
 
 # masked weights are never one piece of memory
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -130,13 +130,17 @@ def outputs_of(module: nn.Module, weights: Mapping[str, Tensor], state: State, n
     """What a module gives for a state with these weights in place of its own.
 
     names: of the state's tensors, for a module that takes them by name. Of several outputs it is `logits`, as the
-    networks of transformers call it, or the first.
+    networks of transformers call it, or the first. Raises ValueError for outputs that are not one row an item.
     """
-    given = ((), dict(zip(names, state, strict=True))) if names else (state,)
-    found = torch.func.functional_call(module, dict(weights), *given)
-    if isinstance(found, Mapping):
-        return found.get("logits", next(iter(found.values())))
-    return found[0] if isinstance(found, tuple) else found
+    inputs = dict(zip(names, state, strict=True)) if names else {}
+    found = called_with(module, weights, *(() if names else state), **inputs)
+    if isinstance(found, Mapping) and found:
+        found = found.get("logits", next(iter(found.values())))
+    found = found[0] if isinstance(found, tuple) and found else found
+    if not isinstance(found, Tensor) or not found.ndim or len(found) != len(state[0]):
+        what = f"a tensor {[*found.shape]}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise ValueError(f"for {len(state[0])} inputs the network gives {what}; it must give a row for each")
+    return found
 
 
 def _say(why: str) -> None:

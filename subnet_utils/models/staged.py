@@ -4,7 +4,7 @@
 network there gives a frozen prefix, whose output is computed once and cached, and a suffix, whose weights are masked.
 Both share the modules of the whole and the names of their parameters: a mask found in the suffix is one of the whole.
 
-No network is ever edited: masked weights go through `torch.func.functional_call(suffix, {name: weight * mask}, state)`.
+No network is ever edited: masked weights go through `called_with(suffix, {name: weight * mask}, *state)`.
 """
 
 import hashlib
@@ -133,6 +133,18 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
     return names if only is None else tuple(name for name in names if name in only)
 
 
+def require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
+    """Raise ValueError for a weight that is no parameter, or made of others, or one tensor with a weight before it."""
+    every = dict(model.named_parameters(remove_duplicate=False)).keys()
+    for name in names:
+        stem, _, kind = name.rpartition("_")  # as torch's older functions call what they make a weight of
+        older = kind == "orig" or (kind == "v" and f"{stem}_g" in every)
+        if name not in every or "parametrizations" in name.split(".") or (older and stem not in every):
+            raise ValueError(f"'{name}' is computed from other parameters; remove its parametrization first")
+    if tied := sorted(set(names) - dict(model.named_parameters()).keys()):
+        raise ValueError(f"'{tied[0]}' is one tensor with an earlier weight; give each its own, or mask neither")
+
+
 def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Module]:
     """The part of a network before a stage, and the part from it on (`StagedModel.cut`).
 
@@ -143,6 +155,21 @@ def cut(model: nn.Module, start: str | None = None) -> tuple[StagedModel, nn.Mod
         return model.cut(start)
     _require_no_start(model, start)
     return StagedModel({}), model
+
+
+def called_with(module: nn.Module, weights: Mapping[str, Tensor], *args: Any, **inputs: Any) -> Any:
+    """What a module gives for inputs with these weights in place of its own, wherever a weight stands.
+
+    Of a layer that stands at two places `torch.func.functional_call` by itself would leave the other weights behind.
+    """
+    first, places = {}, {}
+    for prefix, own in module.named_modules():
+        for name, parameter in own._parameters.items():
+            if parameter is not None:
+                path = f"{prefix}.{name}" if prefix else name
+                places.setdefault(first.setdefault(id(parameter), path), []).append(path)
+    everywhere = {place: weight for name, weight in weights.items() for place in places.get(name, [name])}
+    return torch.func.functional_call(module, everywhere, args, inputs, tie_weights=False)
 
 
 def _require_no_start(model: nn.Module, start: str | None) -> None:
