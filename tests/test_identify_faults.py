@@ -155,6 +155,32 @@ def test_weights_that_are_computed_from_others_are_refused(computed, method):
         identify(network, of_first(), method)
 
 
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.output = nn.Linear(8, 2)
+
+    def forward(self, inputs):
+        shares = (self.query(inputs) @ self.key(inputs).T).softmax(dim=-1)
+        return self.output(shares @ self.value(inputs))
+
+
+@pytest.mark.parametrize(
+    "network, line",
+    [
+        (
+            Attends,
+            "'key.weight' does not take what 'query.weight' gives: the network is no chain of layers; take another",
+        ),
+        (shared, "'0.weight' is used 2 times, so the network is no chain; take another method"),
+    ],
+)
+def test_clusters_are_of_chains_alone(network, line):
+    with pytest.raises(ValueError, match=f"^{line}"):
+        identify(network(), of_first(), "spectral_clusters")
+
+
 def test_a_seed_is_a_whole_number_of_any_kind():
     network = nn.Linear(8, 2)
     one, other = (identify(network, of_first(), "random", seed=seed) for seed in (3, np.int64(3)))

@@ -253,8 +253,9 @@ class SpectralClusters(ScoredMasking):
         from subnet_utils.masks.attribution import parts_left_out
 
         with of_companion():
-            from subnet_utils.masks.partitions import spectral
+            from subnet_utils.masks.partitions import require_chain, spectral
 
+        require_chain(task, names)
         found = spectral(model, tuple(names), self.clusters, seed=seed)
         inside = [found.subnetwork(model, cluster).masks for cluster in range(found.count)]
         return parts_left_out(task, task.weights(names), inside)

@@ -25,10 +25,12 @@ from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
+from torch.autograd import grad
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
+from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.statistics import ratio
 
@@ -148,6 +150,27 @@ def layer_of(model: nn.Module, name: str) -> nn.Module:
     if kind != "weight" or not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
         raise ValueError(f"'{name}' is neither a matrix nor a convolution; give weights of such layers")
     return layer
+
+
+def require_chain(task: TaskLoss, names: Sequence[str]) -> None:
+    """Raise ValueError unless each layer with these weights gets what the layer before it gave, on the first batch."""
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
+    hooks = [
+        layer_of(task.model, name).register_forward_hook(lambda _, taken, given, own=own: own.append((*taken, given)))
+        for name, own in seen.items()
+    ]
+    try:
+        next(iter(task.losses({name: weight.requires_grad_() for name, weight in task.weights(names).items()})))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for name, own in seen.items():
+        if len(own) != 1:
+            raise ValueError(f"'{name}' is used {len(own)} times, so the network is no chain; take another method")
+    for (before, [(_, given)]), (after, [(taken, _)]) in pairwise(seen.items()):
+        if not taken.requires_grad or grad(taken.sum(), given, allow_unused=True, retain_graph=True)[0] is None:
+            raise ValueError(f"'{after}' does not take what '{before}' gives: the network is no chain of layers; "
+                             "take another method")  # fmt: skip
 
 
 def strengths(model: nn.Module, names: Sequence[str]) -> dict[str, np.ndarray]:
