@@ -100,7 +100,7 @@ def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     each = columns.corr("spearman")["precision"].unstack()[list(BEHAVIOR)]
     rows = []
     for name in BEHAVIOR:
-        more = interval(each[name] - each["own"], each.index, "more")
+        more = interval(each[name] - each["own"], each.index, "more", (-2, 2))
         row = {"measure": name} | interval(each[name], each.index, "correlation", (-1, 1))
         rows.append(row | {"more": more["more"], "more_low": more["low"], "more_high": more["high"]})
     return pd.DataFrame(rows)
