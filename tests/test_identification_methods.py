@@ -416,6 +416,7 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
     [
         ({"learns": {"task": "add_mul", "modulus": 12, "base": 5}}, "the modulus 12 is no power of 5"),
         ({"methods": [method("random"), method("random")]}, "'random' stands twice"),
+        ({"methods": [method("hard_concrete", l0=0)]}, "searched: needs an l0 above 0 to vary; raise it"),
         ({"reference": 1.5}, "reference"),
         ({"clusters": {"counts": [1]}}, "counts"),
     ],

@@ -207,3 +207,21 @@ def test_a_class_of_discover_is_no_method_of_identify():
     for wrong_setting in ({"units": "rows"}, {"beta_max": 0.5}, {"l0": -1.0}, {"epochs": 0}):
         with pytest.raises(ValueError, match="not valid; give"):
             methods.ContinuousSparsification(**wrong_setting)
+
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.output = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.output(self.lstm(inputs.unflatten(1, (4, 2)))[0][:, -1])
+
+
+def test_weights_of_a_recurrent_layer_are_left_out_one_by_one():
+    network, task = Reads(), of_first()
+    found = identify(network, task, "exact").scores["lstm.weight_hh_l0"]
+    whole = task.loss(network(task.inputs), task.targets)
+    with torch.no_grad():
+        network.lstm.weight_hh_l0[4, 1] = 0.0
+        assert torch.allclose(found[4, 1], task.loss(network(task.inputs), task.targets) - whole, atol=1e-6)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from subnet_utils.masks.task_loss import TaskLoss
+from subnet_utils.models.frozen import out_of_memory
 from subnet_utils.models.staged import for_each
 
 Weights = Mapping[str, Tensor]
@@ -79,10 +80,16 @@ def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
         left = weight.masked_fill((positions == place).view(weight.shape), 0.0)
         return _mean_loss(task, {**weights, name: left}, networks=networks)
 
+    def each(places: Tensor) -> Tensor:
+        try:  # randomness: where batches are drawn, all networks get the same
+            return for_each(partial(without, networks=len(places)), places, randomness="same")
+        except RuntimeError as error:  # torch.vmap cannot do all that a network may, such as recurrent layers
+            if out_of_memory(error):
+                raise
+            return torch.stack([without(place, 1) for place in places])
+
     # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
-    chunks = [torch.cat([positions[:1] - 1, some]) for some in positions.split(AT_ONCE)]
-    # randomness: where batches are drawn, all networks get the same
-    losses = [for_each(partial(without, networks=len(chunk)), chunk, randomness="same") for chunk in chunks]
+    losses = [each(torch.cat([positions[:1] - 1, some])) for some in positions.split(AT_ONCE)]
     return torch.cat([found[1:] - found[0] for found in losses]).view(weight.shape)
 
 

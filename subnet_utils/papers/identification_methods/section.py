@@ -66,6 +66,8 @@ class IdentifiedNetwork(Section):
             raise invalid(only[0], "is for networks that learn add_mul; leave it out")
         if twice := [name for name in names if names.count(name) > 1]:
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
+        if self.searched and any(one.masking.trains and not getattr(one.masking, "l0", 0) for one in self.methods):
+            raise invalid("searched", "needs an l0 above 0 to vary; raise it, or leave 'searched' out")
         return self
 
 
