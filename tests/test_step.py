@@ -258,6 +258,20 @@ def test_a_field_added_with_its_default_leaves_all_keys_as_they_were(lab):
     assert EVERYTHING.but(size=Wider(width=4)).name == EVERYTHING.name != EVERYTHING.but(size=Wider(width=5)).name
 
 
+@dataclass(frozen=True)
+class Loaded(Step):
+    folder: str
+
+    def build(self, lab, folder):
+        save_json(folder / "folder.json", self.folder)
+
+
+def test_a_folder_in_the_checkout_has_one_key_wherever_the_checkout_lies(lab, monkeypatch):
+    here = Loaded(f"{ROOT}/data/weights").key(lab)
+    monkeypatch.setattr("subnet_utils.core.step.ROOT", Path("/elsewhere"))
+    assert Loaded("/elsewhere/data/weights").key(lab) == here != Loaded("/other/data/weights").key(lab)
+
+
 def test_a_new_version_is_another_artefact(lab, monkeypatch):
     step = Kept(3)
     name, key = step.name, step.key(lab)

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 
 from subnet_utils.core.devices import precision_name
 from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import Artefact, key_of, note, save_json
 
 if TYPE_CHECKING:
@@ -275,7 +276,9 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
 
     parent: what stands for a step within the value. Raises TypeError for what has no such form.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return value.removeprefix(f"{ROOT}/")  # what lies in the checkout is the same in another one
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Step) and not top:
         return parent(value)
