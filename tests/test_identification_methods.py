@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
@@ -359,6 +360,8 @@ def test_the_leaderboard_orders_methods_and_says_how_far_they_are_apart():
     assert board.loc[0, "average_precision"] == pytest.approx(0.775)
     assert board.loc[0, "ahead"] == pytest.approx(0.225) and board.loc[0, "ahead_low"] > 0
     assert board["first_in"].tolist() == [4, 0, 0]
+    t = stats.t.ppf(0.975, 3) * np.std([0.7, 0.8, 0.8, 0.8], ddof=1) / 2
+    assert board.loc[0, "networks_low"] == pytest.approx(0.775 - t)
     verdicts = planted_tables.findings(table, ["better", "worse", "random"]).set_index("method")["verdict"]
     assert dict(verdicts) == {"better": "holds", "worse": "holds"}
     behavior = planted_tables.behavior(table, ["better", "worse"]).set_index("measure")
@@ -419,6 +422,7 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
         ({"methods": [method("hard_concrete", l0=0)]}, "searched: needs an l0 above 0 to vary; raise it"),
         ({"reference": 1.5}, "reference"),
         ({"clusters": {"counts": [1]}}, "counts"),
+        ({"clusters": {"counts": [2, 15]}}, "counts: more than the 14 hidden units; ask for fewer"),
     ],
 )
 def test_what_does_not_fit_together_is_one_line(more, what):

@@ -1,5 +1,4 @@
-"""Tables of the benchmark with known truth. Over several designs of planted networks the designs are the independent
-observations, within one its networks are."""
+"""Tables of the benchmark with known truth. Over designs the designs are the observations, within one its networks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +56,8 @@ def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
 
 
 def leaderboard(table: pd.DataFrame) -> pd.DataFrame:
-    """Methods by average precision, best first: means over designs, with an interval of average precision.
+    """Methods by average precision, best first: means over designs, with an interval of average precision; and with the
+    narrower one over all networks, for these designs alone (networks_low, networks_high).
 
     table: from `scores`. first_in: designs in which the method is best; ahead: by how much average precision is above
     the next method's, with its 95% interval.
@@ -65,13 +65,14 @@ def leaderboard(table: pd.DataFrame) -> pd.DataFrame:
     table, rows = table[table["planted"]], []
     for about, some in groups(table, "method"):
         found = interval(some["average_precision"], some["design"], "average_precision", SHARE)
+        each = interval(some["average_precision"], range(len(some)), within=SHARE)
+        found |= {"networks_low": each["low"], "networks_high": each["high"]}
         rows.append(about | found | {name: some[name].mean() for name in SCORES[1:]})
     board = pd.DataFrame(rows).sort_values("average_precision", ascending=False, ignore_index=True)
     wide, pairs = _wide(table), zip(board["method"], board["method"][1:], strict=False)
     board["first_in"] = [int(wide.idxmax(axis=1).eq(method).sum()) for method in board["method"]]
     gaps = pd.DataFrame(interval(wide[a] - wide[b], wide.index, name="ahead") for a, b in pairs)
-    gaps = gaps.rename(columns={"low": "ahead_low", "high": "ahead_high"})
-    return board.join(gaps.drop(columns="n_runs", errors="ignore"))
+    return board.join(gaps.rename(columns={"low": "ahead_low", "high": "ahead_high"}).filter(like="ahead"))
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -81,23 +82,20 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def by_design(table: pd.DataFrame) -> pd.DataFrame:
     """Average precision of every method on every design: mean over networks with its interval."""
-    rows = []
-    for about, some in groups(table, "design", "method"):
-        about |= interval(some["average_precision"], some["seed"], within=SHARE)
-        rows.append(about | {"base_rate": some["base_rate"].mean()})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        about | interval(own["average_precision"], own["seed"], within=SHARE) | {"base_rate": own["base_rate"].mean()}
+        for about, own in groups(table, "design", "method")
+    )
 
 
 def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     """Does what a mask does say how true it is? Spearman's correlation of each accuracy with precision, in each design.
 
-    Over all designs it would mostly say which design is easy. table: from `scores`; methods: those that train masks.
-    Columns measure; mean correlation over designs in which the measure varies, its interval, n_runs (designs); more,
-    more_low, more_high: by how much the correlation is above that of a mask's own accuracy.
+    table: from `scores`; methods: those that train masks. Columns measure; mean correlation over designs in which the
+    measure varies, its interval, n_runs (designs); more, more_low, more_high: how far above that of the own accuracy.
     """
     some = table[table["method"].isin(methods) & table["planted"]].dropna(subset=["precision"])
-    columns = some[[*BEHAVIOR, "precision"]].groupby(some["design"])
-    each = columns.corr("spearman")["precision"].unstack()[list(BEHAVIOR)]
+    each = some[[*BEHAVIOR, "precision"]].groupby(some["design"]).corr("spearman")["precision"].unstack()[[*BEHAVIOR]]
     rows = []
     for name in BEHAVIOR:
         more = interval(each[name] - each["own"], each.index, "more", (-2, 2))

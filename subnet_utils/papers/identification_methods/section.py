@@ -68,6 +68,8 @@ class IdentifiedNetwork(Section):
             raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
         if self.searched and any(one.masking.trains and not getattr(one.masking, "l0", 0) for one in self.methods):
             raise invalid("searched", "needs an l0 above 0 to vary; raise it, or leave 'searched' out")
+        if self.learns.task == "add_mul" and max(self.clusters.counts) > sum(self.learns.widths):
+            raise invalid("clusters.counts", f"more than the {sum(self.learns.widths)} hidden units; ask for fewer")
         return self
 
 
