@@ -191,6 +191,27 @@ def test_a_seed_is_a_whole_number_of_any_kind():
         identify(network, of_first(), "random", density="0.1")
 
 
+def test_steps_are_whole_numbers_of_any_kind():
+    assert MaskSteps(steps=np.int64(20)).interval == MaskSteps(steps=20).interval
+    with pytest.raises(ValueError, match="^steps must be a whole number of at least 1, got 1.5$"):
+        MaskSteps(steps=1.5)
+
+
+def test_of_no_names_the_message_speaks():
+    with pytest.raises(ValueError, match="^only names no weight; name one or more, or leave it out$"):
+        identify(nn.Linear(8, 2), of_first(), "random", only=[])
+
+
+@pytest.mark.parametrize("method", ["attribution", "gumbel_sigmoid"])
+def test_a_compiled_network_is_the_network_itself(method):
+    network = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+    compiled, steps = torch.compile(network, backend="eager"), MaskSteps(steps=20)
+    one, other = (identify(which, of_first(), method, training=steps).subnetwork for which in (network, compiled))
+    assert one == other
+    inputs = of_first().inputs
+    assert torch.equal(one.apply(compiled)(inputs), one.apply(network)(inputs))
+
+
 def test_the_network_before_training_may_be_the_network_itself_and_must_fit():
     network, first = nn.Linear(8, 2), nn.Linear(8, 2)
     one, other = (identify(network, of_first(), "weight_change", before=before) for before in (first, lambda: first))

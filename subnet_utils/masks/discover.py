@@ -27,7 +27,7 @@ from subnet_utils.masks.methods import MaskMethod
 from subnet_utils.masks.soft import Flat, FlatDraws, FlatMasks
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import FrozenPrefix, Items, sent
-from subnet_utils.models.staged import cut, evaluating, fingerprint, maskable, require_own_weights
+from subnet_utils.models.staged import cut, evaluating, fingerprint, maskable, require_own_weights, uncompiled
 from subnet_utils.training import Recipe, TrainingDiverged, fit
 
 
@@ -136,6 +136,7 @@ def discover_many(
     if not tasks:
         return []
     _require_alike(tasks, recipe)
+    model = uncompiled(model)
     names = maskable(model, start, only)
     if not names:
         raise ValueError(f"no weight to mask from stage '{start}' on; start earlier" if start else "no weight to mask")

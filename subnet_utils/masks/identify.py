@@ -48,7 +48,7 @@ from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.masking import METHODS, Masking, TrainedMasking
 from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models.frozen import Items, tables
-from subnet_utils.models.staged import fingerprint, maskable, require_own_weights, require_positive
+from subnet_utils.models.staged import fingerprint, maskable, require_own_weights, require_positive, uncompiled
 from subnet_utils.training import Recipe
 
 LEARNING_RATES = {"continuous_sparsification": 0.01, "gumbel_sigmoid": 0.05, "hard_concrete": 0.1}
@@ -155,6 +155,7 @@ def identify(
     >>> identify(network, task, "magnitude", density=0.25).subnetwork.active
     2
     """
+    model = uncompiled(model)
     sizes = _sizes(model, start, only)
     masking = _masking(method, settings, sizes)
     training = training or MaskSteps()

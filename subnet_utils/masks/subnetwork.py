@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
-from subnet_utils.models.staged import fingerprint
+from subnet_utils.models.staged import fingerprint, uncompiled
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -112,14 +112,14 @@ class Subnetwork:
 
     def require(self, model: nn.Module) -> None:
         """Raise WrongNetwork for any other network than the one in which this subnetwork was found."""
-        found = fingerprint(model)
+        found = fingerprint(uncompiled(model))
         if found != self.network:
             raise WrongNetwork(
                 f"this subnetwork belongs to network {self.network}, not to {found}; load the base it was found in"
             )
 
     def apply(self, model: Network) -> Network:
-        """A copy of the network with all masked weights outside the subnetwork set to zero.
+        """A copy of the network, without `torch.compile`, with all masked weights outside the subnetwork set to zero.
 
         Biases, norms, embeddings and weights below the first masked stage are as they were. Raises WrongNetwork if
         `model` is not the network in which this subnetwork was found, or has no weight of a mask's name and shape; the
@@ -132,7 +132,7 @@ class Subnetwork:
         ([[3.0, 0.0]], [[0.0, 5.0]])
         """
         self.require(model)
-        subnetwork = copy.deepcopy(model)
+        subnetwork = copy.deepcopy(uncompiled(model))
         parameters = dict(subnetwork.named_parameters())
         for name, mask in self.masks.items():
             if name not in parameters or parameters[name].shape != mask.shape:

@@ -10,6 +10,7 @@ No network is ever edited: masked weights go through `called_with(suffix, {name:
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
 
     Of a module without stages these are all its parameters with two dimensions or more, those of recurrent layers
     included, but no embeddings. only: some of these names, to mask no others. Raises ValueError for a start if there
-    are no stages, for an unknown stage, and for a name of no such weight.
+    are no stages, for an unknown stage, for a name of no such weight, and for no names.
 
     >>> maskable(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2)))
     ('1.weight',)
@@ -128,9 +129,16 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
         embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
         named = model.named_parameters()
         names = tuple(name for name, weight in named if weight.ndim >= 2 and id(weight) not in embeddings)
+    if only is not None and not only:
+        raise ValueError("only names no weight; name one or more, or leave it out")
     if unknown := [name for name in only or () if name not in names]:
         raise ValueError(f"'{unknown[0]}' is no weight that can be masked; {nearest(unknown[0], names)}")
     return names if only is None else tuple(name for name in names if name in only)
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The network itself, of one that `torch.compile` gave: its weights have other names there."""
+    return getattr(model, "_orig_mod", model)
 
 
 def require_own_weights(model: nn.Module, names: Sequence[str]) -> None:
@@ -249,7 +257,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def require_positive(**sizes: int) -> None:
     """Raise ValueError naming the first size that is not a whole number of at least 1."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
 
 
