@@ -33,7 +33,7 @@ from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.committed import cells_of, made_in
-from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, direction
+from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, at_paper_size, direction
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
 from subnet_utils.report.site import Site, expected, significant, site_folder
@@ -145,6 +145,11 @@ def test_verdict_by_sign(paper, ours, verdict):
     assert bool(row["reason"]) == (verdict == NOT_COMPARABLE or len(ours) == 1)
 
 
+def test_a_profile_of_the_papers_size_is_one_of_ours():
+    names = ["paper", "paper_gpt2", "paper_arithmetic", "paper_toy", "laptop"]
+    assert [at_paper_size(name) for name in names] == [True, True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("paper", "ours", "verdict"),
     [
@@ -158,6 +163,8 @@ def test_verdict_by_sign(paper, ours, verdict):
         (paper_of(0.5, np.nan), [0.53, 0.54, 0.55], DIFFERS),
         (paper_of(1.0, 0.0), [1.0, 1.0, 1.0], AGREES),
         (paper_of(0.5, 0.1), [0.5], OPEN),
+        (paper_of(-0.1, 0.3), [0.15, 0.16, 0.17], OPEN),  # within its sd, and the other way
+        (paper_of(-0.04, 0.3), [0.01, 0.02, 0.03], AGREES),  # it has no direction
     ],
 )
 def test_verdict_by_value(paper, ours, verdict):

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from subnet_utils.core.sections import ROOT
 from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
@@ -55,8 +56,8 @@ def verdict(
 
 
 def at_paper_size(profile: str) -> bool:
-    """Whether a profile has networks and data of the papers: `paper` and those whose names begin with `paper_`."""
-    return profile.partition("_")[0] == "paper"
+    """Whether a profile has networks and data of the papers: those in params/ that are called `paper` or `paper_...`."""
+    return profile.partition("_")[0] == "paper" and (ROOT / "params" / f"{profile}.yaml").is_file()
 
 
 def direction(effect: float, p: float, level: float = 0.05) -> float:
@@ -91,7 +92,8 @@ def compare(
     `ours` is the mean over base models of each one's mean over runs; `ours_low`, `ours_high` its 95% interval, t with
     n_bases - 1 degrees of freedom, since runs that share a base model are not independent; of shares cut at 0 and 1.
 
-    - value: the claim is the paper's mean +- sd, with a margin of .05 (of a density a quarter of the paper's).
+    - value: the claim is the paper's mean +- sd, with a margin of .05 (of a density a quarter of the paper's). A
+      difference on the other side of 0 than the paper's, which is beyond +-.05, agrees with none.
     - sign: the paper claims a direction if its mean is beyond +-.05 and further from 0 than its standard error over
       base models (sd / sqrt(n_bases)); beyond +-.05 but within its own noise it claims nothing. We agree if our
       interval lies on that side of 0 and our mean is beyond .05, and differ if the interval has nothing beyond .05.
@@ -166,7 +168,9 @@ def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) 
 def _judge_value(row: NamedTuple, value: str) -> Judgement:
     sd = 0.0 if math.isnan(row.paper_sd) else row.paper_sd
     margin = SIZE * row.paper if value == "density" else CLAIM
-    return Judgement(verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd), margin=margin), "")
+    found = verdict(row.ours_low, row.ours_high, (row.paper - sd, row.paper + sd), margin=margin)
+    turned = value == "difference" and abs(row.paper) > CLAIM and row.ours * row.paper < 0
+    return Judgement(OPEN if found == AGREES and turned else found, "")
 
 
 def _judge_sign(row: NamedTuple) -> Judgement:

@@ -7,7 +7,7 @@ from subnet_utils.models import build
 from subnet_utils.papers.break_it_down import contrasts, reference, statistics
 from subnet_utils.papers.break_it_down.statistics import KEYS
 from subnet_utils.report import NOT_COMPARABLE, compare, verdict
-from subnet_utils.report.comparison import CLAIM, at_paper_size, direction
+from subnet_utils.report.comparison import CLAIM, OPEN, at_paper_size, direction
 from subnet_utils.statistics import LEARNED, NO_TEST
 from subnet_utils.tasks.odd_one_out import CHANCE
 
@@ -216,11 +216,16 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _significance_verdicts(rows: pd.DataFrame) -> list[str]:
-    """Whether both are significant and point the same way, or neither: its stars, our p, our difference, its."""
+    """Whether both are significant and point the same way: its stars, our p, our difference, its.
+
+    Ours that is not significant tells nothing: it may be that we have too few networks.
+    """
     verdicts = []
     for paper_stars, p, ours, paper in rows.itertuples(index=False):
         found, printed = direction(ours, p), direction(paper, 0.0 if "*" in str(paper_stars) else 1.0)
-        verdicts.append(verdict(found, found, (printed, printed), comparable=isinstance(paper_stars, str)))
+        known = isinstance(paper_stars, str)
+        judged = verdict(found, found, (printed, printed), comparable=known)
+        verdicts.append(OPEN if known and found == 0 else judged)
     return verdicts
 
 
