@@ -56,7 +56,7 @@ def verdict(
 
 
 def at_paper_size(profile: str) -> bool:
-    """Whether a profile has networks and data of the papers: those in params/ that are called `paper` or `paper_...`."""
+    """Whether a profile has networks and data of the papers: those of params/ named `paper` or `paper_...`."""
     return profile.partition("_")[0] == "paper" and (ROOT / "params" / f"{profile}.yaml").is_file()
 
 

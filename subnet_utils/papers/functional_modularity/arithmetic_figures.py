@@ -1,7 +1,6 @@
 """Figures on modules in arithmetic. Bars are means over seeds, dots are seeds.
 
-table: from the function of the same name in `arithmetic_tables`; titles: the networks to show, by its column `title`, a
-panel each.
+table: from the function of the same name in `arithmetic_tables`; titles: those that are shown, a panel each.
 """
 
 from collections.abc import Sequence
@@ -16,12 +15,14 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import grid, legend, panels
-from subnet_utils.plots.style import CONDITIONS
+from subnet_utils.plots.layout import grid, legend, log_axis, panels
+from subnet_utils.plots.style import BLACK, CONDITIONS
 from subnet_utils.problems.sharing import HIDDEN
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
 COLORS = dict(zip(METRICS.values(), (CONDITIONS["subnetwork"].color, "#66b3e6"), strict=True))
+BY_STRENGTH = {"control_accuracy": ("accuracy under the control mask", BLACK), "chance_iou": ("by chance", "0.6"),
+               "hidden_iou": ("overlap in hidden layers (IoU)", CONDITIONS["subnetwork"].color)}  # fmt: skip
 FUNCTIONS = {"+": "#0a7f5a", "*": "#7a4a9c", "pair 1": "#0a7f5a", "pair 2": "#7a4a9c", "neither": "0.85"}
 """Colors of functions, as in the map of weights."""
 
@@ -74,8 +75,7 @@ def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
     asked, done = "asked for " + some["asked"], some["done"].replace("none", "neither")
     some = some.assign(title=some["title"] + "\n" + masks, asked=asked, done=done)
     look = {"colors": FUNCTIONS, "label": "performs {}", "ylabel": "share of items", "ylim": (0, 1.02)}
-    size = {"width": 2.2, "height": 1.9, "across": masks.nunique()}
-    return bars(some, x="asked", y="share", hue="done", size=size, **look)
+    return bars(some, x="asked", y="share", hue="done", size={"width": 2.2, "across": masks.nunique()}, **look)
 
 
 def parts(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
@@ -88,14 +88,16 @@ def parts(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def by_strength(table: pd.DataFrame) -> Figure:
-    """Accuracy of the control mask against beta, the color says how much is shared (Figure 10)."""
+    """Accuracy under the control mask, and what two functions' masks share, against beta (Figure 10)."""
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
-        points = ax.scatter(rows["beta"], rows["control_accuracy"], c=100 * rows["shared"], cmap="cividis", s=22)
-        ax.figure.colorbar(points, ax=ax, label="weights of the first mask\nthat the second has, %")
-        ax.set(xscale="log", xlabel="β", ylabel="accuracy under the control mask")
+        means = rows.groupby("beta")[[*BY_STRENGTH]].mean()
+        for column, (label, color) in BY_STRENGTH.items():
+            ax.plot(means.index, means[column], "-", rows["beta"], rows[column], "o", ms=2, color=color, label=label)
+        log_axis(ax, means.index[:: 1 + len(means) // 5], "{:.1e}")
+        ax.set(xlabel="β", ylim=(0, 1.02))
 
-    return panels(table, "model", draw, margin=0.3)
+    return panels(table, "model", draw, width=4.6)
 
 
 def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:

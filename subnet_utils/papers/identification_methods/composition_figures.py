@@ -24,7 +24,7 @@ def ablations(effect: pd.DataFrame, model: str) -> Figure:
 
     effect: from `composition_tables.effects`; a panel a method.
     """
-    some = effect.assign(ablation=effect["ablation"].replace("random part of A", "random"))
+    some = effect.assign(ablation="without\n" + effect["ablation"].replace("random part of A", "random part"))
     long = _by_method(some[some["model"] == model], ["ablation", "seed", "target"], LEFT)
     return bars(long, x="ablation", hue="of", colors=COLORS, **LOOK | {"ylabel": "accuracy that is left"})
 
