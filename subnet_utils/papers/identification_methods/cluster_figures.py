@@ -22,12 +22,10 @@ def dendrogram(lab: Lab, one: Inspected) -> Figure:
     found, features = partition(problem, network, "feature_vectors", count), vectors(problem, network)
     training = one.trained[0]
     kept = {name: one.identified(training, name).load(lab).masks for name in problem.functions}
-    kinds, clusters = [], []
-    for layer, unit in features.table.index:
-        kinds.append(_kind({name: int(masks[layer][unit].sum()) for name, masks in kept.items()}))
-        clusters.append(int(found.labels[layer][unit]))
+    units = list(features.table.index)
+    kinds = [_kind({name: int(masks[at][i].sum()) for name, masks in kept.items()}) for at, i in units]
     figure, ax = plt.subplots(figsize=(7, 2.8))
-    tree(ax, ward(features), clusters, kinds, COLORS)
+    tree(ax, ward(features), [int(found.labels[at][i]) for at, i in units], kinds, COLORS)
     figure.supxlabel(f"{len(kinds)} hidden units; masks by {named(training.masking.method)}", fontsize=7.5)
     return figure
 

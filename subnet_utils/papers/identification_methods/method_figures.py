@@ -25,6 +25,7 @@ COLUMNS = {
     "own_without": ("own, without it", "s", BLACK, 0.2), "other_without": ("other, without it", "s", "white", 0.2),
 }  # fmt: skip
 """Of the dot plot: label, marker, filling, and place in a method's row."""
+SIZES = {"white": 6, "0.55": 4, BLACK: 3}  # of marks by filling: a filled one is seen in a hollow one
 
 
 def named(method: str) -> str:
@@ -33,7 +34,7 @@ def named(method: str) -> str:
     >>> named("hard_concrete")
     'hard concrete'
     """
-    return method.replace("_", " ")
+    return method.replace("attribution_ig", "integrated attribution").replace("_", " ")
 
 
 def color_of(method: str) -> str:
@@ -70,8 +71,8 @@ def _by_size(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
         color, trained = color_of(method), rows["trained"].iloc[0]
         means = rows.groupby(rows["target"].fillna(0.0) if trained else "density")[["density", *names]].mean()
         for name, fill, line in zip(names, (color, "white"), ("-", "--"), strict=False):
-            style = {"ls": "none", "marker": "o", "ms": 5, "mfc": fill, "zorder": 3} if trained else {"ls": line}
-            ax.plot(means["density"], means[name], color=color, lw=1.2, **style)
+            mark = {"ls": "none", "marker": "o", "mfc": fill, "ms": SIZES.get(fill, 3), "zorder": 3}
+            ax.plot(means["density"], means[name], color=color, lw=1.2, **mark if trained else {"ls": line})
     ax.set(xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
     log_axis(ax, sorted(table["asked"].dropna().unique()), "{:.0%}")
 
@@ -85,11 +86,11 @@ def _dots(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
     means = table.groupby("method", sort=False)[["density", *names]].mean()
     for name in names:
         _, marker, fill, place = COLUMNS[name]
-        ax.plot(means[name], np.arange(len(methods)) + place, marker, ms=4.5, mec=BLACK, mfc=fill, mew=0.8)
+        look = {"ms": SIZES[fill], "zorder": 8 - SIZES[fill], "mec": BLACK, "mfc": fill}
+        ax.plot(means[name], np.arange(len(methods)) + place, marker, **look)
     for place, method in enumerate(methods):
         ax.axhline(place, color="0.9", lw=0.6, zorder=0)
-        ax.annotate(f"{means.loc[method, 'density']:.0%}", (1.1, place), va="center", fontsize=7,
-                    annotation_clip=False)  # fmt: skip
+        ax.annotate(f"{means['density'][method]:.0%}", (1.1, place), va="center", fontsize=7, annotation_clip=False)
     ax.set_yticks(range(len(methods)), [named(method) for method in methods])
     ax.invert_yaxis()
     ax.set(xlabel="accuracy", xlim=(-0.03, 1.03))

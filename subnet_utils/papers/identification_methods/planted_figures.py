@@ -33,18 +33,19 @@ def leaderboard(table: pd.DataFrame, order: list[str]) -> Figure:
 
 
 def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
-    """Precision of masks against what they do: their own function alone, and the other one without them.
+    """Precision of masks against what they do, each less the mean of its design.
 
     table: from `planted_tables.scores`; methods: those that train masks.
     """
     labels = {"own": "own function, alone", "other_without": "other function, without it"}
-    figure, axes = plt.subplots(1, 2, figsize=(6, 2.4), sharey=True)
+    own = table[table["planted"] & table["method"].isin(methods)].set_index(["design", "method"])
+    own = own[[*labels, "precision"]] - own.groupby("design")[[*labels, "precision"]].transform("mean")
+    figure, axes = plt.subplots(1, 2, figsize=(6, 2.4), sharex=True, sharey=True)
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
-        for method in methods:
-            some = table[table["method"].eq(method) & table["planted"]]
+        for method, some in own.groupby("method"):
             ax.plot(some[name], some["precision"], "o", ms=4, color=color_of(method), mec="white", mew=0.4)
-        ax.set(xlabel=f"accuracy on the {label}", ylabel="precision", ylim=(0, 1.03), xlim=(-0.03, 1.03))
-    axes[1].set_ylabel("")
+        ax.set(xlabel=f"accuracy on the {label}")
+    axes[0].set_ylabel("precision (design mean: 0)")
     legend(figure, [key(named(method), color_of(method)) for method in methods])
     return figure
 
@@ -57,6 +58,6 @@ def overlaps(table: pd.DataFrame, methods: list[str]) -> Figure:
         ax.plot(some.index, some, "o-", ms=4, color=color_of(method), label=named(method))
     end = np.nanmax(table["true_overlap"]) + 0.05
     ax.plot([0, end], [0, end], **LEVEL | {"label": "as planted"})
-    ax.set(xlabel="overlap of the planted subnetworks (IoU)", ylabel="of those found", xlim=(-0.01, end))
+    ax.set(xlabel="overlap of the planted subnetworks (IoU)", ylabel="overlap of those found", xlim=(-0.01, end))
     legend(figure)
     return figure
