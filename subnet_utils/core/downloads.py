@@ -23,8 +23,10 @@ KNOWN = {
     "data/imagenet16/train": ("213,555 images", ""),
     "data/cue-conflict": ("1,280 images", ""),
     "all-minilm-l6-v2": ("83 MB", "Apache-2.0"),
-    "nyu-mll/multi_nli": ("", "CC BY 3.0, CC BY-SA 3.0, MIT, other"),
-    "jhu-cogsci/hans": ("", "MIT"),
+    "data/cifar10": ("170 MB", ""),
+    "data/mnist": ("12 MB", "CC BY-SA 3.0"),
+    "nyu-mll/multi_nli": ("227 MB", "CC BY 3.0, CC BY-SA 3.0, MIT, other"),
+    "jhu-cogsci/hans": ("31 MB", "MIT"),
 }
 """Name on a hub, folder of the profile `paper`, or a folder's own name -> size and license, '' if not known."""
 RESNET18 = "resnet18-f37072fd.pth"

@@ -5,6 +5,7 @@
 #                                 SLURM_CONF=FOLDER/slurm.conf, and FOLDER/bin first in its PATH
 #     cluster.sh crash FOLDER     what a power cut does to the node: SIGKILL for slurmd and all that it runs; SLURM is told
 #     cluster.sh node FOLDER      start the node again
+#     cluster.sh preempt FOLDER   a job of a partition with priority takes the whole node for a second
 #     cluster.sh stop FOLDER
 #
 # It needs root and Debian's packages slurm-wlm and munge, and no systemd, control groups or database.
@@ -48,8 +49,11 @@ GresTypes=gpu
 ReturnToService=2
 MinJobAge=3600
 KillWait=5
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 NodeName=$node NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 CPUs=16 RealMemory=128000 Gres=gpu:2
-PartitionName=gpu Nodes=$node Default=YES MaxTime=INFINITE
+PartitionName=gpu Nodes=$node Default=YES MaxTime=INFINITE PriorityTier=1
+PartitionName=urgent Nodes=$node MaxTime=INFINITE PriorityTier=2
 END
 }
 
@@ -78,6 +82,7 @@ case $1 in
     scontrol update NodeName="$node" State=DOWN Reason="power cut" # as a health check does; SLURM waits five minutes
     ;;
   node) slurmd -N "$node" ;;
+  preempt) sbatch --partition=urgent --exclusive --output=/dev/null --wrap="sleep 1" ;;
   stop)
     end_node || true
     kill $(cat "$folder"/{slurmctld,munged}.pid)

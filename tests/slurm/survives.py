@@ -1,4 +1,4 @@
-"""A study on a real SLURM, through a crash of its node and a time limit: `pytest tests/slurm/survives.py`.
+"""A study on a real SLURM, through a crash, a time limit and a preemption: `pytest tests/slurm/survives.py`.
 
 The study has a training that is slow because it sleeps, and steps and a notebook of a real paper. It runs with the
 project's own Snakemake profile (params/slurm), and once more without SLURM. The tables of both must be equal.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -185,7 +186,7 @@ def contents(artifacts: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster, rooms, profiles):
+def test_a_study_survives_a_crash_of_its_node_a_time_limit_and_a_preemption(tmp_path, cluster, rooms, profiles):
     here, there = tmp_path / "local", tmp_path / "slurm run"
     # what a test needs otherwise than a user: a limit of a minute for one job, no database to ask, and no patience
     limit = "shard:runtime=1 if attempt < 2 and 'toy' in wildcards.shard else 60"
@@ -202,7 +203,10 @@ def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster
         control("node", cluster)
         alone = snakemake(here, rooms, local, "--cores", "1")
         assert alone.wait(timeout=300) == 0, (here / "output.txt").read_text()
-        wait_for("second job", lambda: len(jobs(cluster, "toy-slow")) > 1, run, 300)
+        processes = partial(epochs_of_processes, there / "epochs.txt")
+        wait_for("third process", lambda: len(processes()) > 2 and len(processes()[2]) > 1, run, 300)
+        control("preempt", cluster)
+        wait_for("fourth process", lambda: len(processes()) > 3, run, 120)
         (there / "slow").unlink()
         run.wait(timeout=500)
     finally:
@@ -212,7 +216,7 @@ def test_a_study_survives_a_crash_of_its_node_and_a_time_limit(tmp_path, cluster
     assert run.returncode == 0
 
     epochs = epochs_of_processes(there / "epochs.txt")
-    assert len(epochs) == 3, epochs  # the crash and the time limit ended two
+    assert len(epochs) == 4, epochs  # the crash, the time limit and the preemption ended three
     assert epochs[0][0] == 0 and epochs[-1][-1] == EPOCHS - 1
     assert gpus(there / "epochs.txt") <= {"0", "1"}  # the one that SLURM chose each time
     for before, after in zip(epochs, epochs[1:], strict=False):
