@@ -107,7 +107,7 @@ def agreement(table: pd.DataFrame, model: str) -> Figure:
     order = list(some["method"].unique())
     square = some.groupby(["method", "with_method"])["corrected"].mean().unstack().loc[order, order]
     names = [named(method) for method in order]
-    figure, ax = plt.subplots(figsize=(4.6, 3.6))
+    figure, ax = plt.subplots(figsize=(2.2 + 0.36 * len(names), 1.2 + 0.36 * len(names)))
     values = square.to_numpy().round(2) + 0.0  # no -0.00
     sns.heatmap(values, ax=ax, annot=True, fmt=".2f", cmap="Blues", vmin=0, vmax=1, annot_kws={"size": 7},
                 xticklabels=names, yticklabels=names, cbar_kws={"label": "agreement above chance"})  # fmt: skip
