@@ -34,7 +34,7 @@ from subnet_utils.cost.stand_ins import with_stand_ins
 RATE = 100.0
 """TFLOP/s that training is assumed to reach on a GPU: an H100 at a tenth of what it does at best in bfloat16. To be
 measured, not believed."""
-LIMIT = 300.0
+LIMIT = 600.0
 """Seconds for one step."""
 COLUMNS = [
     "kind",
