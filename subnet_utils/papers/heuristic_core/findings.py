@@ -180,7 +180,7 @@ def _heuristic(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _differently(domains: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """1. Spread over seeds out of domain, alone as in the paper and balanced, over that in domain.
 
-    Of the sparser networks the paper claims no such spread (5). None can be found only, not shown.
+    The paper claims that sparser networks have no such spread (5). A spread refutes that. Its absence cannot be shown.
     """
     by_sparsity = enumerate(domains.groupby("target_sparsity"))
     for where, (rank, (sparsity, group)) in product((OUT_OF_DOMAIN, BALANCED), by_sparsity):
