@@ -319,6 +319,7 @@ FAULTS = [
     (2, {"examples": 9}, "examples: an LSTM reads items with both pairs"),
     (1, {"copied": [2]}, "copied: 2 is none of the seeds"),
     (2, {"architecture": NETWORKS[2]["architecture"] | {"steps": 3}}, "steps: 3 cannot be halved"),
+    (2, {"masks": MASKS | {"masking": "spectral_clusters"}}, "masking: 'spectral_clusters' needs a chain of layers"),
     (0, {"masks": MASKS | {"masking": {"samples": 3}}}, "samples: 3 samples do not divide the batch of 8"),
     (0, {"masks": MASKS | {"masking": {"l0": -1.0}}}, "l0"),
     (0, {"training": BRIEF | {"interval": 4}}, "interval: 4 does not divide steps 6"),

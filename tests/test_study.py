@@ -229,6 +229,7 @@ LM = {"method": "masked_language_model"}
 MASKING = f"{E}.masks.masking"
 VIT, PRUNING = "break_it_down.vit_search", "break_it_down.pruning"
 WRONG = [
+    (f"{E}.architecture.layers", 10**12, "1000000000000 is not valid; give at most 1000"),
     (f"{E}.base.learning_rate", "fast", "'fast' is not valid; give a number"),
     (f"{E}.base.learning_rate", "1e-3", "YAML reads 1e-3 as text; write 0.001"),
     (f"{E}.masks.masking.l0", "1e-8", "YAML reads 1e-8 as text; write 0.00000001"),
@@ -282,6 +283,8 @@ WRONG = [
     (f"{E}.pretraining", LM | {"epoch": 3}, ".epoch: unknown key; did you mean 'epochs'? valid: "),
     (f"{V}.pretraining", {"method": "simclr", "batch_size": 127}, ".batch_size: 127 is not valid; give a multiple"),
     # what does not fit together
+    (f"{E}.masks", at(FULL, f"{E}.masks") | {"masking": "spectral_clusters"},
+     ".masking: 'spectral_clusters' needs a chain of layers, and a bert is none; take another method"),
     (f"{E}.masks.starts", ["stage_9"], "'stage_9' is not a stage of 'bert_tiny'; valid: layer_1, layer_2, pooler"),
     (f"{V}.masks.starts", ["stem", "stage_9"], "'stage_9' is not a stage of 'resnet_tiny'; did you mean 'stage_4'?"),
     (f"{E}.tasks", ["inside-contact"], "'inside-contact' is not a language task; valid: sv-agreement-singular"),

@@ -18,6 +18,8 @@ T = TypeVar("T")
 Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
 Distinct = Annotated[Several[T], AfterValidator(distinct)]
 PositiveInt = Annotated[int, Field(gt=0)]
+Layers = Annotated[int, Field(gt=0, le=1000)]
+"""Each has a name, so a misprint of twelve digits would never end."""
 PositiveFloat = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seeds = Distinct[Seed]

@@ -7,10 +7,11 @@ keep the highest (`ScoredMasking`). A new one is a class derived from either; a 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, Union
 
 from pydantic import BeforeValidator, Field
 
+from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import PositiveFloat, PositiveInt, Section
 
 # torch is imported where it is used: to read a profile takes a fraction of a second without it
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from subnet_utils.masks.methods import MaskMethod
     from subnet_utils.masks.task_loss import TaskLoss
 
+S = TypeVar("S", bound=Section)
 METHODS: dict[str, type["Masking"]] = {}
 """All methods by the name that a profile gives."""
 
@@ -30,6 +32,8 @@ class Masking(Section):
 
     trains: ClassVar[bool]
     """Whether the method trains logits, so that a search over learning rates and first values makes sense."""
+    families: ClassVar[tuple[str, ...] | None] = None
+    """Architectures of a profile whose networks it can take; None: all."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -244,6 +248,8 @@ class SpectralClusters(ScoredMasking):
     layers. Weights between two clusters come last.
     """
 
+    families: ClassVar[tuple[str, ...] | None] = ("feedforward", "mlp", "cnn")
+
     method: Literal["spectral_clusters"] = "spectral_clusters"
     clusters: Annotated[int, Field(ge=2)] = 4
 
@@ -259,6 +265,16 @@ class SpectralClusters(ScoredMasking):
         found = spectral(model, tuple(names), self.clusters, seed=seed)
         inside = [found.subnetwork(model, cluster).masks for cluster in range(found.count)]
         return parts_left_out(task, task.weights(names), inside)
+
+
+def methods_fit(section: S) -> S:
+    """Validator of a section with an `architecture`, `masks` and maybe `others`: each method takes such a network."""
+    family = section.architecture.family
+    for training in (section.masks, *getattr(section, "others", ())):
+        if family not in (training.masking.families or (family,)):
+            what = f"'{training.masking.method}' needs a chain of layers, and a {family} is none; take another method"
+            raise invalid("masks.masking", what)
+    return section
 
 
 def any_masking(usual: Masking = ContinuousSparsification()) -> Any:  # noqa: B008

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Strict, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import Place, PositiveFloat, PositiveInt, Section, heads_divide_width
+from subnet_utils.core.sections import Layers, Place, PositiveFloat, PositiveInt, Section, heads_divide_width
 
 
 class Bert(Section):
@@ -13,7 +13,7 @@ class Bert(Section):
 
     modality: ClassVar = "language"
     family: Literal["bert"]
-    layers: PositiveInt = 4
+    layers: Layers = 4
     width: PositiveInt = 512
     heads: PositiveInt = 8
     mlp_width: PositiveInt = 2048
@@ -68,7 +68,7 @@ class ViT(Section):
 
     modality: ClassVar = "vision"
     family: Literal["vit"]
-    layers: PositiveInt = 6
+    layers: Layers = 6
     width: PositiveInt = 768
     heads: PositiveInt = 12
     mlp_width: PositiveInt = 3072

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
@@ -13,6 +12,8 @@ from subnet_utils.plots.layout import legend
 
 MIXED = "#8a8a8a"
 """Color of branches that join clusters."""
+BRANCHES = ("#4c72b0", "#dd8452", "#c44e52", "#8c6d50", "#da8bc3", "#b8a04a", "#4aa3c0")
+"""Colors of clusters, none of them green or purple: so the papers' functions are drawn."""
 HEIGHT, GAP = 0.07, 0.02
 """Of the strip, and of the space above it, in parts of the tree's height."""
 
@@ -40,8 +41,7 @@ def dendrogram(
 
 def _branch_colors(tree: np.ndarray, clusters: Sequence[int]) -> list[str]:
     """Color of every node, leaves first: that of its cluster, or gray above several."""
-    palette = sns.color_palette("Dark2", max(clusters) + 1).as_hex()
-    below = [palette[cluster] for cluster in clusters]
+    below: list[int | None] = list(clusters)
     for left, right in tree[:, :2].astype(int):
-        below.append(below[left] if below[left] == below[right] else MIXED)
-    return below
+        below.append(below[left] if below[left] == below[right] else None)
+    return [MIXED if cluster is None else BRANCHES[cluster % len(BRANCHES)] for cluster in below]

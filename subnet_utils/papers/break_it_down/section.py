@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.masks.masking import ContinuousSparsification, any_masking
+from subnet_utils.masks.masking import ContinuousSparsification, any_masking, methods_fit
 from subnet_utils.models.architectures import Bert, ResNet, ViT
 from subnet_utils.papers.break_it_down import reference
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
@@ -169,6 +169,7 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _fits_together(self):
         _refuse_misfits(self)
+        methods_fit(self)
         stages = self.architecture.stages
         for start in self.masks.starts:
             if start not in stages:

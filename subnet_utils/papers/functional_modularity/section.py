@@ -7,7 +7,8 @@ from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
-from subnet_utils.core.sections import Distinct, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
+from subnet_utils.core.sections import Distinct, Layers, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
+from subnet_utils.masks.masking import methods_fit
 from subnet_utils.problems.tasks import ClassName, ImageData
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Recipe
@@ -27,6 +28,8 @@ class MaskedNetwork(Section):
     masks: MaskTraining = MaskTraining()
     seeds: Seeds = tuple(range(10))
 
+    _methods_fit = model_validator(mode="after")(methods_fit)
+
 
 class FeedForward(Section):
     """Linear layers with ReLUs between them."""
@@ -41,7 +44,7 @@ class Lstm(Section):
 
     family: Literal["lstm"]
     width: PositiveInt = 256
-    layers: PositiveInt = 2
+    layers: Layers = 2
     reading: Literal["together", "forced"] = "together"
     """Of two pairs: both at once, or one after the other."""
     steps: PositiveInt = 3
@@ -91,7 +94,7 @@ class LstmPair(Section):
 
     family: Literal["lstm"]
     width: PositiveInt = 200
-    layers: PositiveInt = 2
+    layers: Layers = 2
     embedding: PositiveInt = 16
     dropout: Rate = 0.5
     """While the network is trained; never while masks are."""
@@ -104,7 +107,7 @@ class TransformerPair(Section):
 
     family: Literal["transformer"]
     width: PositiveInt = 100
-    layers: PositiveInt = 3
+    layers: Layers = 3
     """Of the encoder, and of the decoder."""
     heads: PositiveInt = 4
     mlp_width: PositiveInt = 200

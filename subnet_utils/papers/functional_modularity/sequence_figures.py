@@ -1,7 +1,4 @@
-"""Figures on modules in sequence tasks: bars are means over seeds, dots and lines are seeds, a panel a model.
-
-table: from the function of the same name in `sequence_tables`.
-"""
+"""Figures on modules in sequence tasks, from `sequence_tables`. Bars are means over seeds, dots and lines are seeds."""
 
 from collections.abc import Sequence
 

@@ -8,6 +8,7 @@ from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Elsewhere,
+    Layers,
     Place,
     PositiveFloat,
     PositiveInt,
@@ -34,7 +35,7 @@ class OwnTransformer(Section):
     """
 
     family: Literal["bert", "roberta", "gpt2"] = "bert"
-    layers: PositiveInt = 4
+    layers: Layers = 4
     width: PositiveInt = 128
     heads: PositiveInt = 8
     mlp_width: PositiveInt = 512

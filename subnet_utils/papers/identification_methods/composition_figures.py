@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from subnet_utils.papers.identification_methods.method_figures import named
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import log_axis, panels
+from subnet_utils.plots.marks import OPEN
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, LEVEL
 
 LEFT = {"target_left": "its function", "other_left": "the other function"}
@@ -60,11 +61,13 @@ def fine_tunings(table: pd.DataFrame, model: str) -> Figure:
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
         means = rows.groupby(["support", "density"])["accuracy"].mean()
+        seeds = rows.groupby(["support", "density", "seed"])["accuracy"].mean().reset_index(["density", "seed"])
         start = before[before["function"].isin(rows["function"])]["accuracy"].mean()
         ax.axhline(means["all"].item(), **LEVEL | {"color": BLACK, "label": "all weights may change"})
         ax.axhline(start, **CHANCE_LINE | {"label": "before"})
         for support, color in SUPPORTS.items():
-            ax.plot(means[support], "o-", ms=4, color=color, label=SUPPORT_NAMES[support])
+            ax.plot(means[support], color=color, label=SUPPORT_NAMES[support])
+            ax.plot("density", "accuracy", "o", data=seeds.loc[support], color=color, label="_seeds", **OPEN)
         ax.set(xlabel="share that may change", ylim=(-0.02, 1.02), ylabel="accuracy")
         log_axis(ax, means["random"].index, "{:.0%}")
 

@@ -1,4 +1,4 @@
-"""Figures of the benchmark with known truth. Bars are means over networks, dots are networks."""
+"""Figures of the benchmark with known truth, from `planted_tables.scores`. Bars are means, dots are networks."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,10 +12,9 @@ from subnet_utils.plots.style import CHANCE_LINE, LEVEL
 
 
 def leaderboard(table: pd.DataFrame, order: list[str]) -> Figure:
-    """Average precision of every method, a panel a design, best method of all designs first. Line: a random ranking.
-
-    table: from `planted_tables.scores`; order: of methods, best first.
-    """
+    """Average precision of every method: mean over planted designs, then a panel a design. Line: a random ranking."""
+    means = table[table["planted"]].groupby(["design", "method"])[["average_precision", "base_rate"]].mean()
+    table = pd.concat([means.reset_index("method").assign(design="mean of those planted"), table])
     designs = list(dict.fromkeys(table["design"]))
     figure, axes = grid(len(designs), width=2.3, height=0.17 * len(order) + 0.5, across=3, margin=0.4, sharey=True)
     for ax, design in zip(axes, designs, strict=True):
@@ -33,10 +32,7 @@ def leaderboard(table: pd.DataFrame, order: list[str]) -> Figure:
 
 
 def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
-    """Precision of masks against what they do, each less the mean of its design.
-
-    table: from `planted_tables.scores`; methods: those that train masks.
-    """
+    """Precision of masks against what they do, each less its design's mean. methods: those that train masks."""
     labels = {"own": "own function, alone", "other_without": "other function, without it"}
     own = table[table["planted"] & table["method"].isin(methods)].set_index(["design", "method"])
     own = own[[*labels, "precision"]] - own.groupby("design")[[*labels, "precision"]].transform("mean")

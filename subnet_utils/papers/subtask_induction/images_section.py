@@ -8,6 +8,7 @@ from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import (
     Distinct,
     Elsewhere,
+    Layers,
     Place,
     PositiveFloat,
     PositiveInt,
@@ -58,7 +59,7 @@ class ViTClassifier(Section):
     """A vision transformer with a linear classifier; by default ViT-B/16."""
 
     family: Literal["vit_classifier"]
-    layers: PositiveInt = 12
+    layers: Layers = 12
     width: PositiveInt = 768
     heads: PositiveInt = 12
     mlp_width: PositiveInt = 3072
