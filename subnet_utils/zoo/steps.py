@@ -20,7 +20,7 @@ from subnet_utils.zoo import ZOO, checked, restored
 from subnet_utils.zoo.release import Release, grown
 
 STEPS = "steps.zip"
-WORTH = 25_000
+WORTH = 20_000
 """Bytes that a second of processor time is worth. An artefact that would add more, such as drawn images, is left out. A
 machine that makes it with the same bytes finds all that depends on it."""
 
