@@ -65,6 +65,12 @@ PAPER = Paper(
             "finding.str.contains('generalize')",
         ),
         Finding(
+            "Sparser networks are the pure heuristic",
+            "core_own_findings",
+            "core_own_figure_2",
+            "finding.str.contains('pure heuristic')",
+        ),
+        Finding(
             "Pruned networks share a core of heads",
             "core_own_findings",
             "core_own_figure_5",
