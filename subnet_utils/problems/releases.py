@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
@@ -35,8 +36,10 @@ def released(
 
 @torch.no_grad()
 def logits(network: nn.Module, inputs: Tensor, at_once: int = 100) -> Tensor:
-    """What a network puts out, [n, ..., classes]."""
-    return torch.cat([network(some) for some in inputs.split(at_once)]).float()
+    """What a network puts out, [n, ..., classes]; zeros after the answers that are shorter than the longest."""
+    given = [network(some) for some in inputs.split(at_once)]
+    longest = max(one.shape[1] for one in given)
+    return torch.cat([pad(one, (0, 0, 0, longest - one.shape[1])) for one in given]).float()
 
 
 def _learned(lab: Lab, *, network: Network, known: Sequence[str]) -> bool:

@@ -79,10 +79,7 @@ def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def parts(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """Accuracies of parts on both functions (Figure 7, Tables 1 to 3 as a picture).
-
-    table: `accuracies` with a column `kind`, the name of a part.
-    """
+    """Accuracies of parts on both functions (Figure 7, Tables 1 to 3). table: `accuracies` with a column `kind`."""
     look = {"colors": FUNCTIONS, "label": "accuracy on {}", "ylabel": "accuracy", "ylim": (0, 1.05)}
     return bars(_of(table, titles), x="kind", y="accuracy", hue="tested_on", **look)
 

@@ -62,10 +62,7 @@ def networks(lab: Lab) -> pd.DataFrame:
 
 
 def layers(lab: Lab) -> pd.DataFrame:
-    """Table 5: the simple CNN, a row for each setting of a layer, the paper's and that of our networks of this kind.
-
-    paper, ours: NaN where the one or the other has no such layer.
-    """
+    """Table 5: the simple CNN, the paper's settings and those of our networks of this kind; NaN: no such layer."""
     simple = {one.network.model: one for one in image_steps.families(lab) if one.settings.architecture.family == "cnn"}
     tables = []
     for model, one in simple.items():
@@ -178,10 +175,7 @@ def _model_of(lab: Lab, paper_network: str) -> str | None:
 
 
 def stability(lab: Lab) -> pd.DataFrame:
-    """Appendix B.1: overlap of two masks of one pair of classes, and what chance would give, over all layers.
-
-    as_released: with the output layer of the first mask of all in both, as in the released code.
-    """
+    """Appendix B.1: overlap of two masks of one pair of classes. as_released: both with one output layer."""
     rows = []
     for first, pair in ((family.pairs[0][0], pair) for family in made(lab) for pair in family.pairs):
         masks, last = [one.load(lab) for one in pair], {LAST: first.load(lab).masks[LAST]}

@@ -23,10 +23,7 @@ GROUPS = 3
 
 
 class EncoderDecoder(nn.Module, ABC):
-    """What both kinds share: rows -> logits [m, t, answers], t the longest answer among them.
-
-    source: tokens of a question; words, answers: sizes of the vocabularies.
-    """
+    """What both kinds share. source: tokens of a question; words, answers: sizes of the vocabularies."""
 
     def __init__(self, source: int, words: int, answers: int, embedding: int, dropout: float):
         super().__init__()
@@ -34,7 +31,7 @@ class EncoderDecoder(nn.Module, ABC):
         self.words, self.answers = (nn.Embedding(count, embedding) for count in (words, answers))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """See the class."""
+        """Logits [m, t, answers] of rows, t the longest answer among them."""
         questions, answers = (trimmed(part).long() for part in (rows[:, : self.source], rows[:, self.source :]))
         return self.answer(questions, answers)
 
@@ -69,10 +66,7 @@ class Lstm(EncoderDecoder):
         return self.output(torch.cat(list(self._teacher_forced(state, answers)))[lengths(answers).argsort().argsort()])
 
     def _teacher_forced(self, state: tuple[Tensor, Tensor], answers: Tensor) -> Iterator[Tensor]:
-        """States [k, t, width] for the right answers, the shortest first; short ones are not read to the longest's end.
-
-        That saves a third of the time.
-        """
+        """States [k, t, width] for the right answers, the shortest first: not all are read to the longest's end."""
         for rows in lengths(answers).argsort().chunk(GROUPS):
             some, first = trimmed(answers[rows]), tuple(part[:, rows].contiguous() for part in state)
             states, _ = self.decoder(self.dropout(self.answers(shifted(some))), first)

@@ -103,10 +103,7 @@ def along_steps(lab: Lab) -> pd.DataFrame:
 
 
 def overlaps(lab: Lab) -> pd.DataFrame:
-    """Weights that each split's mask shares with the control mask, by layer.
-
-    Columns of `sharing.between_functions`, and model, task, seed, split; the ceiling is of two control masks.
-    """
+    """Weights that each split's mask shares with the control mask, by layer. The ceiling is of two control masks."""
     tables = []
     for one in inspected(lab):
         names, controls = maskable(one.network.load(lab)), [mask.load(lab) for mask in one.controls[:2]]
