@@ -24,7 +24,7 @@ def dendrogram(lab: Lab, one: Inspected) -> Figure:
     kept = {name: one.identified(training, name).load(lab).masks for name in problem.functions}
     units = list(features.table.index)
     kinds = [_kind({name: int(masks[at][i].sum()) for name, masks in kept.items()}) for at, i in units]
-    figure, ax = plt.subplots(figsize=(7, 2.8))
+    figure, ax = plt.subplots(figsize=(7, 2.7))
     tree(ax, ward(features), [int(found.labels[at][i]) for at, i in units], kinds, COLORS)
     figure.supxlabel(f"{len(kinds)} hidden units; masks by {named(training.masking.method)}", fontsize=7.5)
     return figure
