@@ -23,6 +23,7 @@ from subnet_utils.core.store import Store
 from subnet_utils.core.study import Study
 from subnet_utils.cost import measures, reduction, rehearse, stand_ins
 from subnet_utils.models.architectures import ResNet
+from subnet_utils.papers.break_it_down.section import Sizes
 from subnet_utils.papers.break_it_down.sets import Drawing, Images
 from subnet_utils.papers.functional_modularity import stand_ins as pixels
 from subnet_utils.papers.heuristic_core import stand_ins as sentences
@@ -225,11 +226,13 @@ def test_examples_become_few_and_the_whole_is_remembered():
         architecture: ResNet
         batch_size: int = 64
         draws: int = 99
+        sizes: Sizes = Sizes(train=4000, validation=500, test=1000)
 
     whole = Seen(Images(parts), ResNet(family="resnet"))
     small = reduction.smaller(whole, {})
     assert [(part.n, part.first) for part in small.train.parts] == [(5, 0)] * 3
     assert (small.batch_size, small.draws, small.architecture) == (4, 3, whole.architecture)
+    assert (small.sizes.train, small.sizes.test) == (40, 10)
     assert reduction.scale(whole) == 100
     assert reduction.scale(replace(whole, train=Images(()))) == 64 / 4
     assert reduction.words(whole) == "ResNet, task inside-contact, resolution 64"
