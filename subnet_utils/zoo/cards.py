@@ -138,9 +138,9 @@ def contents(folder: Path = ZOO) -> str:
         "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
         "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
-        "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon made, "
-        "such as the masks of notebook 10a (seconds) and what bert_4x128 was pruned from (eight minutes). Where a "
-        "processor rounds otherwise, the prunings are made anew, too.",
+        "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon "
+        "made. That is the masks of notebook 10a (seconds) and what bert_4x128 was pruned from (eight minutes). Where "
+        "a processor rounds otherwise, the prunings are made anew, too.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
     return "\n\n".join(lines) + "\n"
