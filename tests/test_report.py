@@ -473,6 +473,10 @@ def test_the_commit_is_recorded_and_figures_do_not_make_it_dirty(tmp_path):
     assert git("rev-parse", "HEAD").startswith(commit)
     (tmp_path / "code.py").write_text("a = 2\n")
     assert facts(Results("tiny", "nb", root=tmp_path))["commit"] == f"{commit} with uncommitted changes"
+    git("checkout", "code.py")
+    assert not checkout_state(tmp_path)["dirty"]
+    (tmp_path / ".git" / "index").write_bytes(b"damaged")
+    assert checkout_state(tmp_path)["dirty"], "git cannot say, so nobody knows"
     inside = tmp_path / "unpacked"  # a folder inside another repository has no commit of its own
     inside.mkdir()
     assert checkout_state(tmp_path)["commit"] and checkout_state(inside) is None

@@ -26,13 +26,14 @@ def provenance(**more: Any) -> dict[str, Any]:
 def checkout_state(root: Path) -> dict[str, Any] | None:
     """Commit of a checkout and whether anything but figures/, which runs replace, differs from it; None outside git.
 
-    Nor has a folder without a repository of its own the state of one that it happens to lie in.
+    A folder without a repository of its own does not have the state of one that it happens to lie in. Where git cannot
+    tell, files count as different.
     """
     commit, top = _git_says(root, "rev-parse", "--verify", "HEAD"), _git_says(root, "rev-parse", "--show-toplevel")
     if commit is None or top is None or Path(top).resolve() != root.resolve():  # unpacked inside another repository
         return None
     made = [":(exclude)figures", ":(exclude)zoo"]  # by the code, no part of it
-    return {"commit": commit, "dirty": bool(_git_says(root, "status", "--porcelain", "--", ".", *made))}
+    return {"commit": commit, "dirty": _git_says(root, "status", "--porcelain", "--", ".", *made) != ""}
 
 
 @cache
