@@ -1,6 +1,7 @@
 """Modules in arithmetic: the task against Python's own arithmetic, masks against a few lines, tables and figures."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -13,13 +14,14 @@ from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.models.feedforward import FeedForward
+from subnet_utils.models.reader import Reader
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import arithmetic_figures as figures
 from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
-from subnet_utils.papers.functional_modularity import reference
+from subnet_utils.papers.functional_modularity import half_masks, reference
 from subnet_utils.problems import sharing
-from subnet_utils.problems.modules import CONTROL
+from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.report.findings import with_intervals
 from subnet_utils.tasks import digit_arithmetic as arithmetic
 from subnet_utils.training import Recipe
@@ -124,7 +126,7 @@ def test_a_network_and_its_masked_weights():
 @pytest.mark.parametrize("reading", ["together", "forced"])
 def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
     torch.manual_seed(0)
-    network = steps.Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
+    network = Reader(80, 6, 2, 40, steps=4, reading=reading).eval()
     names = maskable(network)
     assert names == (*(f"lstm.weight_{kind}_l{layer}" for layer in (0, 1) for kind in ("ih", "hh")), "output.weight")
     weights, inputs = dict(network.named_parameters()), torch.randn(5, 80)
@@ -136,7 +138,7 @@ def test_an_lstm_under_a_full_mask_is_the_plain_one_to_the_bit(reading):
 
 
 def test_a_forced_lstm_has_not_seen_the_second_pair_when_it_answers_the_first():
-    network, inputs = steps.Reader(80, 6, 1, 40, steps=4, reading="forced"), torch.randn(3, 80)
+    network, inputs = Reader(80, 6, 1, 40, steps=4, reading="forced"), torch.randn(3, 80)
     other = torch.cat([inputs[:, :40], torch.randn(3, 40)], dim=1)
     assert torch.equal(network(inputs)[:, :2], network(other)[:, :2])
     assert not torch.equal(network(inputs)[:, 2:], network(other)[:, 2:])
@@ -144,7 +146,7 @@ def test_a_forced_lstm_has_not_seen_the_second_pair_when_it_answers_the_first():
 
 def test_masks_of_lstms_are_trained_and_only_those_that_are_asked_for():
     torch.manual_seed(0)
-    network, inputs = steps.Reader(80, 6, 1, 40, steps=2), torch.randn(20, 80)
+    network, inputs = Reader(80, 6, 1, 40, steps=2), torch.randn(20, 80)
     about = {"method": GumbelSigmoid(l0=0.01, samples=2), "recipe": Recipe(0.1, 2, 0)}
 
     def one_pass(generator):
@@ -168,8 +170,10 @@ def test_two_masks_share_what_ten_lines_of_numpy_say():
     for layer, names in {"a": "a", "b": "b", "c": "c", sharing.HIDDEN: "b", OVERALL: "abc"}.items():
         x, y = (np.concatenate([masks[name].ravel() for name in names]) for masks in (one, other))
         p, q = x.mean(), y.mean()
-        expected = [(x & y).sum() / (x | y).sum(), (x & y).sum() / min(x.sum(), y.sum()), p * q / (p + q - p * q)]
-        assert np.allclose(table.loc[layer, ["iou", "iomin", "chance_iou"]].astype(float), expected)
+        both = (x & y).sum()
+        expected = [both / (x | y).sum(), both / min(x.sum(), y.sum()), both / x.sum(), p * q / (p + q - p * q), q]
+        columns = ["iou", "iomin", "shared", "chance_iou", "chance_shared"]
+        assert np.allclose(table.loc[layer, columns].astype(float), expected)
     assert table.loc["b", "iou"] == pytest.approx(iou(pair)["b"])
     with pytest.raises(WrongNetwork, match="two networks"):
         sharing.overlaps(pair[0], Subnetwork(dict(pair[1].masks), "another"), "abc")
@@ -181,6 +185,7 @@ def test_chance_is_what_random_masks_share():
     table = sharing.overlaps(*pair, "abc")
     assert np.allclose(table["iou"], table["chance_iou"], atol=0.01)
     assert np.allclose(table["iomin"], table["chance_iomin"], atol=0.02)
+    assert np.allclose(table["shared"], table["chance_shared"], atol=0.02)
     masks = {"+": [pair[0], pair[0]], "*": [pair[1], pair[1]]}
     assert np.allclose(sharing.between_functions(masks, "abc")["scale"], 0, atol=0.02)
     same = sharing.between_functions({"+": [pair[0], pair[0]], "*": [pair[0], pair[0]]}, "abc")
@@ -188,6 +193,22 @@ def test_chance_is_what_random_masks_share():
     within = {"+": [pair[0] & pair[1]] * 2, "*": [pair[1]] * 2}  # + has no weight that * has not
     part = sharing.between_functions(within, "abc")
     assert np.allclose(part["scale_iomin"], 1) and (part["scale"] < 0.2).all()
+
+
+def test_drawn_chance_of_several_layers_knows_that_they_differ():
+    """A formula for one large layer is too low where one layer is full and the other nearly empty."""
+    generator = torch.Generator().manual_seed(0)
+    shares = {"a": 0.5, "b": 0.9, "c": 0.1, "d": 0.5}
+    pair = [
+        Subnetwork({name: torch.rand(200, 200, generator=generator) < p for name, p in shares.items()}, "n")
+        for _ in range(2)
+    ]
+    table = sharing.between_functions({"+": [pair[0]], "*": [pair[1]]}, "abcd").set_index("layer")
+    assert np.allclose(table["drawn_iou"], table["iou"], atol=0.01)
+    assert table.loc[sharing.HIDDEN, "chance_iou"] == pytest.approx(1 / 3, abs=0.01)
+    assert table.loc[sharing.HIDDEN, "drawn_iou"] == pytest.approx((0.81 + 0.01) / (0.99 + 0.19), abs=0.01)
+    thin = sharing.between_functions({"+": [pair[0]], "*": [pair[1]]}, "ab").set_index("layer")
+    assert np.isnan(thin.loc[sharing.HIDDEN, "drawn_iou"])
 
 
 def test_parts_leave_what_no_mask_covers_and_edges_come_from_the_control_mask(lab, found):
@@ -231,13 +252,17 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     lstm = overlap[overlap["model"] == "reader"]
     assert list(lstm["layer"]) == ["lstm.weight_ih_l0", "lstm.weight_hh_l0", "output.weight", sharing.HIDDEN, OVERALL]
     assert lstm["iou"].iloc[3] == lstm["iou"].iloc[1]
-    claims = tables.findings(accuracies.assign(base_accuracy=1.0), overlap)
+    done = tables.operations(lab, found)
+    claims = tables.findings(accuracies.assign(base_accuracy=1.0), overlap, done)
     assert set(claims["verdict"]) <= {"holds", "does not hold", "cannot be told"}
-    assert claims["claim"].nunique() == 6
-    unlearned = tables.findings(accuracies.assign(base_accuracy=0.89), overlap)
-    of_parts = ~unlearned["claim"].str.contains("share|two masks")
+    assert {*claims["place"]} == {f"{kind} {i}" for kind, numbers in (("Figure", (1, 2, 8, 13)), ("Table", (1, 2, 3)))
+                                  for i in numbers}  # fmt: skip
+    copied = claims[claims["place"] == "Figure 8"]
+    assert copied["claim"].str.contains("as much as two masks of one").sum() == copied["model"].nunique()
+    unlearned = tables.findings(accuracies.assign(base_accuracy=0.89), overlap, done)
+    of_parts = unlearned["place"].str.startswith("Table")
     assert of_parts.any() and set(unlearned.loc[of_parts, "verdict"]) == {"cannot be told"}
-    scales = tables.scales(overlap).set_index("title")
+    scales = tables.scales(overlap, accuracies).set_index("title")
     hidden = overlap[overlap["layer"].eq(sharing.HIDDEN)].groupby("title")
     for name in ("scale", "scale_iomin"):
         assert np.allclose(scales[name], hidden[name].mean()[scales.index], equal_nan=True)
@@ -252,7 +277,60 @@ def test_every_conclusion_is_there_at_each_strength(lab, found):
     own, other = (plain[plain["of"].eq(plain["tested_on"]).eq(same)] for same in (True, False))
     for name, rows, part in (("own", own, "mask"), ("other", other, "mask"), ("control", plain, CONTROL)):
         assert row[f"{name}_accuracy"] == pytest.approx(rows[rows["part"].eq(part)]["accuracy"].mean())
-    assert row["other_without"] == pytest.approx(other[other["part"].eq("inverse")]["accuracy"].mean())
+    for name, rows in (("own", own), ("other", other)):
+        assert row[f"{name}_without"] == pytest.approx(rows[rows["part"].eq("inverse")]["accuracy"].mean())
+
+
+def test_specialization_runs_from_random_masks_to_all_or_nothing():
+    rows = [("mask", "+", "+", 1.0), ("mask", "+", "*", 0.0), ("mask", "*", "*", 0.9), ("mask", "*", "+", 0.1)]
+    rows += [("random", of, on, 0.3 if of == on else 0.2) for of in "+*" for on in "+*"]
+    about = {"task": "add_mul", "title": "t", "method": "m", "seed": 0, "edges": ""}
+    table = pd.DataFrame(rows, columns=["part", "of", "tested_on", "accuracy"]).assign(**about)
+    assert tables._special(table)["specialization"].tolist() == [pytest.approx((0.9 - 0.1) / (1 - 0.1))]
+    as_random = table.assign(accuracy=table["accuracy"].where(table["part"] == "random", 0.3))
+    as_random.loc[as_random["of"].ne(as_random["tested_on"]), "accuracy"] = 0.2
+    assert tables._special(as_random)["specialization"].tolist() == [pytest.approx(0)]
+
+
+def test_another_method_is_compared_seed_by_seed(lab, found):
+    accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
+    compared = tables.methods(accuracies, overlap)
+    assert {*compared["method"]} == {"random", "continuous_sparsification"}
+    compared = compared[compared["method"] == "continuous_sparsification"]
+    row = compared[compared["claim"].str.startswith("weights kept for +")].iloc[0]
+    kept = accuracies[accuracies["part"].eq("mask") & accuracies["edges"].eq("") & accuracies["of"].eq("+")]
+    kept = kept[kept["model"].eq(row["model"]) & kept["tested_on"].eq("+")].groupby("title")["density"].mean()
+    assert row["ours"] == pytest.approx(row["other"] - row["usual"])
+    assert [row["usual"], row["other"]] == pytest.approx([kept["small"], kept["small, continuous_sparsification"]])
+    only = [one for one in found if one.usual]
+    assert tables.methods(tables.accuracies(lab, only), tables.sharing(lab, only)).empty
+
+
+def test_claims_on_layers_penalty_and_size(lab, found):
+    usual = [one for one in found if one.usual and isinstance(one.network, Network)]
+    strength, widths = (tables.by_strength(lab, some) for some in (steps.dissected(lab, sweep=True), usual))
+    sizes = tables.kept(lab, usual)
+    claims = tables.dependence(tables.accuracies(lab, usual), sizes, tables.settled(lab, usual), strength, widths)
+    assert {"Figure 7", "Figure 9", "Figure 10", "Figure 12"} <= {*claims["place"]}
+    (ratio,) = claims[claims["place"] == "Figure 12"].to_dict("records")
+    whole = sizes[sizes["layer"].eq(OVERALL) & sizes["task"].eq("add_mul")].pivot(
+        index="seed", columns="function", values="kept"
+    )
+    assert ratio["ours"] == pytest.approx((whole["*"] / whole["+"]).mean()) and ratio["paper"] == 3.8
+    wide = widths.assign(model=widths["model"] + "_wide", weights=2 * widths["weights"], shared=widths["shared"] / 2)
+    few = widths.assign(model=widths["model"] + "_few", examples=30)
+    claims = tables.dependence(
+        *[table.iloc[:0] for table in (tables.accuracies(lab, usual), sizes, tables.settled(lab, usual))], [],
+        pd.concat([widths[widths["task"] == "add_mul"], wide[wide["task"] == "add_mul"]]),
+    )  # fmt: skip
+    assert claims["place"].tolist() == ["Figure 11"] and claims["ours"].iloc[0] == pytest.approx(
+        (widths.query("task == 'add_mul'")["shared"] / 2).mean()
+    )
+    claims = tables.dependence(
+        *[table.iloc[:0] for table in (tables.accuracies(lab, usual), sizes, tables.settled(lab, usual))], [],
+        pd.concat([widths[widths["task"] == "add_mul"], few[few["task"] == "add_mul"]]),
+    )  # fmt: skip
+    assert claims["claim"].tolist() == ["overlap beyond chance: few less all examples"] and claims["ours"].iloc[0] == 0
 
 
 def test_which_operation_is_done_sums_to_one_or_more(lab, found):
@@ -264,7 +342,7 @@ def test_which_operation_is_done_sums_to_one_or_more(lab, found):
 def test_the_ledgers_effects_are_those_of_items_that_taught_a_network_and_of_twice_the_penalty(tmp_path):
     few = Lab.open(study([NETWORKS[0] | {"seeds": [0], "l0": [0.0001, 0.0002], "examples": 30}]), tmp_path)
     found, strength = steps.dissected(few), tables.by_strength(few, steps.dissected(few, sweep=True))
-    effects = tables.ledger_effects(few, found, strength).set_index("quantity")
+    effects = tables.ledger_effects(few, found, strength, tables.by_strength(few, found)).set_index("quantity")
     assert effects.loc["density, alpha 0.0001", "as_released"] == strength["density"].iloc[1]
     network, problem = found[0].network.load(few), found[0].network.problem
     inputs, targets = problem.examples("+", 0)
@@ -285,7 +363,7 @@ def test_figures_are_legible(lab, found):
         figures.shared_weights(overlap, titles),
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),
-        figures.parts(halves.assign(kind=halves["part"]), titles),
+        half_masks.figure(halves),
         figures.by_strength(tables.by_strength(lab, steps.dissected(lab, sweep=True))),
         figures.settled(tables.settled(lab, found), titles[:2]),
     ):
@@ -300,7 +378,7 @@ def test_an_empty_mask_has_no_inverse_and_a_line_says_so(tmp_path, capsys):
     assert one.mask("+").load(lab).active == 0
     assert "small, seed 0, +: the mask is empty and has no inverse; lower l0" in capsys.readouterr().err
     assert "inverse" not in set(accuracies["part"]) and "mask" in set(accuracies["part"])
-    claims = tables.findings(accuracies, tables.sharing(lab, [one]))
+    claims = tables.findings(accuracies, tables.sharing(lab, [one]), tables.operations(lab, [one]))
     assert set(claims["verdict"]) == {"cannot be told"}
     scale = with_intervals(tables.sharing(lab, [one]), ["title"], "scale")
     assert scale[["scale", "low", "high"]].isna().all(axis=None) and scale["n_runs"].tolist() == [0]

@@ -933,3 +933,19 @@ def test_pages_are_light_or_dark(laptop, browser):
             color = "getComputedStyle(document.querySelector('{}')).{}.match(/\\d+/g).map(Number)"
             paper, ink = (browser.evaluate(color.format("body", of)) for of in ("backgroundColor", "color"))
             assert (max(paper) < 60 and min(ink) > 180) if dark else (min(paper) > 200 and max(ink) < 60), name
+
+
+def test_rows_on_a_figure_are_counted_there(tmp_path):
+    """Means of settings in several units mean nothing, and the index has none."""
+    frame = pd.DataFrame({
+        "place": ["Figure 1", "Figure 2", "Figure 2"], "paper": [3.8, np.nan, np.nan], "ours": [2.1, 0.3, 0.4],
+        "n_runs": [5, 5, 3], "verdict": [HOLDS, HOLDS, OPEN],
+    })  # fmt: skip
+    places = recorded(tmp_path, frame)["places"]
+    assert places["Figure 1"] == {
+        "verdicts": {HOLDS: 1}, "summary": {"paper": 3.8, "ours": 2.1, "rows": 1, "runs": 5},
+    }  # fmt: skip
+    assert places["Figure 2"]["verdicts"] == {HOLDS: 1, OPEN: 1}
+    assert places["Figure 2"]["summary"] == {"paper": None, "ours": None, "rows": 2, "runs": 8}
+    assert recorded(tmp_path, frame.iloc[1:2])["places"]["Figure 2"]["summary"]["ours"] == 0.3
+    assert recorded(tmp_path, frame.assign(setting="batch"))["summary"] is None

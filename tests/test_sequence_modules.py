@@ -9,12 +9,12 @@ import torch
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.models.sequences import END, PADDING, START, right, token_loss
 from subnet_utils.models.staged import fingerprint, maskable
-from subnet_utils.papers.functional_modularity import section
+from subnet_utils.papers.functional_modularity import half_masks, section
 from subnet_utils.papers.functional_modularity import sequence_figures as figures
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
-from subnet_utils.papers.functional_modularity.sequence_networks import END, PADDING, START, right, token_loss
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.tasks import scan
 from tests.test_figures import assert_readable
@@ -137,7 +137,9 @@ def test_tables_and_figures(lab):
     token = steps.ACTIONS.index("JUMP")
     lost = (whole[token] & ~masks[0].masks["output.weight"][token]).sum() / whole[token].sum()
     assert row["lost"] == pytest.approx(float(lost), nan_ok=True) and row["control"] == int(whole[token].sum())
-    claims = tables.findings(accuracies, weights, control)
+    half = tables.halves(lab)
+    assert half.groupby(["model", "seed"])["part"].nunique().eq(6).all()
+    claims = tables.findings(accuracies, weights, control, half)
     assert set(claims["verdict"]) == {"cannot be told"}  # the network has learned nothing, so no control is adequate
     along, overlaps = tables.along_steps(lab), tables.overlaps(lab)
     assert along["density"].between(0, 1).all() and overlaps["chance_iou"].dropna().between(0, 1).all()
@@ -151,6 +153,7 @@ def test_figures_are_legible(lab):
         figures.accuracies(accuracies, figures.LEARNED),
         figures.output_weights(tables.output_weights(lab)),
         figures.along_steps(tables.along_steps(lab)),
+        half_masks.figure(tables.halves(lab)),
     ):
         assert_readable(figure)
 

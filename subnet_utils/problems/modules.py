@@ -22,6 +22,7 @@ from subnet_utils.core.sections import Section, without
 from subnet_utils.core.seeds import generator_for, separate_randomness
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -183,6 +184,34 @@ class Mask(Step):
     def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
         """See the class."""
         return Subnetwork.load(artefact.path / "subnetwork.safetensors")
+
+
+@dataclass(frozen=True)
+class Halves(Step):
+    """Scores of a network under a mask, under it in half of the layers alone, and so under a random one (`halves`)."""
+
+    mask: Mask
+
+    def build(self, lab: Lab, folder: Path) -> list[dict[str, Any]]:
+        """Measure them, a row a part."""
+        network, kept = self.mask.network.load(lab), self.mask.load(lab)
+        parts = halves(kept, maskable(network), seed=self.mask.network.seed)
+        return [{"part": part, **self.mask.network.problem.scores(one.apply(network))} for part, one in parts]
+
+
+def halves(kept: Subnetwork, names: Sequence[str], *, seed: int) -> Iterator[tuple[str, Subnetwork]]:
+    """A control mask; the same in the early or late half of the layers, the others being whole; and all of it for a
+    random mask with as many weights in every layer. A middle layer is late."""
+    whole, middle = kept | ~kept, len(names) // 2
+    for before, mask in {"": kept, "random ": random_like(kept, seed=seed)}.items():
+        yield f"{before}{CONTROL}", mask
+        yield f"{before}early half", with_layers(whole, mask, names[:middle])
+        yield f"{before}late half", with_layers(whole, mask, names[middle:])
+
+
+def with_layers(mask: Subnetwork, other: Subnetwork, names: Sequence[str]) -> Subnetwork:
+    """A subnetwork that in some layers is another one of the same network."""
+    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)
 
 
 @dataclass(frozen=True)

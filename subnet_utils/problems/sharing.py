@@ -1,8 +1,9 @@
 """How many weights two masks share, between what chance gives and what two masks of one function share.
 
-The paper measures sharing by intersection over union and intersection over minimum (section 2). Neither says how much
-to expect. Two random masks of these densities share some weights: chance. Two masks of the same function in the same
-network do not share all: the ceiling. `scale` puts a number between the two.
+The paper measures sharing by intersection over union and intersection over minimum (section 2), and by the share of one
+mask's weights that the other has, too. None of them says how much to expect. Two random masks of these densities share
+some weights: chance. Two masks of the same function in the same network do not share all: the ceiling. `scale` puts a
+number between the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,19 +11,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.masks.overlap import OVERALL, expected_iou
 from subnet_utils.masks.subnetwork import Subnetwork
 
 HIDDEN = "hidden layers"
 """The entry of a table that takes all layers as one but the first and the last."""
+MEASURES = ["iou", "iomin", "shared"]
+DRAWS = 100
+"""Pairs of random masks."""
 
 
 def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.DataFrame:
-    """IoU and IoMin by layer, then of `HIDDEN` and `OVERALL`, each with what chance gives.
+    """How much two masks share by layer, then in `HIDDEN` and `OVERALL`, each with what chance gives.
 
-    Columns layer, iou, iomin, chance_iou, chance_iomin. Random masks with shares p and q of the weights have
-    p q / (p + q - p q) and max(p, q) in large layers. NaN where a mask is empty. names: of the weights, from the inputs
-    to the outputs. Raises WrongNetwork for masks of two networks.
+    Columns layer, iou, iomin, shared (of the first mask's weights), and chance_iou, chance_iomin, chance_shared. Random
+    masks with shares p and q of the weights have p q / (p + q - p q), max(p, q) and q in large layers. NaN where a mask
+    is empty. names: of the weights, from the inputs to the outputs. Raises WrongNetwork for masks of two networks.
     """
     parts = {"one": one, "other": other, "both": one & other, "either": one | other}
     counts = {part: [int(mask.masks[name].sum()) for name in names] for part, mask in parts.items()}
@@ -34,25 +38,37 @@ def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.Dat
     found = {
         "iou": sizes["both"] / sizes["either"],
         "iomin": sizes["both"] / sizes[["one", "other"]].min(axis=1),
+        "shared": sizes["both"] / sizes["one"],
         "chance_iou": p * q / (p + q - p * q),
         "chance_iomin": np.maximum(p, q).where((p > 0) & (q > 0)),
+        "chance_shared": q.where(p > 0),
     }
     return pd.DataFrame(found).rename_axis("layer").reset_index()
+
+
+def drawn_iou(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> dict[str, float]:
+    """The mean IoU of random masks with as many weights in every layer, by layer as in `overlaps`."""
+    inner = [Subnetwork({name: mask.masks[name] for name in names[1:-1]}, mask.network) for mask in (one, other)]
+    hidden = expected_iou(inner, draws=DRAWS)[OVERALL] if len(names) > 2 else np.nan
+    return expected_iou([one, other], draws=DRAWS) | {HIDDEN: hidden}
 
 
 def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence[str]) -> pd.DataFrame:
     """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
 
-    masks: of each function some masks with other seeds. Values are means over pairs: `iou`, `iomin` and chance over
-    one mask of each function, as long as both have one; `ceiling_iou` and `ceiling_iomin` over two masks of one
+    masks: of each function some masks with other seeds. Values are means over pairs: what `overlaps` and `drawn_iou`
+    give over one mask of each function, as long as both have one; `ceiling_iou` and so on over two masks of one
     function, NaN where there is none; `scale` (by IoU) and `scale_iomin` run from 0, chance, to 1, the ceiling, NaN
     where that is not above chance. IoU of masks that differ in size is never 1. names: as in `overlaps`.
     """
     first, second = masks.values()
-    found = [overlaps(a, b, names) for a, b in zip(first, second, strict=False)]
+    found = [
+        overlaps(a, b, names).assign(drawn_iou=lambda table, pair=(a, b): table["layer"].map(drawn_iou(*pair, names)))
+        for a, b in zip(first, second, strict=False)
+    ]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
     mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))
-    ceiling = ceiling[["iou", "iomin"]].add_prefix("ceiling_")
+    ceiling = ceiling[MEASURES].add_prefix("ceiling_")
     mean = mean.join(ceiling if same else ceiling * np.nan)
     for measure, name in (("iou", "scale"), ("iomin", "scale_iomin")):
         room = mean[f"ceiling_{measure}"] - mean[f"chance_{measure}"]

@@ -8,11 +8,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from subnet_utils.report.comparison import FINDING, SHARES, verdict
-from subnet_utils.statistics import t_interval
+from subnet_utils.statistics import runs_needed, t_interval
 
 SHARE = (0.0, 1.0)
 """Between what an accuracy is, and all else that is a share of a whole. A t interval does not know it."""
 ANY = (-np.inf, np.inf)
+WIDTH = 0.05
+"""Half of an interval that would settle a question about an accuracy or an overlap."""
 
 
 def interval(
@@ -34,6 +36,21 @@ def judged(
     """The `interval` of what is claimed to lie in a range, and the verdict. words, options: of `verdict`."""
     found = interval(values, seeds)
     return found | {"verdict": verdict(found["low"], found["high"], claim, words, **options)}
+
+
+def claimed(
+    place: str, claim: str, values: ArrayLike, seeds: ArrayLike, within: tuple[float, float], *, paper: float = np.nan,
+    **options: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """A row on what a paper says: place, its figure or table; claim, in words; the range in which our number should be.
+
+    paper: the number that it prints. seeds_needed: how many seeds an interval of +-.05 would take, if they spread as
+    ours do. options: of `verdict`.
+    """
+    about = {"place": place, "claim": claim, "paper": paper, "claimed_from": within[0], "claimed_to": within[1]}
+    frame = pd.DataFrame({"ours": np.asarray(values, dtype=float), "seed": np.asarray(seeds)})
+    means = frame[np.isfinite(frame["ours"])].groupby("seed")["ours"].mean()
+    return about | judged(values, seeds, within, **options) | {"seeds_needed": runs_needed(means, half=WIDTH)}
 
 
 def with_intervals(table: pd.DataFrame, by: Sequence[str], value: str = "accuracy") -> pd.DataFrame:

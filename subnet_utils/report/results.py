@@ -87,10 +87,13 @@ class Results:
 
         digits: decimals; numbers too small to show any keep two significant digits. folded: a reader sees no row before
         a click. An index is not written: make it a column. The manifest counts the verdicts in columns `verdict` and
-        `..._verdict`, and has the means of columns `paper` and `ours` for the report's index. Otherwise as `figure`.
+        `..._verdict`, and has the means of columns `paper` and `ours` for the report's index. Rows with a figure or
+        table of the paper in a column `place` are counted there, too. Otherwise as `figure`.
         """
         said, text = self._said(name, caption, paper, values), frame.to_csv(index=False, lineterminator="\n")
-        about = {"digits": digits, "rows": len(frame), "verdicts": _verdicts(frame), "summary": _summary(frame)}
+        about = {"digits": digits, "rows": len(frame), **_counted(frame)}
+        if "place" in frame:
+            about["places"] = {place: _placed(rows) for place, rows in frame.groupby("place", sort=False) if place}
         self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
         if _is_seen():
             html = readable.table(frame.reset_index(drop=True), digits, folded=folded)
@@ -196,9 +199,15 @@ def _verdicts(frame: pd.DataFrame) -> dict[str, int]:
     return dict(Counter(value for name in columns for value in columns[name].dropna()))
 
 
+def _counted(frame: pd.DataFrame) -> dict[str, Any]:
+    """What the report's index says of a table, or of some of its rows."""
+    return {"verdicts": _verdicts(frame), "summary": _summary(frame)}
+
+
 def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
-    """Means of `paper` and `ours` over rows with both, and counts; no means where opposite effects would cancel."""
-    if not {"paper", "ours"} <= set(frame):
+    """Means of `paper` and `ours` over rows with both, and counts; no means where opposite effects would cancel, and
+    none of settings, which are in different units."""
+    if not {"paper", "ours"} <= set(frame) or "setting" in frame:
         return None
     numbers = frame[["paper", "ours"]].apply(pd.to_numeric, errors="coerce").astype("Float64").astype(float)
     both = np.isfinite(numbers).all(axis=1)
@@ -208,6 +217,14 @@ def _summary(frame: pd.DataFrame) -> dict[str, float | int | None] | None:
     means = numbers[both].mean().to_dict() if not paper.min() < 0 < paper.max() else {"paper": None, "ours": None}
     runs = int(frame.loc[both, "n_runs"].sum()) if "n_runs" in frame else None
     return means | {"rows": int(both.sum()), "runs": runs}
+
+
+def _placed(frame: pd.DataFrame) -> dict[str, Any]:
+    """The same of the rows on one figure. Where the paper prints no number, ours is there if it is one."""
+    ours = frame["ours"].iloc[0] if len(frame) == 1 and np.isfinite(frame["ours"].iloc[0]) else None
+    alone = {"paper": None, "ours": ours, "rows": len(frame), "runs": int(frame["n_runs"].sum())}
+    counted = _counted(frame)
+    return counted | {"summary": counted["summary"] or alone}
 
 
 def _device_name(device: torch.device) -> str:

@@ -181,7 +181,7 @@ def _card(item: dict[str, Any], page: str, folder: Path) -> dict[str, Any]:
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    usual = {"verdicts": {}, "summary": None, "sources": (), "place": None}
+    usual = {"verdicts": {}, "summary": None, "sources": (), "place": None, "places": {}}
     return usual | item | shown | {"href": f"{page}#{item['name']}"}
 
 
@@ -225,23 +225,27 @@ def _place_rows(
     paper: Paper | None, own: Sequence[dict[str, Any]], notebooks: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The figures and tables of a paper, those that are missing too, then other labels of its own notebooks: label,
-    title, why it may be missing, and the (card, notebook) of each item made for it."""
+    title, why it may be missing, and the (card, notebook) of each item made for it, or with rows that are about it."""
     made = defaultdict(list)
     for notebook in notebooks:
         for card in notebook["cards"]:
             for label in card["paper"]:
                 made[label].append((card, notebook))
+    whose, elsewhere = (f"{paper.label}, ", paper.elsewhere) if paper else ("", {})
+    for notebook in own:
+        for card in notebook["cards"]:
+            for place, counted in card["places"].items():
+                made[whose + place].append((card | counted, notebook))
     known = dict(paper.reproduces) if paper else {}
     titles = known | (dict(paper.also_shows) if paper else {})
     taken = {label for one in papers().values() for label in (*one.reproduces, *one.also_shows)}
     others = (label for notebook in own for card in notebook["cards"] for label in card["paper"] if label not in taken)
     labels = [label for label in dict.fromkeys([*titles, *others]) if label in known or label in made]
-    whose, elsewhere = (f"{paper.label}, ", paper.elsewhere) if paper else ("", {})
     beyond = [
         {"label": "", "name": f"{whose}beyond it", "title": card["caption"], "items": [(card, notebook)]}
         for notebook in own
         for card in notebook["cards"]
-        if card["verdicts"] and not card["paper"]
+        if card["verdicts"] and not card["paper"] and not card["places"]
     ]
     return beyond + [
         {

@@ -50,10 +50,10 @@ PAPER = Paper(
     also_shows={"Functional Modularity, Appendix B.1": "Overlap of two masks of one function"},
     findings=(
         Finding(
-            "Two functions share fewer weights than two masks of one",
+            "Two functions share far fewer weights than two masks of one",
             "modularity_findings",
             "modularity_figure_1",
-            "claim.str.contains('less than two masks')",
+            "claim.str.contains('far less than two masks')",
         ),
         Finding(
             "Without the weights of a function the other one stays",
@@ -61,8 +61,15 @@ PAPER = Paper(
             "modularity_parts_add_mul",
             "claim == 'and the other one is not'",
         ),
-        Finding("Words and hard questions have weights of their own", "sequences_findings", "sequences_figure_4a"),
-        Finding("Classes of images have weights of their own", "images_findings", "images_figure_6"),
+        Finding(
+            "Words and hard questions have weights of their own",
+            "sequences_findings",
+            "sequences_figure_4a",
+            "claim == 'its mask is worse than the control mask'",
+        ),
+        Finding(
+            "Classes of images have weights of their own", "images_findings", "images_figure_6", "place == 'Figure 6'"
+        ),
         Finding(
             "New tasks share less than 0.2 with old ones",
             "images_sharing_findings",

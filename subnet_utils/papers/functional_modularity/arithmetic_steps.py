@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
@@ -17,39 +16,16 @@ from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.feedforward import FeedForward
+from subnet_utils.models.reader import Reader
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.papers.functional_modularity import section
+from subnet_utils.problems import modules
 from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
 from subnet_utils.tasks import digit_arithmetic as arithmetic
 from subnet_utils.tasks.digit_arithmetic import ABSENT, Items
 
 TESTED = 10000
 """Items on which an LSTM that reads two pairs is tested."""
-
-
-class Reader(nn.Module):
-    """An LSTM that sees its input for several steps and is read afterwards: [m, inputs] -> logits [m, digits, classes].
-
-    reading: 'together', the whole input for `steps` steps, read at the last; 'forced', of two pairs the first alone for
-    half of the steps and read then, and the second alone for the other half, without a new state.
-    """
-
-    def __init__(self, inputs: int, width: int, layers: int, outputs: int, *, steps: int, reading: str = "together"):
-        super().__init__()
-        self.lstm = nn.LSTM(inputs, width, layers, batch_first=True)
-        self.output = nn.Linear(width, outputs)
-        self.steps, self.reading = steps, reading
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """See the class."""
-        if self.reading == "together":
-            states, _ = self.lstm(inputs[:, None].expand(-1, self.steps, -1))
-            return self.output(states[:, -1]).unflatten(1, (-1, 10))
-        half, middle = self.steps // 2, inputs.shape[1] // 2
-        first, second = pad(inputs[:, :middle], (0, middle)), pad(inputs[:, middle:], (middle, 0))
-        states, _ = self.lstm(torch.stack([first] * half + [second] * half, dim=1))
-        answers = [self.output(states[:, at]).unflatten(1, (2, -1, 10)) for at in (half - 1, -1)]
-        return torch.cat([answers[0][:, 0], answers[1][:, 1]], dim=1)
 
 
 @dataclass(frozen=True)
@@ -151,9 +127,11 @@ class Parts(Step):
     """What parts of a network can do: a row for each, with its scores and density (Tables 1 to 3, Figures 7 and 13).
 
     Parts: the whole; under the control mask, and under it in the early or late layers alone; under each function's mask
-    and without it (inverse); and under random masks of the same sizes, as they are and inverted. edges: 'fullmask', in
-    first and last layer the control mask counts instead, or 'ones', these layers are whole.
+    and without it (inverse); and each of these under random masks of the same sizes. edges: 'fullmask', in first and
+    last layer the control mask counts instead, or 'ones', these layers are whole.
     """
+
+    version: ClassVar[int] = 2
 
     control: Mask
     masks: tuple[Mask, ...]
@@ -175,25 +153,17 @@ class Parts(Step):
 def parts_of(
     control: Subnetwork, masks: Mapping[str, Subnetwork], names: Sequence[str], *, seed: int
 ) -> Iterator[tuple[str, str, str, Subnetwork]]:
-    """Part, edges, function and what is kept, for each of `Parts`. A middle layer is late; an empty mask is alone."""
-    whole, middle, ends = control | ~control, len(names) // 2, (names[0], names[-1])
+    """Part, edges, function and what is kept, for each of `Parts`. An empty mask is alone."""
+    whole, ends = control | ~control, (names[0], names[-1])
     yield "whole", "", "", whole
-    yield CONTROL, "", "", control
-    yield "early half", "", "", with_layers(whole, control, names[:middle])
-    yield "late half", "", "", with_layers(whole, control, names[middle:])
+    for part, kept in modules.halves(control, names, seed=seed):
+        yield part, "", "", kept
     for function, mask in masks.items():
-        for part, kept in {"mask": mask, "inverse": ~mask}.items() if mask.active else [("mask", mask)]:
+        chance = random_like(mask, seed=seed)
+        parts = {"mask": mask, "inverse": ~mask, "random": chance, "random inverse": ~chance}
+        for part, kept in parts.items() if mask.active else [("mask", mask)]:
             for edges, other in {"": kept, "fullmask": control, "ones": whole}.items():
-                yield part, edges, function, with_layers(kept, other, ends)
-        if mask.active:
-            chance = random_like(mask, seed=seed)
-            yield "random", "", function, chance
-            yield "random inverse", "", function, ~chance
-
-
-def with_layers(mask: Subnetwork, other: Subnetwork, names: Sequence[str]) -> Subnetwork:
-    """A subnetwork that in some layers is another one of the same network."""
-    return Subnetwork({**mask.masks, **{name: other.masks[name] for name in names}}, mask.network)
+                yield part, edges, function, modules.with_layers(kept, other, ends)
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,41 @@
 The networks of the seeds are the independent observations.
 """
 
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.models.staged import maskable
-from subnet_utils.papers.functional_modularity import reference
+from subnet_utils.papers.functional_modularity import half_masks, reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
-from subnet_utils.problems.modules import CONTROL
+from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
-from subnet_utils.report.comparison import CLAIM, compare
-from subnet_utils.report.findings import groups, judged, with_intervals
-from subnet_utils.statistics import LEARNED, runs_needed
+from subnet_utils.report.comparison import CLAIM, POSITIVE, compare
+from subnet_utils.report.findings import claimed, groups, with_intervals
+from subnet_utils.statistics import LEARNED
+from subnet_utils.tasks.digit_arithmetic import ABSENT
 
 ACCURACY = "accuracy on "
 PAPER_NAMES = {"pair 1": "pair1", "pair 2": "pair2", "+": "add", "*": "mul"}
-WIDTH = 0.05
-"""Half of an interval that would settle a question about an accuracy or an overlap."""
+FAR = 0.3
+"""Two functions share far less than one function twice: by so much of an overlap."""
+TABLES = {"double_addition": "Table 1", "add_mul": "Table 2"}
+FIGURES = {"double_addition": "Figure 2", "add_mul": "Figure 1"}
+PERFORMED = {"feedforward": ("the mask's operation", "+"), "lstm": ("neither operation", "none")}
+"""What networks do under the mask of + where they are asked for * (Figure 13)."""
+METHOD_CLAIMS = {"ceiling_iou": "overlap of two masks of one function", "scale": "shared weights, on the scale",
+                 "left": "left of the other function without a mask"}  # fmt: skip
+METHOD_RANGES = {"overlap of two masks of one function": POSITIVE}
+"""What is compared between methods. Claimed is that continuous sparsification keeps fewer weights, that two of its
+masks are more alike, and that the rest does not depend on the method."""
 CLAIMS = (
     ("a mask computes its own function", "mask", True, (0.9, np.inf)),
     ("and not the other one", "mask", False, (-np.inf, 0.05)),
@@ -88,15 +101,31 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def scales(overlap: pd.DataFrame) -> pd.DataFrame:
-    """How much the hidden layers share, from 0, chance, to 1, two masks of one function: by IoU (scale) and by IoMin.
+def scales(overlap: pd.DataFrame, accuracy: pd.DataFrame) -> pd.DataFrame:
+    """How modular networks are, as numbers from 0 to 1: means over seeds with 95% intervals, by network and method.
 
-    overlap: from `sharing`. Means over seeds with 95% intervals, a row for each network and method.
+    overlap, accuracy: from `sharing` and `accuracies`. scale: how much the hidden layers share, from 0, chance, to 1,
+    two masks of one function, by IoU; scale_iomin by IoMin. specialization: by how much the accuracy of masks on their
+    own function is above that on the other one, from 0, as under random masks of their sizes, to 1, all or nothing.
     """
-    hidden, about = overlap[overlap["layer"] == HIDDEN], ["task", "title", "method"]
-    by_iou, by_iomin = (with_intervals(hidden, about, name) for name in ("scale", "scale_iomin"))
-    by_iomin = by_iomin.rename(columns={"low": "iomin_low", "high": "iomin_high"})
-    return by_iou.join(by_iomin[["scale_iomin", "iomin_low", "iomin_high"]])
+    about = ["task", "title", "method"]
+    table = with_intervals(overlap[overlap["layer"] == HIDDEN], about, "scale")
+    for name, frame in (("scale_iomin", overlap[overlap["layer"] == HIDDEN]), ("specialization", _special(accuracy))):
+        found = with_intervals(frame, about, name).drop(columns="n_runs")
+        found = found.rename(columns={end: f"{name.removeprefix('scale_')}_{end}" for end in ("low", "high")})
+        table = table.merge(found, on=about)
+    return table
+
+
+def _special(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """`specialization` of each network (`scales`)."""
+    some = accuracy[accuracy["part"].isin(["mask", "random"]) & accuracy["edges"].eq("")]
+    some = some.assign(signed=some["accuracy"].where(some["of"] == some["tested_on"], -some["accuracy"]))
+    by = ["task", "title", "method", "seed"]
+    # an own accuracy for each other one: twice the mean is the difference
+    found = 2 * some.pivot_table(index=by, columns="part", values="signed", sort=False)
+    special = (found["mask"] - found["random"]) / (1 - found["random"])
+    return special.rename("specialization").reset_index()
 
 
 def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -120,7 +149,8 @@ def operations(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         for row in one.parts.result(lab) if one.settings.task == "add_mul" else ():
             if row["part"] in ("mask", CONTROL) and not row["edges"]:
                 for asked, done in product(names, (*names, "none")):
-                    about = one.about | {"mask": row["of"] or CONTROL, "asked": asked, "done": done}
+                    about = one.about | {"family": one.settings.architecture.family, "mask": row["of"] or CONTROL}
+                    about |= {"asked": asked, "done": done}
                     rows.append(about | {"share": row[f"{done} for {asked}"]})
     return pd.DataFrame(rows)
 
@@ -129,8 +159,9 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """What changes with alpha: a row for each network and alpha (Figure 10, and beyond it every conclusion).
 
     Columns of `Dissected.about`; beta (alpha times the batch); accuracy under the control mask, of masks on their own
-    function and on the other, without them on the other; weights of the first function's mask that the second's has,
-    too; IoU of the hidden layers beside chance; density of the first mask.
+    function and on the other, and without them on both; weights of the first function's mask that the second's has,
+    too; IoU of the hidden layers beside chance; density of the first mask; the paper's network, the family, the weights
+    and the examples of each function that it learned from, NaN for all.
     """
     rows = []
     for one in found:
@@ -140,19 +171,24 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         own = plain["of"] == plain["tested_on"]
         means = plain.groupby(["part", own])["accuracy"].mean()
         about = one.about | {"beta": (one.about["l0"] or np.nan) * one.training.batch_size}
+        about |= {"network": one.settings.paper_network, "family": one.settings.architecture.family}
+        about |= {"weights": first.total, "examples": one.settings.examples}
         about |= {"control_accuracy": means[CONTROL, False], "own_accuracy": means["mask", True]}
-        about |= {"other_accuracy": means["mask", False], "other_without": means.get(("inverse", False), np.nan)}
+        about |= {"other_accuracy": means["mask", False], "own_without": means.get(("inverse", True), np.nan)}
+        about |= {"other_without": means.get(("inverse", False), np.nan)}
         about |= {"shared": (first & second).active / first.active if first.active else np.nan}
         about |= {"hidden_iou": hidden["iou"], "chance_iou": hidden["chance_iou"], "density": first.density}
         rows.append(about)
     return pd.DataFrame(rows)
 
 
-def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame) -> pd.DataFrame:
+def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame, widths: pd.DataFrame) -> pd.DataFrame:
     """What points of the ledger do to our numbers: as text and as released code have it, means over seeds.
 
-    strength: from `by_strength`. The penalty: each alpha beside twice as much. Validation: items that taught a network
-    beside all others, where not all did. Columns where, model, quantity, as_printed, as_released, n_runs.
+    strength, widths: from `by_strength`, of the sweep and of the usual masks. The penalty: each alpha beside twice as
+    much. Validation: items that taught a network beside all others, where not all did. Figure 2b: LSTMs that read both
+    pairs together, and all LSTMs. Table 1: a mask where the other pair is zero, and where it is there. Columns where,
+    model, quantity, as_printed, as_released, n_runs.
     """
     rows = []
     for about, part in groups(strength, "model", "seed") if len(strength) else ():
@@ -161,23 +197,38 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame)
             for double in by_l0.index[np.isclose(by_l0.index, 2 * l0)]:
                 numbers = by_l0.loc[l0, name], by_l0.loc[double, name]
                 rows.append(("Section 2 (penalty)", *about.values(), f"{name}, alpha {l0:g}", *numbers))
-    for one in (one for one in found if one.usual and one.settings.examples):
-        about = "Section 3.1", one.settings.model, one.network.seed
-        rows += [(*about, f"accuracy on {name}", *_right(lab, one, name)) for name in one.network.problem.functions]
+    for one in (one for one in found if one.usual and isinstance(one.network, Network)):
+        network, problem, seed = one.network.load(lab), one.network.problem, one.network.seed
+        about = one.settings.model, seed
+        for name in problem.functions if one.settings.examples else ():
+            inputs, targets = problem.examples(name, seed)
+            taught, count = _right(lab, network, inputs, targets).sum(), len(problem.tests()[name].inputs)
+            others = one.network.result(lab)[ACCURACY + name] * count - taught
+            numbers = float(others) / (count - len(inputs)), float(taught) / len(inputs)
+            rows.append(("Section 3.1", *about, f"accuracy on {name}", *numbers))
+        for name in problem.functions if problem.reads_both else ():
+            kept = one.mask(name).load(lab).apply(network)
+            numbers = [
+                _right(lab, kept, *items).mean() for items in (problem.examples(name, seed), problem.tests()[name])
+            ]
+            rows.append(("Table 1 (LSTM)", *about, f"accuracy of the mask of {name}", *map(float, numbers)))
+    lstms = widths[widths["network"].isin(["LSTM", "LSTM_forced"]) & widths["task"].eq("double_addition")]
+    if lstms["network"].nunique() == 2:
+        together = lstms[lstms["network"] == "LSTM"]
+        for seed, value in zip(together["seed"], together["hidden_iou"], strict=True):
+            about = together["model"].iloc[0], seed, "hidden_iou"
+            rows.append(("Figure 2b", *about, value, lstms["hidden_iou"].mean()))
     table = pd.DataFrame(rows, columns=["where", "model", "seed", "quantity", "as_printed", "as_released"])
     means = {name: (name, "mean") for name in ("as_printed", "as_released")}
     by = table.groupby(["where", "model", "quantity"], sort=False)
     return by.agg(**means, n_runs=("seed", "nunique")).reset_index()
 
 
-def _right(lab: Lab, one: Dissected, function: str) -> tuple[float, float]:
-    """Accuracy on the items of a function that did not teach a network, and on those that did."""
-    network, problem = one.network.load(lab), one.network.problem
-    inputs, targets = problem.examples(function, one.network.seed)
-    taught = float((network(inputs.to(lab.device)).argmax(dim=-1).cpu() == targets).all(dim=1).double().sum())
-    count = len(problem.tests()[function].inputs)
-    right = one.network.result(lab)[ACCURACY + function] * count
-    return (right - taught) / (count - len(inputs)), taught / len(inputs)
+@torch.no_grad()
+def _right(lab: Lab, network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Which items have all digits right that are asked for: float [m]."""
+    answers = network(inputs.to(lab.device)).argmax(dim=-1).cpu()
+    return ((answers == targets) | (targets == ABSENT)).all(dim=1).double()
 
 
 def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -189,27 +240,123 @@ def settled(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     )
 
 
-def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
+def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) -> pd.DataFrame:
     """What holds of modules? Each claim with our number over networks that have learned, its interval and a verdict.
 
-    accuracy, overlap: from `accuracies` and `sharing`. Claims are ranges; `seeds_needed` are as many networks as an
-    interval of +-.05 would take with our spread.
+    accuracy, overlap, done: from `accuracies`, `sharing` and `operations`. Claims are ranges (`findings.claimed`).
     """
     rows = []
-    for about, part in groups(accuracy[~accuracy["copied"] & accuracy["edges"].eq("")], "model", "task", "method"):
+    for about, part in groups(accuracy[~accuracy["copied"]], "model", "task", "method"):
         part = part[part.groupby("seed")["base_accuracy"].transform("min") >= LEARNED]
-        own = part["of"] == part["tested_on"]
-        for claim, kind, is_own, holds in CLAIMS:
-            some = part[part["part"].eq(kind) & own.eq(is_own)]
-            rows.append(about | _finding(claim, some["accuracy"], some["seed"], holds))
-    for about, part in groups(overlap[overlap["layer"] == HIDDEN], "model", "task", "copied", "method"):
-        above, below = part["iou"] - part["chance_iou"], part["ceiling_iou"] - part["iou"]
-        rows.append(about | _finding("hidden layers share more than chance", above, part["seed"], (CLAIM, np.inf)))
-        rows.append(about | _finding("and less than two masks of one function", below, part["seed"], (CLAIM, np.inf)))
+        own, plain, table = part["of"] == part["tested_on"], part["edges"].eq(""), TABLES[about["task"]]
+        for claim, kind, is_own, within in CLAIMS:
+            some = part[part["part"].eq(kind) & plain & own.eq(is_own)]
+            rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within))
+        left = part[plain & ~own].pivot_table(index=["seed", "of"], columns="part", values="accuracy")
+        left = left.reindex(columns=["inverse", "random inverse"])
+        more = left["inverse"] - left["random inverse"]
+        claim = "more of the other one is left than without random weights"
+        rows.append(about | claimed(table, claim, more, left.index.get_level_values("seed"), POSITIVE))
+        some = part[part["part"].eq("mask") & part["edges"].eq("ones")]
+        if about["task"] == "double_addition":
+            claim = "with whole first and last layers a mask does both"
+            rows.append(about | claimed("Table 3", claim, some["accuracy"], some["seed"], (0.8, 1.0), paper=0.9))
+    for about, part in groups(overlap, "model", "task", "copied", "method"):
+        place = "Figure 8" if about["copied"] else FIGURES[about["task"]]
+        rows += [about | claimed(place, *claim) for claim in _of_sharing(part, about)]
+    usual = done[done["title"].eq(done["model"]) & done["mask"].eq("+") & done["asked"].eq("*")] if len(done) else done
+    for about, part in groups(usual, "model", "task", "method", "family") if len(usual) else ():
+        what, name = PERFORMED[about.pop("family")]
+        some = part[part["done"] == name]
+        claim = f"under the mask of +, asked for *, it performs {what}"
+        rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf)))
     return pd.DataFrame(rows)
 
 
-def _finding(claim: str, values: pd.Series, seeds: pd.Series, holds: tuple[float, float]) -> dict:
-    """One claim, in which range its number should lie, and what was found."""
-    needed = {"seeds_needed": runs_needed(values.dropna().groupby(seeds).mean(), half=WIDTH)}
-    return {"claim": claim, "claimed_from": holds[0], "claimed_to": holds[1]} | needed | judged(values, seeds, holds)
+def _of_sharing(overlap: pd.DataFrame, about: dict[str, Any]) -> Iterator[tuple]:
+    """Claims on what two functions' masks share, with our numbers: what `claimed` wants after the place."""
+    first, *_, last, _, _ = dict.fromkeys(overlap["layer"])
+    wide = overlap.pivot(index="seed", columns="layer", values=["iou", "drawn_iou", "ceiling_iou"])
+    iou, ceiling, seeds = wide["iou"], wide["ceiling_iou"], wide.index
+    above, ends = iou - wide["drawn_iou"], [first, last]
+    yield "hidden layers share more than chance", above[HIDDEN], seeds, (CLAIM, np.inf)
+    if about["copied"]:
+        yield "and as much as two masks of one function", (iou - ceiling)[HIDDEN], seeds, (-CLAIM, np.inf)
+    else:
+        yield "and far less than two masks of one function", (ceiling - iou)[HIDDEN], seeds, (FAR, np.inf)
+    if about["task"] == "add_mul":
+        more = above[ends].mean(axis=1) - above[HIDDEN]
+        yield "first and last layer share more, each beyond chance", more, seeds, POSITIVE
+    else:
+        yield "first and last layer share nothing", iou[ends].max(axis=1), seeds, (0.0, 0.0)
+
+
+def methods(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
+    """Whether conclusions depend on the method: another one less the usual one in the same networks, seed by seed.
+
+    accuracy, overlap: from `accuracies` and `sharing`. Columns of both, difference with its interval, and a verdict.
+    """
+    by, hidden = ["model", "title", "seed"], overlap[overlap["layer"].eq(HIDDEN) & ~overlap["copied"]]
+    masks = accuracy[accuracy["part"].isin(["mask", "inverse"]) & accuracy["edges"].eq("") & ~accuracy["copied"]]
+    own = masks["of"] == masks["tested_on"]
+    kept = masks[own & masks["part"].eq("mask")].assign(kind=lambda table: "weights kept for " + table["of"])
+    left = masks[~own & masks["part"].eq("inverse")].groupby(by)["accuracy"].mean()
+    values = kept.pivot_table(index=by, columns="kind", values="density").assign(left=left)
+    values = values.join(hidden.set_index(by)[["ceiling_iou", "scale"]]).rename(columns=METHOD_CLAIMS)
+    rows = []
+    for model, part in values.groupby(level="model", sort=False):
+        for title in part.index.unique("title").drop(model):
+            usual, other = (part.xs((model, name)) for name in (model, title))
+            for name in part.columns[part.notna().any()]:
+                within = (-np.inf, 0.0) if name.startswith("weights") else METHOD_RANGES.get(name, (-CLAIM, CLAIM))
+                change = (other - usual)[name].dropna()
+                about = {"model": model, "method": title.rpartition(", ")[2], "usual": usual[name].mean()}
+                about |= {"other": other[name].mean()}
+                rows.append(about | claimed("", name, change, change.index, within))
+    return pd.DataFrame(rows).drop(columns=["place", "paper"], errors="ignore")
+
+
+def dependence(
+    accuracy: pd.DataFrame, sizes: pd.DataFrame, sure: pd.DataFrame, strength: pd.DataFrame, widths: pd.DataFrame
+) -> pd.DataFrame:
+    """What the paper says of masks by layer, penalty and size (Figures 7 and 9 to 12): our numbers and verdicts.
+
+    accuracy, sizes, sure: from `accuracies`, `kept` and `settled`, of the usual masks; strength, widths: from
+    `by_strength`, of the sweep and of the usual masks.
+    """
+    rows = list(half_masks.claims(accuracy))
+    for about, part in groups(sure[sure["bin"].between(0.05, 0.95)], "model"):
+        open_ = part.groupby("seed")["share"].sum()
+        claim = "share of probabilities from .05 to .95"
+        rows.append(about | claimed("Figure 9", claim, open_, open_.index, (-np.inf, CLAIM)))
+    for about, part in groups(strength, "model") if len(strength) else ():
+        ends = part.sort_values("l0").groupby("seed")[["control_accuracy", "shared"]].agg(["first", "last"])
+        for name, what in (("control_accuracy", "accuracy under the control mask"), ("shared", "shared weights")):
+            fall = ends[name]["first"] - ends[name]["last"]
+            claim = f"{what}: weakest less strongest penalty"
+            rows.append(about | claimed("Figure 10", claim, fall, ends.index, POSITIVE))
+    for small, large in _pairs(widths):
+        about = {"model": f"{small['model'].iloc[0]} and {large['model'].iloc[0]}"}
+        fall = (small["shared"] - large["shared"]).dropna()
+        if small["examples"].isna().all():
+            place = "Figure 11" if large["task"].eq("add_mul").all() else ""
+            rows.append(about | claimed(place, "shared weights: small less large", fall, fall.index, POSITIVE))
+        else:
+            beyond = [one["hidden_iou"] - one["chance_iou"] for one in (small, large)]
+            change, claim = (beyond[0] - beyond[1]).dropna(), "overlap beyond chance: few less all examples"
+            rows.append(about | claimed("", claim, change, change.index, (-CLAIM, CLAIM)))
+    for about, part in groups(sizes[sizes["layer"].eq(OVERALL) & sizes["task"].eq("add_mul")], "model"):
+        wide = part.pivot(index="seed", columns="function", values="kept")
+        claim = "weights for *, times those for +"
+        rows.append(about | claimed("Figure 12", claim, wide["*"] / wide["+"], wide.index, (1.0, np.inf), paper=3.8))
+    return pd.DataFrame(rows)
+
+
+def _pairs(widths: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Networks, by seed, that differ in nothing but size, or in how many examples they learned from."""
+    for _, part in groups(widths, "task", "family"):
+        models = [one.set_index("seed") for _, one in part.groupby("model", sort=False)]
+        models.sort(key=lambda one: (one["weights"].iloc[0], one["examples"].fillna(np.inf).iloc[0]))
+        for small, large in pairwise(models):
+            if small["weights"].iloc[0] < large["weights"].iloc[0] or small["examples"].notna().any():
+                yield small, large

@@ -17,9 +17,9 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_within
+from subnet_utils.models.small_images import build, settle
 from subnet_utils.papers.functional_modularity import section
-from subnet_utils.papers.functional_modularity.image_networks import build, settle
-from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Problem, networks, seeded, strengths
+from subnet_utils.problems.modules import CONTROL, Halves, Mask, Masked, Network, Problem, networks, seeded, strengths
 from subnet_utils.problems.pictures import Source
 
 CHUNK = 500
@@ -41,7 +41,8 @@ class Classes(Problem):
         """See `Problem`."""
         channels = self.source.load("train").pixels.shape[1]
         with seeded(seed):
-            return build(self.architecture, channels, len(self.source.data.classes), augment=self.augment)
+            about = self.architecture.model_dump()
+            return build(channels=channels, classes=len(self.source.data.classes), augment=self.augment, **about)
 
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
         """Training images of the function's classes; all networks have the same. Raises KeyError for no function."""
@@ -95,6 +96,7 @@ class Family(Masked):
 
     control = property(lambda self: self.mask(CONTROL))
     sham = property(lambda self: self.mask(CONTROL, 1, self.control))
+    halves = property(lambda self: Halves(self.control))
 
     @property
     def masks(self) -> dict[str, Mask]:
@@ -119,7 +121,8 @@ class Family(Masked):
     def steps(self) -> list[Step]:
         """All steps."""
         pairs = [mask for pair in self.pairs for mask in pair]
-        return [self.network, self.control, self.sham, *self.masks.values(), *map(self.null, self.masks), *pairs]
+        null = map(self.null, self.masks)
+        return [self.network, self.control, self.halves, self.sham, *self.masks.values(), *null, *pairs]
 
     @property
     def about(self) -> dict[str, Any]:

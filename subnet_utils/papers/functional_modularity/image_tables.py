@@ -5,6 +5,7 @@ share of a class's right answers under the control mask is lost.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.papers.functional_modularity import image_steps, permuted_steps, reference
+from subnet_utils.papers.functional_modularity import half_masks, image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE, at_paper_size
-from subnet_utils.report.findings import groups, interval, judged
+from subnet_utils.report.findings import claimed, groups, interval, judged
 
 LAST = "output.weight"
 ALIVE = 0.5
@@ -29,11 +30,9 @@ CLAIMS = {
     "null_drop": "... than without as many random weights",
 }
 """What the drop of a removed class is compared with, and what is claimed."""
-OURS = {
-    "drop of the removed class": "target_drop",
-    "largest drop of another class over it": "other_share",
-    "overlap of two masks of one function": "iou",
-}
+CHANGES = {"CNN": "Figure 18", "CNN without dropout": "Figure 19", "ResNet-110": "Figure 20"}
+"""Where the paper shows the answers of its networks."""
+OURS = {"drop of the removed class": "target_drop", "largest drop of another class over it": "other_share"}
 """Columns of ours beside quantities that the paper's text gives."""
 SIZES = {
     "in_channels": "inputs", "in_features": "inputs", "out_channels": "outputs", "out_features": "outputs",
@@ -147,13 +146,35 @@ def by_l0(table: pd.DataFrame) -> pd.DataFrame:
     return summary(some) if len(some) else some
 
 
-def findings(table: pd.DataFrame) -> pd.DataFrame:
-    """The paper's claims on classes: differences of `drops`, with 95% intervals over seeds, and verdicts."""
-    return pd.DataFrame(
-        {"model": model, "claim": claim} | judged(group["target_drop"] - group[column], group["seed"], POSITIVE)
-        for model, group in table[table["usual_l0"]].groupby("model", sort=False)
-        for column, claim in CLAIMS.items()
-    )
+def halves(lab: Lab) -> pd.DataFrame:
+    """Accuracy under the control mask in half of the layers, or a random one (Figure 7)."""
+    rows = []
+    for one in (one for one in made(lab) if one.usual):
+        about = one.about | {"base_accuracy": one.network.result(lab)["accuracy"]}
+        rows += [about | {"part": row["part"], "accuracy": row["accuracy"]} for row in one.halves.result(lab)]
+    return pd.DataFrame(rows)
+
+
+def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataFrame) -> pd.DataFrame:
+    """The paper's claims on classes, with 95% intervals over seeds and verdicts. table, change, half: from `drops`,
+    `confusions` and `halves`.
+
+    Figure 6: differences of drops. Figures 18 to 20: of the answers of a removed class that change, the share of the
+    two classes that win most.
+    """
+    rows = []
+    for about, group in groups(table[table["usual_l0"]], "model"):
+        for column, claim in CLAIMS.items():
+            values = group["target_drop"] - group[column]
+            rows.append(about | claimed("Figure 6", claim, values, group["seed"], POSITIVE))
+    places = {_model_of(lab, kind): place for kind, place in CHANGES.items()}
+    won = change[(change["removed"] == change["class"]) & (change["answer"] != change["class"])]
+    for about, group in groups(won[won["model"].isin(places)], "model"):
+        gains = group.assign(won=group["change"].clip(lower=0)).groupby(["seed", "removed"])["won"]
+        two = (gains.apply(lambda some: some.nlargest(2).sum()) / gains.sum()).dropna()
+        claim, seeds = "most images of a removed class go to two others", two.index.get_level_values("seed")
+        rows.append(about | claimed(places[about["model"]], claim, two, seeds, (0.5, math.inf)))
+    return pd.DataFrame([*rows, *half_masks.claims(half)])
 
 
 def dropout(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
@@ -192,14 +213,40 @@ def beside_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.Data
 
     Verdicts only at the profile `paper`: drops depend on data, size of the network and alpha.
     """
-    usual, rows = table[table["usual_l0"]], []
-    for one in reference.load("images").query("quantity in @OURS").itertuples():
-        own = stable if one.quantity.startswith("overlap") else usual[usual["model"] == _model_of(lab, one.network)]
+    found, rows = pd.concat(_measured(lab, table, stable)), []
+    for one in reference.load("images").itertuples():
+        own = found[found["quantity"].eq(one.quantity) & found["network"].eq(one.network)]
         if len(own):
-            about = {"quantity": one.quantity, "network": one.network, "paper_low": one.low, "paper_high": one.high}
-            values, comparable = own[OURS[one.quantity]], at_paper_size(lab.study.name)
-            rows.append(about | judged(values, own["seed"], (one.low, one.high), VALUE, comparable=comparable))
+            about = {"place": one.place, "quantity": one.quantity, "network": one.network}
+            about |= {
+                "paper": one.low if one.low == one.high else math.nan,
+                "paper_low": one.low,
+                "paper_high": one.high,
+            }
+            comparable = at_paper_size(lab.study.name)
+            rows.append(about | judged(own["value"], own["seed"], (one.low, one.high), VALUE, comparable=comparable))
     return pd.DataFrame(rows)
+
+
+def _measured(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Our values of what the paper gives: columns quantity, network, seed, value."""
+    kinds = {one.model: one.paper_network for one in image_steps.settings_of(lab).networks}
+    usual, known = (one[one["usual_l0"]].assign(network=one["model"].map(kinds)) for one in (table, networks(lab)))
+    tables = [(name, usual, column) for name, column in OURS.items()] + [("accuracy of the network", known, "accuracy")]
+    tables.append(("overlap of two masks of one function", stable.assign(network="CNN without dropout"), "iou"))
+    for name, one, column in tables:
+        yield one[["network", "seed"]].assign(quantity=name, value=one[column])
+    drop, accuracy = (
+        one.pivot_table(index="seed", columns="network", values=column).reindex(columns=["CNN", "CNN without dropout"])
+        for one, column in ((usual, "target_drop"), (known, "accuracy"))
+    )
+    yield from (
+        pd.DataFrame({"quantity": name, "network": "CNN", "seed": values.index, "value": values.to_numpy()}).dropna()
+        for name, values in (
+            ("drop with dropout over drop without", drop["CNN"] / drop["CNN without dropout"]),
+            ("accuracy lost without dropout", accuracy["CNN"] - accuracy["CNN without dropout"]),
+        )
+    )
 
 
 def sharing(lab: Lab) -> pd.DataFrame:
@@ -237,7 +284,8 @@ def sharing_findings(table: pd.DataFrame) -> pd.DataFrame:
             claims[claim] = (different - wide["shared", first, DIFFERENT], POSITIVE)
         for claim, (values, within) in claims.items():
             found = judged(values, seeds, within, comparable=lowest >= ALIVE)
-            rows.append({"start": start, "lowest_accuracy": lowest, "claim": claim} | found)
+            about = {"place": "Figure 3" if start == first else "Figure 14", "start": start}
+            rows.append(about | {"lowest_accuracy": lowest, "claim": claim} | found)
     return pd.DataFrame(rows)
 
 

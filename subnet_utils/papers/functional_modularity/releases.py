@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.models.sequences import PADDING, trimmed
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected, dissected
 from subnet_utils.papers.functional_modularity.image_steps import Family, families
-from subnet_utils.papers.functional_modularity.sequence_networks import PADDING, trimmed
 from subnet_utils.papers.functional_modularity.sequence_steps import SOURCE, Inspected, Scan, encoded, inspected
 from subnet_utils.problems.modules import CONTROL, Mask, Network
 from subnet_utils.problems.releases import FILES, released

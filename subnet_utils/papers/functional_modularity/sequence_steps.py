@@ -2,7 +2,7 @@
 
 A network learns the random split of SCAN, or a task of mathematics, and is frozen. Then masks are found: control masks
 on all that it learned, and one on the training set of each split. That has all rules, but not all combinations, or
-easy questions alone. A row of a table has the tokens of a question and of its answer (`sequence_networks`).
+easy questions alone. A row of a table has the tokens of a question and of its answer (`models.sequences`).
 """
 
 from abc import abstractmethod
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
 from subnet_utils.masks.controls import random_like
+from subnet_utils.models.sequences import END, KINDS, PADDING, lengths, right, token_loss
 from subnet_utils.papers.functional_modularity import section
-from subnet_utils.papers.functional_modularity.sequence_networks import END, KINDS, PADDING, lengths, right, token_loss
-from subnet_utils.problems.modules import CONTROL, Mask, Masked, Problem, networks, seeded
+from subnet_utils.problems.modules import CONTROL, Halves, Mask, Masked, Problem, networks, seeded
 from subnet_utils.tasks import mathematics, scan
 
 TOKENS = ("padding", "start", "end")
@@ -74,7 +74,7 @@ class Sequences(Problem):
             return KINDS[self.architecture.family](*self.sizes, **architecture)
 
     def examples(self, function: str, seed: int) -> tuple[Tensor, Tensor]:
-        """See `Problem`. Rows as `sequence_networks` has them, and their answers."""
+        """See `Problem`. Rows as `models.sequences` has them, and their answers."""
         rows = self.rows(self.taught if function == CONTROL else function)
         return rows, rows[:, self.sizes[0] :]
 
@@ -214,7 +214,12 @@ class Inspected(Masked):
     def steps(self) -> list[Step]:
         """All that is made of it."""
         parts = [step for split in self.settings.with_masks for step in self.parts(split).values()]
-        return [*parts, *self.controls]
+        return [*parts, *self.controls, self.halves]
+
+    @property
+    def halves(self) -> Halves:
+        """The control mask in half of the layers (Figure 7)."""
+        return Halves(self.controls[0])
 
     @property
     def about(self) -> dict[str, Any]:

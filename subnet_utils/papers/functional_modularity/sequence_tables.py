@@ -7,14 +7,14 @@ from torch import Tensor
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
+from subnet_utils.models.sequences import END
 from subnet_utils.models.staged import maskable
-from subnet_utils.papers.functional_modularity import reference
-from subnet_utils.papers.functional_modularity.sequence_networks import END
+from subnet_utils.papers.functional_modularity import half_masks, reference
 from subnet_utils.papers.functional_modularity.sequence_steps import ACTIONS, CONTROL_MASK, DIRECT, OWN_MASK, inspected
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import between_functions
 from subnet_utils.report.comparison import CLAIM, FINDING
-from subnet_utils.report.findings import groups, judged
+from subnet_utils.report.findings import claimed, groups
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import mathematics
 
@@ -23,9 +23,8 @@ SAID = range(END, len(ACTIONS))
 """Tokens that an answer may hold."""
 RATIO = 2.0
 """How many times the other tokens' loss JUMP's has to be, if its weights are to stand out."""
-GAP, HALF, BETTER = "large gap (Figure 4a)", "almost half of JUMP's are removed (Figure 4b)", "far above (Figure 15)"
-DROP = "consistent drop on hard questions (Figure 5)"
-"""What the paper says; its numbers are in pictures only."""
+LOST = (0.4, 0.5)
+"""The share of JUMP's output weights that is called almost half."""
 
 
 def made(lab: Lab) -> list[str]:
@@ -63,6 +62,16 @@ def controls(lab: Lab) -> pd.DataFrame:
             about = one.about | {"repeat": repeat, "whole": whole, "control": found[name]}
             about |= {"density": found["active"] / found["total"]}
             rows.append(about | {"adequate": whole >= LEARNED and found[name] >= reference.ADEQUATE * whole})
+    return pd.DataFrame(rows)
+
+
+def halves(lab: Lab) -> pd.DataFrame:
+    """Accuracy on all that was learned under the control mask in half of the layers, or a random one (Figure 7)."""
+    rows = []
+    for one in inspected(lab):
+        name = one.network.problem.known
+        about = one.about | {"base_accuracy": one.network.result(lab)[name]}
+        rows += [about | {"part": row["part"], "accuracy": row[name]} for row in one.halves.result(lab)]
     return pd.DataFrame(rows)
 
 
@@ -136,30 +145,29 @@ def settings(lab: Lab) -> pd.DataFrame:
     return reference.load("mathematics").merge(ours, "left", on=["task", "setting"])
 
 
-def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
+def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFrame, half: pd.DataFrame) -> pd.DataFrame:
     """What the paper says of sequences, each claim with our number over seeds, its interval and a verdict.
 
-    accuracy, weights, control: from `accuracies`, `output_weights` and `controls`. Nothing can be told of a model whose
-    control masks are not adequate, or of a single seed.
+    accuracy, weights, control, half: from `accuracies`, `output_weights`, `controls` and `halves`. Nothing can be told
+    of a model whose control masks are not adequate, or of a single seed.
     """
     rows, adequate = [], control.groupby("model")["adequate"].all()
     for about, part in groups(accuracy, "model", "split"):
         wide = part.pivot(index="seed", columns="part", values="accuracy")
-        says = DROP if about["split"] == "easy" else GAP
-        claims = [("its mask is worse than the control mask", says, wide[CONTROL_MASK] - wide[OWN_MASK], CLAIM)]
+        place = "Figure 5" if about["split"] == "easy" else "Figure 4"
+        gap, claim = wide[CONTROL_MASK] - wide[OWN_MASK], "its mask is worse than the control mask"
+        rows.append(about | claimed(place, claim, gap, gap.index, (CLAIM, math.inf)))
         if DIRECT in wide:
-            gain = wide[OWN_MASK] - wide[DIRECT]
-            claims.append(("its mask is better than learning it directly", BETTER, gain, CLAIM))
-        rows += [(about, *claim) for claim in claims]
+            gain, claim = wide[OWN_MASK] - wide[DIRECT], "its mask is better than learning it directly"
+            rows.append(about | claimed("Figure 15", claim, gain, gain.index, (CLAIM, math.inf)))
     for about, part in groups(weights[weights["split"] == "jump"], "model", "split"):
         wide = part.pivot(index="seed", columns="token", values="lost")
+        claim = "share of JUMP's output weights that are removed"
+        rows.append(about | claimed("Figure 4", claim, wide["JUMP"], wide.index, LOST, paper=0.5))
         ratio = wide["JUMP"] / wide.drop(columns="JUMP").mean(axis=1)
-        rows.append((about, "JUMP loses more of its output weights than others, times their mean", HALF, ratio, RATIO))
-    table = pd.DataFrame(
-        about | {"claim": claim, "paper_says": says, "claimed_from": least}
-        | judged(values, values.index, (least, math.inf))
-        for about, claim, says, values, least in rows
-    )  # fmt: skip
+        claim = "JUMP loses more of its output weights than others, times their mean"
+        rows.append(about | claimed("Figure 4", claim, ratio, wide.index, (RATIO, math.inf)))
+    table = pd.DataFrame([*rows, *half_masks.claims(half)])
     return table.assign(verdict=table["verdict"].where(table["model"].map(adequate), FINDING[-1]))
 
 

@@ -1,14 +1,14 @@
-"""The networks of *Are Neural Nets Modular?*, section 5: a simple CNN (Table 5), and ResNets for small images."""
+"""Networks for small images: the simple CNN of *Are Neural Nets Modular?* (Table 5), and ResNets (He et al. 2016)."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from subnet_utils import torchvision_operators  # noqa: F401 - before torchvision is imported
-from subnet_utils.papers.functional_modularity.section import Convolutional, Residual
 
 SHIFT = 4
 """Pixels by which an image is moved at most."""
@@ -41,22 +41,23 @@ def moved(images: Tensor) -> Tensor:
     return padded[which, color, down, right]
 
 
-def build(
-    architecture: Convolutional | Residual, channels: int, classes: int, *, augment: bool = False
-) -> nn.Sequential:
-    """The network that a section describes, its last layer `output`. torch's own random state draws weights."""
-    simple = architecture.family == "cnn"
+def build(family: str, channels: int, classes: int, *, augment: bool = False, **sizes: Any) -> nn.Sequential:
+    """A network, its last layer `output`. family: 'cnn' or 'resnet'; sizes: of `cnn_layers` or `resnet_layers`.
+
+    torch's own random state draws the weights.
+    """
+    simple = family == "cnn"
     parts = OrderedDict(pixels=Pixels(augment=augment))
-    parts.update((_cnn if simple else _resnet)(architecture, channels))
-    width = architecture.widths[-1] if simple else 4 * architecture.width
+    parts.update((cnn_layers if simple else resnet_layers)(channels, **sizes))
+    width = sizes["widths"][-1] if simple else 4 * sizes["width"]
     parts.update(mean=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), output=nn.Linear(width, classes))
     return nn.Sequential(parts)
 
 
-def _cnn(architecture: Convolutional, inputs: int) -> Layers:
+def cnn_layers(inputs: int, widths: Sequence[int], dropout: Sequence[float]) -> Layers:
     """Table 5: four convolutions of 3 x 3, pooling after the first three, dropout after the last two."""
-    drops = (0.0, 0.0, *architecture.dropout)
-    for i, (outputs, drop) in enumerate(zip(architecture.widths, drops, strict=True), start=1):
+    drops = (0.0, 0.0, *dropout)
+    for i, (outputs, drop) in enumerate(zip(widths, drops, strict=True), start=1):
         yield f"conv{i}", nn.Conv2d(inputs, outputs, 3, padding=1)
         yield f"relu{i}", nn.ReLU()
         if drop:
@@ -66,15 +67,14 @@ def _cnn(architecture: Convolutional, inputs: int) -> Layers:
         inputs = outputs
 
 
-def _resnet(architecture: Residual, channels: int) -> Layers:
+def resnet_layers(channels: int, depth: int, width: int) -> Layers:
     """He et al. (2016), section 4.2: (depth - 2) / 6 basic blocks at each of three sizes, with batch normalization."""
     from torchvision.models.resnet import BasicBlock, conv1x1, conv3x3
 
-    width = architecture.width
     yield from {"conv": conv3x3(channels, width), "norm": nn.BatchNorm2d(width), "relu": nn.ReLU()}.items()
     for size in range(3):
         outputs = width * 2**size
-        for block in range((architecture.depth - 2) // 6):
+        for block in range((depth - 2) // 6):
             stride = 2 if size and not block else 1
             inputs = outputs // stride
             shorter = nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs)) if stride > 1 else None
