@@ -11,6 +11,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.controls import random_within
 from subnet_utils.models import small_images
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import image_figures, image_steps, image_tables, section
 from subnet_utils.papers.functional_modularity import permuted_steps as permuted
 from subnet_utils.problems.tasks import DIGITS
@@ -107,6 +108,15 @@ def test_networks_are_the_papers():
     resnet = small_images.build(channels=3, classes=10, **section.Residual(family="resnet").model_dump())
     main = [n for n, m in resnet.named_modules() if isinstance(m, torch.nn.Conv2d) and "downsample" not in n]
     assert len(main) + 1 == 110
+    for network, count in ((cnn, 9 * (3 * 32 + 32 * 64 + 64 * 128 + 128 * 256) + 2560), (resnet, _of_resnet_110())):
+        known = dict(network.named_parameters())
+        assert sum(known[name].numel() for name in maskable(network)) == count
+
+
+def _of_resnet_110() -> int:
+    """Weights of convolutions and of the last layer: 18 blocks of two convolutions at each of three sizes."""
+    blocks = 9 * (36 * (16**2 + 32**2 + 64**2) - 32 * 16 - 64 * 32)  # the first of a size sees half as many channels
+    return 9 * 3 * 16 + blocks + 16 * 32 + 32 * 64 + 64 * 10
 
 
 def test_statistics_of_a_norm_depend_on_weights_and_images_alone():

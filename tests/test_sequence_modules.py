@@ -62,6 +62,34 @@ def test_all_commands_are_there_with_their_actions():
     assert (min(lengths), max(lengths), max(map(len, commands))) == (1, scan.LONGEST, 9)
 
 
+TRANSFORMER_PAIR = section.TransformerPair(family="transformer")
+
+
+@pytest.mark.parametrize(
+    ("network", "names", "weights"),
+    [
+        # two LSTMs of four gates and two layers, and the output: 9 actions and tokens
+        (steps.Scan(section.LstmPair(family="lstm")), 9, 2 * 4 * (200 * 16 + 3 * 200 * 200) + 9 * 200),
+        # attention is 4 d^2, three times in a pair of layers, and an MLP is 2 d m, twice
+        (
+            steps.Scan(section.TransformerPair(family="transformer")),
+            3 * 10 + 1,
+            3 * (12 * 100**2 + 4 * 100 * 200) + 9 * 100,
+        ),
+        (
+            steps.Mathematics(section.TransformerPair(family="transformer"), "sort"),
+            31,
+            3 * (12 * 100**2 + 4 * 100 * 200) + 98 * 100,
+        ),
+    ],
+)
+def test_weights_of_layers_are_masked_and_nothing_else(network, names, weights):
+    made = network.network(0)
+    found, known = maskable(made), dict(made.named_parameters())
+    assert len(found) == names and found[-1] == "output.weight"
+    assert sum(known[name].numel() for name in found) == weights
+
+
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [("simple", 16728, 4182), ("jump", 14670, 7706), ("turn left", 21890, 1208), ("length", 16990, 3920)],
