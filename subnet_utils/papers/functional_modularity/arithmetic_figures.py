@@ -112,21 +112,24 @@ def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 
 
 def method(*, seed: int = 0) -> Figure:
-    """The method itself at work on 8 by 8 logits: four draws of a mask for the parts of one batch, and the mask at the
-    end."""
+    """The method itself at work on 8 by 8 logits: a batch in four parts, a draw of a mask for each, what goes forward
+    and what the gradient sees (straight-through), and the mask at the end."""
     generator, found = generator_for("picture", seed), GumbelSigmoid()
     logits = {"w": 2.5 * torch.randn(8, 8, generator=generator)}
-    draws = [found.soft(logits, 0, generator)["w"] for _ in range(4)]
-    pictures = [found.expected(logits["w"]), *draws, found.hard(logits["w"]).float()]
-    titles = [r"keep with $\sigma(l)$", *(f"draw {i + 1}" for i in range(4)), "at the end: $l > 0$"]
-    figure, axes = grid(6, width=1.15, height=1.15, across=6, margin=0.45)
+    draws = [found.soft(logits, 0, generator)["w"].detach() for _ in range(4)]
+    batch, noisy = torch.arange(8).div(8).repeat(8, 1).T.floor_divide(0.25) / 3, torch.linspace(-5, 5, 200)
+    pictures = [batch, found.expected(logits["w"]), *draws, None, found.hard(logits["w"]).float()]
+    titles = ["a batch in 4 parts", r"keep with $\sigma(l)$", *(f"part {i + 1}: a draw" for i in range(4)),
+              r"forward $b$, backward $s$", "at the end: $l > 0$"]  # fmt: skip
+    figure, axes = grid(8, width=1.6, height=1.35, across=4, margin=0.45)
     for ax, picture, title in zip(axes, pictures, titles, strict=True):
-        ax.imshow(picture.detach().numpy(), cmap="Blues", vmin=0, vmax=1.2)
-        ax.set_title(title, fontsize=7, weight="normal")
+        ax.set_title(title, fontsize=7.5, weight="normal")
+        if picture is None:
+            ax.plot(noisy, (noisy > 0).float(), color=BLACK)
+            ax.plot(noisy, noisy.sigmoid(), "--", color=CONDITIONS["subnetwork"].color)
+        else:
+            ax.imshow(picture.numpy(), cmap="Blues", vmin=0, vmax=1.2)
         ax.set(xticks=[], yticks=[])
-    kept = torch.stack(draws).mean()
-    figure.supxlabel(
-        f"Each quarter of a batch gets a draw of its own. The four keep {kept:.0%} of the weights, "
-        f"σ(l) says {found.expected(logits['w']).mean():.0%}.", fontsize=7.5
-    )  # fmt: skip
+    kept, expected = torch.stack(draws).mean(), found.expected(logits["w"]).mean()
+    figure.supxlabel(f"The four draws keep {kept:.0%} of the weights, σ(l) says {expected:.0%}.", fontsize=7.5)
     return figure
