@@ -69,6 +69,20 @@ def test_digits_are_drawn_by_seed_and_each_class_looks_alike():
     assert (nearest == other.labels).float().mean() > 0.6  # by chance .1
 
 
+def test_digits_in_color_are_bright_on_dark_in_two_colors_each():
+    about = {"resolution": 20, "noise": 0.0, "turn": 0.0, "seed": 0, "about": "train"}
+    gray, colored = pictures.drawn(100, **about), pictures.drawn(100, color=True, **about)
+    assert torch.equal(gray.labels, colored.labels) and colored.pixels.shape == (100, 3, 20, 20)
+    paper, ink = (colored.pixels.float().flatten(2).quantile(end, dim=2) for end in (0.0, 1.0))  # [100, 3]
+    assert paper.max() < 128 and (ink > paper).all()
+    share = gray.pixels.float() / 255  # of ink in every pixel
+    found = colored.pixels.float() / 255
+    dark = found.flatten(2).min(dim=2).values[:, :, None, None]
+    bright = ((found - dark) * share).sum(dim=(2, 3)) / (share**2).sum(dim=(2, 3))  # least squares
+    assert torch.allclose(dark + bright[:, :, None, None] * share, found, atol=0.01)
+    assert len(dark.flatten(1).round(decimals=2).unique(dim=0)) > 90
+
+
 def test_files_of_mnist_and_cifar10_are_read_and_damaged_ones_named(tmp_path):
     draw = np.random.default_rng(0)
     pixels, labels = draw.integers(0, 256, (5, 28, 28), dtype=np.uint8), draw.integers(0, 10, 5, dtype=np.uint8)

@@ -104,12 +104,17 @@ class Drawn(Section):
     noise: Annotated[float, Field(ge=0, le=1)] = 0.2
     turn: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Largest rotation, radians; shear and size change along."""
+    color: bool = False
+    """Bright digits on dark ground, each in two colors of its own, in place of white on black."""
     seed: Seed = 0
     classes: ClassVar[tuple[str, ...]] = DIGITS
 
 
 class Files(Section):
-    """Images from a folder: MNIST or Fashion-MNIST as idx files, or CIFAR10's binary version."""
+    """Images from a folder: MNIST or Fashion-MNIST as idx files, or CIFAR10's binary version.
+
+    Debian's package dataset-fashion-mnist puts such a folder into /usr/share/datasets/fashion-mnist.
+    """
 
     source: Literal["files"]
     folder: Place

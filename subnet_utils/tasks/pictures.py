@@ -1,8 +1,8 @@
 """Small pictures of a few classes: drawn digits, which need no files, and sets in two plain formats.
 
 Digits are drawn in the fonts that come with matplotlib, each turned, sheared, scaled and moved at random, with noise:
-a stand-in for MNIST. From a folder come the files of MNIST or Fashion-MNIST (idx, also gzipped) and the binary version
-of CIFAR10. Neither format can run code, unlike pickles.
+a stand-in for MNIST, and in color for CIFAR10. From a folder come the files of MNIST or Fashion-MNIST (idx, also
+gzipped) and the binary version of CIFAR10. Neither format can run code, unlike pickles.
 """
 
 import gzip
@@ -44,8 +44,10 @@ class Pictures:
     labels: Tensor
 
 
-def drawn(count: int, *, resolution: int, noise: float, turn: float, seed: int, about: str) -> Pictures:
-    """So many gray digits, each class as likely.
+def drawn(
+    count: int, *, resolution: int, noise: float, turn: float, seed: int, about: str, color: bool = False
+) -> Pictures:
+    """So many digits, each class as likely: white on black, or bright on dark in two colors drawn for each.
 
     resolution: pixels a side; noise: standard deviation of what is added to every pixel, which is from 0 to 1; turn:
     largest rotation, radians, which also bounds shear and half the change in size; about: name of the set; sets of one
@@ -59,7 +61,10 @@ def drawn(count: int, *, resolution: int, noise: float, turn: float, seed: int, 
     rows = torch.stack([cos * wide, -sin * high + turn * shear, 0.15 * right, sin * wide, cos * high, 0.15 * down])
     grid = affine_grid(rows.T.reshape(count, 2, 3), [count, 1, resolution, resolution], align_corners=False)
     images = grid_sample(_glyphs()[labels, fonts], grid, align_corners=False) * (0.8 + 0.2 * light)[:, None, None, None]
-    images += noise * torch.randn(images.shape, generator=draws)
+    if color:
+        dark, bright = torch.rand(2, count, 3, 1, 1, generator=draws) / 2 + torch.tensor([0.0, 0.5]).view(2, 1, 1, 1, 1)
+        images = dark + (bright - dark) * images
+    images = images + noise * torch.randn(images.shape, generator=draws)
     return Pictures((images.clamp(0, 1) * 255).round().byte(), labels)
 
 

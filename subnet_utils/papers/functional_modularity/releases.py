@@ -61,8 +61,8 @@ def _class_masks(family: Family) -> dict[str, Mask]:
 
 
 def _images(family: Family) -> dict[str, Test]:
-    """The test images of each class."""
+    """One in five test images of each class."""
     source = family.network.problem.source
     test = source.load("test")
-    rows = {name: test.labels == i for i, name in enumerate(source.data.classes)}
+    rows = {name: (test.labels == i).nonzero()[::5, 0] for i, name in enumerate(source.data.classes)}
     return {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}
