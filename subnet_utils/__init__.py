@@ -21,10 +21,18 @@ __version__ = "0.7.0"
 EXPORTS = {"Task": "identify", "identify": "identify", "discover": "discover", "Subnetwork": "subnetwork",
            "ContinuousSparsification": "methods", "random_like": "controls"}  # fmt: skip
 """Modules of `masks` that hold what the package itself gives, too."""
+__all__ = [*EXPORTS, "zoo"]
 
 
 def __getattr__(name: str) -> Any:
-    """One of `EXPORTS`, when it is asked for."""
+    """One of `__all__`, when it is asked for."""
+    if name == "zoo":
+        return import_module(f"{__name__}.zoo")
     if name not in EXPORTS:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(import_module(f"{__name__}.masks.{EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What is there, and what comes when it is asked for."""
+    return sorted({*globals(), *__all__})

@@ -84,6 +84,17 @@ class Recipe:
         return self.learning_rate * (self.final_share + (1 - self.final_share) * height)
 
 
+@dataclass(frozen=True)
+class Dropping(Recipe):
+    """A recipe whose learning rate is a tenth from each of some intervals on."""
+
+    drops: tuple[int, ...] = ()
+
+    def rate(self, epoch: int) -> float:
+        """See `Recipe.rate`."""
+        return super().rate(epoch) * 0.1 ** sum(epoch >= drop for drop in self.drops)
+
+
 class Optimization(Section):
     """What the sections on training have in common."""
 

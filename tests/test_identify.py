@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from transformers import BertConfig, BertForSequenceClassification
 
+import subnet_utils
 from subnet_utils import Task, identify
 from subnet_utils.core.sections import ROOT
 from subnet_utils.masks import identify as module
@@ -33,7 +34,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.masks.task_loss import TaskLoss
 from subnet_utils.models import fingerprint
 from subnet_utils.models.frozen import FrozenPrefix
-from subnet_utils.models.staged import StagedModel
+from subnet_utils.models.staged import StagedModel, maskable
 
 
 @pytest.fixture(autouse=True)
@@ -243,6 +244,8 @@ def test_a_trained_method_reaches_a_density():
     "arguments, said",
     [
         ({"method": "gumbel_sigmod"}, "unknown method 'gumbel_sigmod'; did you mean 'gumbel_sigmoid'\\? valid: .*"),
+        ({"method": subnet_utils.ContinuousSparsification(epochs=3)}, "ContinuousSparsification is no method for .*"),
+        ({"method": 3}, "int is no method for identify .*; give a name, such as 'continuous_sparsification', .*"),
         ({"method": "attribution_ig", "point": 3}, "attribution_ig: point: unknown key; did you mean 'points'\\? .*"),
         ({"method": "attribution_ig", "points": 0}, "attribution_ig: points: 0 is not valid; give more than 0"),
         ({"method": Magnitude(), "power": 2}, "'power' is a setting of a method by name; set it in the object itself"),
@@ -322,6 +325,7 @@ def test_masks_are_found_in_anybodys_network_and_fit_a_fresh_copy(which, method)
     found = identify(network, task, method, training=MaskSteps(steps=4, batch_size=40), density=0.5).subnetwork
     fresh.load_state_dict(network.state_dict())
     assert set(found.masks) <= set(dict(network.named_parameters())) and len(repr(found)) < 120
+    assert repr(task) == "Task(40 items)"
     assert torch.equal(call(found.apply(network)), call(found.apply(fresh)))
     zeroed = copy.deepcopy(network)  # by hand
     with torch.no_grad():
@@ -338,3 +342,29 @@ def test_the_loss_of_a_network_with_named_inputs_is_its_own():
     torch.testing.assert_close(found, class_loss(call(network), targets))
     with pytest.raises(ValueError, match="leave out the start, or give one tensor"):
         FrozenPrefix(StagedModel({"first": nn.Identity()}), words, device=torch.device("cpu"), limit_gb=1.0)
+
+
+class LikeTransformerLens(nn.Module):
+    """Bare parameters, named as there; heads have biases of two dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"W_E": (9, 8), "W_pos": (5, 8), "W_Q": (2, 8, 4), "b_Q": (2, 4), "W_U": (8, 9), "b_U": (1, 9)}
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape)))
+        self.cls_token, self.position_embeddings = (nn.Parameter(torch.randn(1, 1, 8)) for _ in range(2))
+        self.rel_pos_bias, self.embedding = nn.Parameter(torch.randn(4, 4)), nn.Linear(8, 8)
+
+
+def test_embeddings_tokens_and_biases_are_no_weights_whatever_their_shape():
+    assert maskable(LikeTransformerLens()) == ("W_Q", "W_U", "embedding.weight")
+
+
+def test_what_comes_back_is_a_line():
+    found = identify(nn.Linear(4, 2), Task(torch.randn(6, 4), torch.randint(2, (6,))), "magnitude", density=0.5)
+    assert repr(found) == f"Discovery({found.subnetwork!r}, 0 passes)" and len(repr(found)) < 120
+
+
+def test_the_package_names_what_it_gives():
+    assert {*subnet_utils.__all__} <= {*dir(subnet_utils)} and subnet_utils.zoo.load
+    assert all(getattr(subnet_utils, name) for name in subnet_utils.__all__)

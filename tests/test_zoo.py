@@ -1,13 +1,15 @@
 """The zoo: what is loaded is what was made, and nothing damaged is loaded."""
 
 import json
+import lzma
+import random
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 import torch
@@ -91,7 +93,7 @@ def test_a_part_is_a_mask_by_name_or_as_it_is(made: Path):
 
 def test_a_network_that_has_not_learned_is_left_out(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture):
     cards.make(lab, folder=tmp_path)
-    assert capsys.readouterr().out == f"{NAME}: no network has learned it\n" and zoo.list(tmp_path).empty
+    assert capsys.readouterr().out == f"{NAME}: no network has learned it\n" and not any(tmp_path.iterdir())
 
 
 def made_from(lab: Lab) -> list:
@@ -113,8 +115,8 @@ def test_what_costs_less_to_make_than_to_keep_is_left_out(lab: Lab, made: Path, 
     monkeypatch.setattr(steps, "WORTH", 0)
     (release,) = (one for one in releases.releases(lab) if one.seed == 0)
     steps.pack(lab, release, shutil.copytree(made, tmp_path / "zoo") / NAME)
-    with ZipFile(tmp_path / "zoo" / NAME / steps.STEPS) as file:
-        assert file.namelist() == []
+    with tarfile.open(tmp_path / "zoo" / NAME / steps.STEPS) as file:
+        assert file.getnames() == []
 
 
 def test_nothing_of_a_damaged_entry_comes_into_the_store(folder: Path, tmp_path: Path):
@@ -130,7 +132,9 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["network.safetensors.xz", "masks/verb.safetensors.xz", "steps.zip", "study.json"])
+@pytest.mark.parametrize(
+    "file", ["network.safetensors.xz", "masks/verb.safetensors.xz", "steps.tar.xz", "study.json.xz", "card.md"]
+)
 def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path, file: str):
     path = folder / NAME / file
     line = f"zoo entry '{NAME}': {file} is not the file of its card; restore it: git checkout -- zoo/{NAME}"
@@ -146,12 +150,57 @@ def test_a_flipped_bit_and_a_truncated_file_are_refused_in_one_line(folder: Path
         zoo.load(NAME, folder)
 
 
+def test_no_bit_of_a_card_can_be_flipped(folder: Path):
+    path = folder / NAME / "card.json"
+    whole, draw = path.read_bytes(), random.Random(0)
+    for _ in range(300):
+        content = bytearray(whole)
+        content[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        path.write_bytes(content)
+        if json_of(content) != json_of(whole):  # else a blank became another one
+            with pytest.raises(zoo.ZooError, match="card.json is (no JSON|not as it was made); restore it"):
+                zoo.load(NAME, folder)
+    path.write_text(whole.decode().replace('"accuracy": ', '"accuracy": 1', 1))
+    with pytest.raises(zoo.ZooError, match="card.json is not as it was made"):
+        zoo.list(folder)
+
+
+def json_of(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def test_a_file_that_the_card_does_not_know_is_refused(folder: Path):
+    (folder / NAME / "masks" / "mine.safetensors.xz").write_bytes(b"nothing")
+    with pytest.raises(zoo.ZooError, match="its card knows no masks/mine.safetensors.xz; delete that file"):
+        zoo.load(NAME, folder)
+
+
+@pytest.mark.parametrize("name", [None, "", 3, "../x"])
+def test_what_is_no_name_is_refused(made: Path, name: object):
+    with pytest.raises(zoo.ZooError, match=f"no zoo entry .*valid: {NAME}"):
+        zoo.load(name, made)
+
+
+def test_without_a_zoo_that_is_said(tmp_path: Path):
+    for call in (lambda: zoo.list(tmp_path), lambda: zoo.load(NAME, tmp_path), lambda: steps.unpack(Store(), tmp_path)):
+        with pytest.raises(zoo.ZooError, match="no zoo in .*; it is in the checkout"):
+            call()
+
+
 def with_new_digests(place: Path) -> None:
     """The card, as if its files had been these."""
     shrink(place)
     card = json.loads((place / "card.json").read_text())
     files = digests(place)
-    save_json(place / "card.json", card | {"files": {name: files[name] for name in card["files"]}})
+    sealed(place, card | {"files": {name: files[name] for name in card["files"]}})
+
+
+def sealed(place: Path, card: dict) -> None:
+    """A card, as if it had been made so."""
+    save_json(place / "card.json", card | {"seal": zoo.seal(card)})
 
 
 def test_a_mask_of_another_network_is_refused_even_under_its_digest(lab: Lab, folder: Path):
@@ -178,10 +227,10 @@ def test_another_network_is_refused_even_under_its_digest(lab: Lab, folder: Path
 
 def with_another_study(folder: Path, part: str, key: str, value: int) -> None:
     """Change one number of an entry's study, and its digest in the card."""
-    path = folder / NAME / "study.json"
-    study = json.loads(path.read_text())
+    path = folder / NAME / "study.json.xz"
+    study = json.loads(lzma.decompress(path.read_bytes()))
     study["break_it_down"]["experiments"][0][part][key] = value
-    save_json(path, study)
+    path.write_bytes(lzma.compress(json.dumps(study).encode()))
     with_new_digests(folder / NAME)
 
 
@@ -198,9 +247,10 @@ def test_weights_that_do_not_fit_any_more_are_refused_in_one_line(folder: Path):
 
 
 def test_a_study_that_is_not_valid_any_more_is_refused_in_one_line(folder: Path):
-    path = folder / NAME / "study.json"
-    study = json.loads(path.read_text())
-    save_json(path, study | {"break_it_down": study["break_it_down"] | {"gone": 1}})
+    path = folder / NAME / "study.json.xz"
+    study = json.loads(lzma.decompress(path.read_bytes()))
+    study["break_it_down"]["gone"] = 1
+    path.write_bytes(lzma.compress(json.dumps(study).encode()))
     with_new_digests(folder / NAME)
     with pytest.raises(zoo.ZooError, match="its study is not valid any more; check out .*$"):
         zoo.load(NAME, folder)
@@ -213,11 +263,6 @@ def test_unknown_names_get_the_nearest(lab: Lab, made: Path):
         zoo.load("sv-agreement-singula", made)
     with pytest.raises(zoo.ZooError, match="^profile 'micro' has no 'sv-agreement' for the zoo; did you mean"):
         cards.make(lab, ["sv-agreement"], made)
-
-
-def test_where_there_is_no_zoo_a_line_says_where_it_is(tmp_path: Path):
-    with pytest.raises(zoo.ZooError, match=f"^no zoo in {tmp_path}; it is in the checkout: pip install -e "):
-        zoo.load(NAME, tmp_path)
 
 
 def test_without_transformers_a_line_says_how_to_get_it(made: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,10 +15,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.utils import disable_progress_bars
-
+from subnet_utils.core.messages import of_companion
 from subnet_utils.core.store import Artefact, Store, StoreError, damage_of, digests, key_of
+
+with of_companion():
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.utils import disable_progress_bars
 
 TOGETHER = 50
 """Artefacts that are sent in one commit, or fetched before they are moved into the store."""

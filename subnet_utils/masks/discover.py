@@ -45,7 +45,7 @@ class MaskTask:
     seed: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Discovery:
     """A subnetwork and how it came about.
 
@@ -61,6 +61,10 @@ class Discovery:
     annealing: pd.DataFrame
     scores: Mapping[str, Tensor] = field(default_factory=dict)
     passes: int = 0
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"Discovery({self.subnetwork!r}, {self.passes:,} passes)"
 
     def save(self, folder: Path) -> None:
         """File it in the folder of an artefact: `subnetwork`, `history` and `annealing`."""
@@ -84,7 +88,8 @@ def discover(
     items, batches, method: see `MaskTask`; loss, recipe and options: see `discover_many`. Raises ValueError as that
     does, TrainingDiverged for a loss that is not finite.
 
-    >>> from subnet_utils.masks.methods import ContinuousSparsification
+    >>> from subnet_utils import ContinuousSparsification
+    >>> from subnet_utils.training import Recipe
     >>> network, inputs, targets = nn.Linear(2, 2), torch.randn(40, 2), torch.randint(2, (40,))
     >>> options = {"method": ContinuousSparsification(epochs=3), "recipe": Recipe(0.01, epochs=3, seed=0)}
     >>> batches = lambda generator: [(torch.arange(40), targets)]

@@ -68,7 +68,7 @@ def class_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """What a subnetwork is to do.
 
@@ -97,6 +97,10 @@ class Task:
                 raise ValueError(f"{len(table)} inputs and {len(self.targets)} targets; give one target for each")
         if not len(self.targets):
             raise ValueError("the task has no items; give at least one")
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"Task({len(self.targets):,} items)"
 
 
 @dataclass(frozen=True)
@@ -270,9 +274,11 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
         if settings:
             raise ValueError(f"'{next(iter(settings))}' is a setting of a method by name; set it in the object itself")
         return method
-    if method not in METHODS:
-        known = nearest(method, METHODS) if isinstance(method, str) else "give its name, and its settings as options"
-        raise ValueError(f"unknown method '{method}'; {known}")
+    if not isinstance(method, str) or method not in METHODS:
+        if not isinstance(method, str):
+            advice = "give a name, such as 'continuous_sparsification', and its settings as options"
+            raise ValueError(f"{type(method).__name__} is no method for identify (for discover it may be); {advice}")
+        raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
     kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
     if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
         own["l0"] = _strength(method, sizes, rows=own.get("units") == "neurons")

@@ -8,6 +8,7 @@ No network is ever edited: masked weights go through `called_with(suffix, {name:
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -112,12 +113,17 @@ class StagedModel(nn.Module):
         return names[: names.index(start)], names[names.index(start) :]
 
 
+NO_WEIGHT = re.compile(r"b|b_\w+|\w*bias\w*|W_E|W_pos|\w*embed\w*|\w*token\w*")
+"""Last part of the name of a bare parameter that is no weight, but an embedding, a token, or biases."""
+
+
 def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | None = None) -> tuple[str, ...]:
     """Names of the weights that a mask covers: `StagedModel.maskable`, from the first stage on if start is None.
 
     Of a module without stages these are all its parameters with two dimensions or more, those of recurrent layers
-    included, but no embeddings. only: some of these names, to mask no others. Raises ValueError for a start if there
-    are no stages, for an unknown stage, for a name of no such weight, and for no names.
+    included, but no embeddings, tokens and biases. These are torch's embeddings, and bare parameters with such a name
+    (`NO_WEIGHT`), as `W_E` and `b_Q` in TransformerLens. only: some of these names, to mask no others. Raises
+    ValueError for a start if there are no stages, for an unknown stage, for a name of no such weight, and for no names.
 
     >>> maskable(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2)))
     ('1.weight',)
@@ -128,7 +134,11 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
         _require_no_start(model, start)
         embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
         named = model.named_parameters()
-        names = tuple(name for name, weight in named if weight.ndim >= 2 and id(weight) not in embeddings)
+        names = tuple(
+            name
+            for name, weight in named
+            if weight.ndim >= 2 and id(weight) not in embeddings and not NO_WEIGHT.fullmatch(name.rpartition(".")[2])
+        )
     if only is not None and not only:
         raise ValueError("only names no weight; name one or more, or leave it out")
     if unknown := [name for name in only or () if name not in names]:

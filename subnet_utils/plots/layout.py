@@ -87,3 +87,18 @@ def legend(
     made = where.legend(handles=handles, ncols=max(columns, 1), **({"loc": "outside lower center"} | look))
     made.get_title().set_multialignment("center")
     return made
+
+
+def short_layer(name: str) -> str:
+    """The name of a weight of a feedforward or recurrent network as it fits an axis.
+
+    >>> [short_layer(name) for name in ("layers.0.weight", "lstm.weight_hh_l1", "output.weight")]
+    ['layer 1', 'state 2', 'output']
+    """
+    if name.endswith(" layers"):  # all, or all hidden ones
+        return name.removesuffix(" layers")
+    module, _, weight = name.rpartition(".")
+    if weight.startswith("weight_"):
+        kind, number = weight.removeprefix("weight_").split("_l")
+        return f"{'input' if kind == 'ih' else 'state'} {int(number) + 1}"
+    return f"layer {int(module.rpartition('.')[2]) + 1}" if "." in module else module

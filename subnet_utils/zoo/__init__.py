@@ -5,18 +5,20 @@
     entry = zoo.load("sv-agreement-singular")
     entry.accuracy(entry.part("subject"), "verb")
 
-An entry is a folder in `zoo/`: `network.safetensors.xz` (float32), `masks/` (a bit for each weight), `steps.zip` (how
-they were trained, see `steps`), `study.json`, the part of a profile that says how the network is built and tested, and
-`card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn digits differ by
-machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, and of what each part
-answers.
+An entry is a folder in `zoo/`: `network.safetensors.xz` (float32), `masks/` (a bit for each weight), `steps.tar.xz`
+(how they were trained, see `steps`), `study.json.xz`, the part of a profile that says how the network is built and
+tested, and `card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn
+digits differ by machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, of
+what each part answers, and of itself.
 
 Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
 in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to each other
 than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
 """
 
+import hashlib
 import json
+import lzma
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +38,7 @@ from subnet_utils.core.study import Study
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo.release import Release, Tensors, Test, digest_of_test, grown, stored_tests
+from subnet_utils.zoo.release import XZ, Release, Tensors, Test, digest_of_test, grown, stored_tests
 
 ZOO = ROOT / "zoo"
 CLOSE = 1e-4
@@ -70,8 +72,8 @@ class Entry:
 
         Raises ZooError for an unknown name, WrongNetwork for a subnetwork of another network.
         """
-        if isinstance(mask, str):
-            mask = _known(self.masks, mask, f"zoo entry '{self.release.name}' has no mask")
+        if not isinstance(mask, Subnetwork):
+            mask = _known(self.masks, str(mask), f"zoo entry '{self.release.name}' has no mask")
         return self.release.part(self.network, mask, self.more)
 
     @property
@@ -109,7 +111,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     >>> f"{entry.accuracy(entry.part('subject'), 'subject'):.2f}"
     '1.00'
     """
-    place = Path(folder) / name
+    place = Path(folder) / (str(name).strip("./") or "no name")
     card = checked(place)
     release = _release(place, card)
     network, more = release.fresh(), {}
@@ -138,16 +140,31 @@ def checked(place: Path) -> dict[str, Any]:
     for file, digest in card["files"].items():
         if found.get(file) != digest:
             raise ZooError(f"zoo entry '{place.name}': {file} is not the file of its card; {restored(place)}")
+    if more := [file for file in found if file.endswith(XZ) and file not in card["files"]]:
+        raise ZooError(f"zoo entry '{place.name}': its card knows no {more[0]}; delete that file")
     return card
+
+
+def seal(card: Mapping[str, Any]) -> str:
+    """The digest of a card, without the one that it has: sixteen hexadecimal digits."""
+    text = json.dumps({name: value for name, value in card.items() if name != "seal"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def stocked(folder: Path) -> dict[str, Path]:
+    """The entries of a folder, by name. Raises ZooError where there are none."""
+    if found := {path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))}:
+        return found
+    raise ZooError(f"no zoo in {folder}; it is in the checkout: pip install -e '.[companion]' there")
 
 
 def list(folder: Path = ZOO) -> pd.DataFrame:
     """All entries, a row each. accuracy: of the whole network on its first test."""
     rows = []
-    for path in sorted(Path(folder).glob("*/card.json")):
-        card = _card(path.parent)
+    for place in stocked(Path(folder)).values():
+        card = _card(place)
         first = next(row for row in card["answers"] if row["part"] == WHOLE)
-        size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
+        size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
         row = {name: card[name] for name in ("name", "paper", "profile")} | {"weights": card["network"]["weights"]}
         row |= {"masks": len(card["masks"]), "accuracy": f"{first['accuracy']:.2f} on {first['test']}"}
         rows.append(row | {"kilobytes": round(size / 1000)})
@@ -161,21 +178,21 @@ def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
 
 
 def _card(place: Path) -> dict[str, Any]:
-    known = {path.parent.name: path for path in sorted(place.parent.glob("*/card.json"))}
-    if not known:
-        raise ZooError(f"no zoo in {place.parent}; it is in the checkout: pip install -e '.[companion]' there")
-    path = _known(known, place.name, "no zoo entry")
+    known = _known(stocked(place.parent), place.name, "no zoo entry")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        card = json.loads((known / "card.json").read_text(encoding="utf-8"))
     except ValueError:
         raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {restored(place)}") from None
+    if not isinstance(card, dict) or card.get("seal") != seal(card):
+        raise ZooError(f"zoo entry '{place.name}': card.json is not as it was made; {restored(place)}")
+    return card
 
 
 def _release(place: Path, card: Mapping[str, Any]) -> Release:
     """The release that the entry was made from, by the study beside it."""
     paper = _known(papers(), card["paper"], f"zoo entry '{place.name}' is of no paper that is here:")
     try:
-        study = Study.model_validate_json((place / "study.json").read_bytes())
+        study = Study.model_validate_json(lzma.decompress((place / f"study.json{XZ}").read_bytes()))
     except ValidationError:
         raise ZooError(f"zoo entry '{place.name}': its study is not valid any more; {_anew(card)}") from None
     for release in paper.releases_of(Lab(study, Store())):

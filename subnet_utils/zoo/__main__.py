@@ -26,10 +26,10 @@ def main() -> int:
             store = Store()
             print(f"{store.root}: {steps.unpack(store)} artefacts were lacking")
             return 0
+        print(zoo.list().to_string(index=False))
     except (ValueError, StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(zoo.list().to_string(index=False))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +15,10 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import Paper, papers
 from subnet_utils.core.step import Fault
-from subnet_utils.core.store import digest_of, digests, save_json, save_tensors
+from subnet_utils.core.store import digest_of, digests, save_json, save_tensors, write_whole
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, share_right
-from subnet_utils.zoo.release import Release, digest_of_test, shrink, store_tests
+from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, seal, share_right
+from subnet_utils.zoo.release import XZ, Release, digest_of_test, shrink, store_tests
 from subnet_utils.zoo.steps import pack
 
 
@@ -63,16 +64,23 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
-    save_json(place / "study.json", {"name": lab.study.name, paper.name: section})
+    study = json.dumps({"name": lab.study.name, paper.name: section}, sort_keys=True)
+    write_whole(place / f"study.json{XZ}", lzma.compress(study.encode(), preset=9))
     pack(lab, release, place)
     shrink(place)
-    files = digests(place)
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
+    finish(place, lab, paper, entry, _described(lab, entry) | {"without": without})
+
+
+def finish(place: Path, lab: Lab, paper: Paper, entry: Entry, described: Mapping[str, Any]) -> None:
+    """Write the card of an entry whose other files are there."""
+    release = entry.release
     card = {"name": release.name, "paper": paper.name, "reference": paper.reference, "profile": lab.study.name}
-    card |= {"seed": release.seed, "chance": release.chance, "files": files, "without": without}
-    card |= _described(lab, entry) | {"effects": json.loads(release.effects().to_json(orient="split", index=False))}
+    card |= {"task": release.task, "seed": release.seed, "chance": release.chance, **described}
+    card |= {"effects": json.loads(release.effects().to_json(orient="split", index=False))}
     (place / "card.md").write_text(page(card), encoding="utf-8")
-    save_json(place / "card.json", card)
+    card["files"] = {file: digest for file, digest in digests(place).items() if file != "card.json"}
+    save_json(place / "card.json", card | {"seal": seal(json.loads(json.dumps(card)))})
 
 
 def _described(lab: Lab, entry: Entry) -> dict[str, Any]:
@@ -113,6 +121,7 @@ def page(card: Mapping[str, Any]) -> str:
     how = f"torch {made['versions']['torch']}, {made['device']}, {made['precision']}"
     lines = [
         f"# {card['name']}",
+        card["task"],
         f"{card['reference']}. Profile `{card['profile']}`, seed {card['seed']}.",
         f"The network has {card['network']['weights']:,} weights. It was made at commit {made['commit']} ({how}).",
         "Accuracy on each test, of the network, of each subnetwork alone, and of the network without it. "
@@ -139,7 +148,8 @@ def contents(folder: Path = ZOO) -> str:
         "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
         "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon "
-        "made. That is the masks of notebook 10a (seconds) and what bert_4x128 was pruned from (eight minutes). Where "
+        "made. That is the masks of notebook 10a and most networks of 10c (seconds), and what bert_4x128 was pruned "
+        "from (eight minutes). Where "
         "a processor rounds otherwise, the prunings are made anew, too.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]

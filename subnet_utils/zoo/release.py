@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import ROOT
 from subnet_utils.core.step import Step
 from subnet_utils.core.store import digest_of, write_whole
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -30,14 +32,16 @@ XZ = ".xz"
 class Release:
     """What a paper gives to the zoo: a network, masks in it, and how parts of it are tested.
 
-    name: of the entry. Of several with one name, the first that `learned` is taken. network: a step, or what loads like
-    one; fresh(): a network of the same architecture; masks(): by name, what loads a subnetwork; tests(): by name;
-    logits(network, inputs): [n, ..., classes] of a whole test; more(lab): tensors that parts need besides;
-    part(network, subnetwork, more): that subnetwork alone; stored: whether tests are in a file, because not every
-    machine draws the same; effects(): rows of the study's committed tables that are about such masks.
+    name: of the entry; task: what the network does and what its tests ask, for readers. Of several with one name, the
+    first that `learned` is taken. network: a step, or what loads like one; fresh(): a network of the same architecture;
+    masks(): by name, what loads a subnetwork; tests(): by name; logits(network, inputs): [n, ..., classes] of a whole
+    test; more(lab): tensors that parts need besides; part(network, subnetwork, more): that subnetwork alone; stored:
+    whether tests are in a file, because not every machine draws the same; effects(): rows of the study's committed
+    tables that are about such masks.
     """
 
     name: str
+    task: str
     network: Step
     seed: int
     chance: float
@@ -50,6 +54,26 @@ class Release:
     stored: bool = False
     learned: Callable[[Lab], bool] = lambda lab: True
     effects: Callable[[], pd.DataFrame] = pd.DataFrame
+
+
+EFFECT = (
+    "part", "of", "tested_on", "split", "subroutine", "network", "subtask", "layers", "method", "statistic", "claim",
+    "accuracy", "whole_network", "subnetwork", "ablated", "random_ablated", "ours", "our_value", "ours_low", "low",
+    "ours_high", "high", "p", "n", "n_runs", "n_bases", "n_seeds", "verdict",
+)  # fmt: skip
+"""Columns of committed tables that a card may show, in this order."""
+
+
+def committed(study: str, table: str, **where: Any) -> pd.DataFrame:
+    """Rows of a study's committed table, if it is there, with the columns of `EFFECT` that it has. where: what other
+    columns should be; '' stands for none."""
+    path = ROOT / "figures" / study / f"{table}.csv"
+    if not path.is_file():
+        return pd.DataFrame()
+    rows = pd.read_csv(path)
+    for column, value in where.items():
+        rows = rows[rows[column].isna() if value == "" else rows[column].eq(value)]
+    return rows[[name for name in EFFECT if name in rows and name not in where]]
 
 
 def digest_of_test(test: Test) -> str:

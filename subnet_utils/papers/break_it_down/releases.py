@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.sections import ROOT
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down import networks, tables
@@ -18,13 +17,12 @@ from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import shapes, tokenization
-from subnet_utils.tasks.odd_one_out import CHANCE, draw, similarity_logits, split_task, subroutines_of
+from subnet_utils.tasks.odd_one_out import CHANCE, LANGUAGE_TASKS, draw, similarity_logits, split_task, subroutines_of
 from subnet_utils.zoo import Entry, share_right
-from subnet_utils.zoo.release import Release, Test
+from subnet_utils.zoo.release import Release, Test, committed
 
 DRAWN = 200
 """Examples of a test on images. They are drawn when an entry is loaded, so they are few."""
-SHOWN = ["subroutine", "network", "ours", "ours_low", "ours_high", "n_bases"]
 
 
 def releases(lab: Lab) -> Iterator[Release]:
@@ -35,7 +33,17 @@ def releases(lab: Lab) -> Iterator[Release]:
             about = {"network": base, "seed": base.seed, "chance": CHANCE, "fresh": base.fresh, "logits": logits}
             about |= {"masks": partial(_masks, lab, base), "tests": partial(_tests, lab, base)}
             about |= {"learned": partial(_learned, base=base), "effects": partial(_effects, lab, base)}
-            yield Release(base.task, **about)
+            yield Release(base.task, _said(base.task), **about)
+
+
+def _said(task: str) -> str:
+    """What a network does, for readers."""
+    items = "sentences" if task in LANGUAGE_TASKS else "images of shapes"
+    both = " and ".join(subroutines_of(task))
+    return (
+        f"It picks the odd one of four {items}. That takes two subroutines, {both}. The test of one holds the other "
+        "one fixed: it is the same in all four."
+    )
 
 
 @torch.no_grad()
@@ -77,12 +85,9 @@ def _test(lab: Lab, base: Network, set_name: str) -> Test:
 
 def _effects(lab: Lab, base: Network) -> pd.DataFrame:
     """Of the study's Figure 4, if it is there."""
-    path = ROOT / "figures" / lab.study.name / "figure_4_values.csv"
-    if not path.is_file():
-        return pd.DataFrame()
-    rows, (task, number) = pd.read_csv(path, keep_default_na=False, na_values=[""]), split_task(base.task)
-    chosen = (rows["model"] == base.experiment.paper_model) & (rows["task"] == task)
-    return rows.loc[chosen & (rows["number"].fillna("") == number), SHOWN]
+    task, number = split_task(base.task)
+    about = {"model": base.experiment.paper_model, "task": task, "number": number}
+    return committed(lab.study.name, "figure_4_values", **about)
 
 
 def dissected(entry: Entry, shown: Mapping[str, Subnetwork], *, example: int = 0) -> Dissection:

@@ -13,11 +13,9 @@ from matplotlib.figure import Figure
 
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.methods import GumbelSigmoid
-from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import grid, legend, log_axis, panels
+from subnet_utils.plots.layout import grid, legend, log_axis, panels, short_layer
 from subnet_utils.plots.style import BLACK, CONDITIONS
-from subnet_utils.problems.sharing import HIDDEN
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
 COLORS = dict(zip(METRICS.values(), (CONDITIONS["subnetwork"].color, "#66b3e6"), strict=True))
@@ -25,21 +23,6 @@ BY_STRENGTH = {"control_accuracy": ("accuracy under the control mask", BLACK), "
                "hidden_iou": ("overlap in hidden layers (IoU)", CONDITIONS["subnetwork"].color)}  # fmt: skip
 FUNCTIONS = {"+": "#0a7f5a", "*": "#7a4a9c", "pair 1": "#0a7f5a", "pair 2": "#7a4a9c", "neither": "0.85"}
 """Colors of functions, as in the map of weights."""
-
-
-def short_layer(name: str) -> str:
-    """A weight's name as it fits an axis.
-
-    >>> [short_layer(name) for name in ("layers.0.weight", "lstm.weight_hh_l1", "output.weight")]
-    ['layer 1', 'state 2', 'output']
-    """
-    if name in (HIDDEN, OVERALL):
-        return name.replace(" layers", "")
-    module, _, weight = name.rpartition(".")
-    if weight.startswith("weight_"):
-        kind, number = weight.removeprefix("weight_").split("_l")
-        return f"{'input' if kind == 'ih' else 'state'} {int(number) + 1}"
-    return f"layer {int(module.rpartition('.')[2]) + 1}" if "." in module else module
 
 
 def _of(table: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:

@@ -5,32 +5,46 @@ from functools import partial
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.models.sequences import PADDING, trimmed
+from subnet_utils.papers.functional_modularity import reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected, dissected
 from subnet_utils.papers.functional_modularity.image_steps import Family, families
-from subnet_utils.papers.functional_modularity.sequence_steps import SOURCE, Inspected, Scan, encoded, inspected
+from subnet_utils.papers.functional_modularity.sequence_steps import (
+    SOURCE,
+    Inspected,
+    Mathematics,
+    Scan,
+    encoded,
+    inspected,
+    spelled,
+)
 from subnet_utils.problems.modules import CONTROL, Mask, Network
 from subnet_utils.problems.releases import FILES, released
 from subnet_utils.tasks import scan
 from subnet_utils.zoo import NOT_ASKED
-from subnet_utils.zoo.release import Release, Test
+from subnet_utils.zoo.release import Release, Test, committed
+
+TASKS = reference.load("zoo").set_index("kind")["task"]
 
 
 def releases(lab: Lab) -> Iterator[Release]:
     """Networks as they were trained, with the usual masks."""
-    section = lab.section("functional_modularity")
+    section, rows = lab.section("functional_modularity"), partial(committed, lab.study.name)
     for one in dissected(lab) if section.arithmetic is not None else ():
         if one.usual and isinstance(one.network, Network):
-            known = [f"accuracy on {name}" for name in one.network.problem.functions]
-            yield released(one.network, partial(_masks, one), partial(_items, one), chance=0.01, known=known)
+            about = {"chance": 0.01, "known": [f"accuracy on {name}" for name in one.network.problem.functions]}
+            about["effects"] = partial(rows, "modularity_accuracies", title=one.settings.model, edges="")
+            yield released(one.network, TASKS[one.settings.task], partial(_masks, one), partial(_items, one), **about)
     for one in inspected(lab) if section.sequences is not None else ():
-        if isinstance(one.network.problem, Scan):
-            yield released(one.network, partial(_split_masks, one), _commands, chance=0.0, known=[Scan.known])
+        problem, about = one.network.problem, {"chance": 0.0, "known": [one.network.problem.known]}
+        about["effects"] = partial(rows, "sequences_findings", model=one.settings.model)
+        tests = _commands if isinstance(problem, Scan) else partial(_questions, problem)
+        yield released(one.network, TASKS[one.settings.task], partial(_split_masks, one), tests, **about)
     for family in families(lab) if section.images is not None else ():
         if family.usual:
-            problem = family.network.problem
-            chance, tests = 1 / len(problem.source.data.classes), partial(_images, family)
+            chance, tests = 1 / len(family.network.problem.source.data.classes), partial(_images, family)
             about = {"chance": chance, "known": ["accuracy"], "stored": True}
-            yield released(family.network, partial(_class_masks, family), tests, **about)
+            about["effects"] = partial(rows, "images_findings", model=family.network.model)
+            yield released(family.network, TASKS["images"], partial(_class_masks, family), tests, **about)
 
 
 def _masks(one: Dissected) -> dict[str, Mask]:
@@ -56,13 +70,20 @@ def _commands() -> dict[str, Test]:
     return {name: (some, answers[name].masked_fill(answers[name] == PADDING, NOT_ASKED)) for name, some in rows.items()}
 
 
+def _questions(problem: Mathematics) -> dict[str, Test]:
+    """One in five test questions of each level."""
+    rows = {name: spelled(level.test[::5]) for name, level in problem.levels.items()}
+    answers = {name: trimmed(some[:, problem.sizes[0] :]).long() for name, some in rows.items()}
+    return {name: (some, answers[name].masked_fill(answers[name] == PADDING, NOT_ASKED)) for name, some in rows.items()}
+
+
 def _class_masks(family: Family) -> dict[str, Mask]:
-    return {"control": family.control} | {f"without-{name}": mask for name, mask in family.masks.items()}
+    return {"control": family.control} | {f"all-but-{name}": mask for name, mask in family.masks.items()}
 
 
 def _images(family: Family) -> dict[str, Test]:
-    """One in five test images of each class."""
+    """One in ten test images of each class."""
     source = family.network.problem.source
     test = source.load("test")
-    rows = {name: (test.labels == i).nonzero()[::5, 0] for i, name in enumerate(source.data.classes)}
+    rows = {name: (test.labels == i).nonzero()[::10, 0] for i, name in enumerate(source.data.classes)}
     return {name: (test.pixels[own], test.labels[own]) for name, own in rows.items()}

@@ -1,6 +1,5 @@
 """The section of a study for *Are Neural Nets Modular?*: modules in arithmetic, sequences and images."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
@@ -11,7 +10,7 @@ from subnet_utils.core.sections import Distinct, Layers, PositiveFloat, Positive
 from subnet_utils.masks.masking import methods_fit
 from subnet_utils.problems.tasks import ClassName, ImageData
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
-from subnet_utils.training import Recipe
+from subnet_utils.training import Dropping, Recipe
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -184,17 +183,6 @@ class Residual(Section):
     depth: Literal[8, 14, 20, 32, 44, 56, 110] = 110
     width: PositiveInt = 16
     """Channels of the first third."""
-
-
-@dataclass(frozen=True)
-class Dropping(Recipe):
-    """A recipe whose learning rate is a tenth from each of some intervals on."""
-
-    drops: tuple[int, ...] = ()
-
-    def rate(self, epoch: int) -> float:
-        """See `Recipe.rate`."""
-        return super().rate(epoch) * 0.1 ** sum(epoch >= drop for drop in self.drops)
 
 
 class ImageTraining(WeightTraining):

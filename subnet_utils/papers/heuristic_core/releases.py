@@ -13,7 +13,12 @@ from subnet_utils.papers.heuristic_core import steps
 from subnet_utils.papers.heuristic_core.fine_tuning import PairNetwork, logits_of
 from subnet_utils.papers.heuristic_core.pair_networks import Encoded
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN
-from subnet_utils.zoo.release import Release, Tensors, Test
+from subnet_utils.zoo.release import Release, Tensors, Test, committed
+
+TASK = (
+    "It says whether one sentence follows from another. A test has pairs like those that it learned from (in domain), "
+)
+TASK += "or pairs that defy the rule of thumb that word overlap means yes. A mask is a pruned network: heads and MLPs."
 
 
 class Gated(nn.Module):
@@ -37,6 +42,7 @@ def releases(lab: Lab) -> Iterator[Release]:
     own = steps.network(lab)
     yield Release(
         section.model,
+        TASK,
         network=own,
         seed=own.training.seed,
         chance=0.5,
@@ -46,6 +52,7 @@ def releases(lab: Lab) -> Iterator[Release]:
         logits=logits,
         more=means,
         part=Gated,
+        effects=partial(committed, lab.study.name, "core_own_findings"),
     )
 
 

@@ -4,18 +4,19 @@ The networks of notebook 10a, with the masks that methods trained. And those of 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from operator import attrgetter
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.store import Artefact
+from subnet_utils.papers.identification_methods import reference
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected, inspected
 from subnet_utils.papers.identification_methods.planted_steps import PlantedNetwork, benchmarked
-from subnet_utils.problems.releases import FILES, logits, released
+from subnet_utils.problems.releases import FILES, PartOf, logits, released
 from subnet_utils.tasks.modular_tasks import chance
 from subnet_utils.tasks.odd_one_out import CHANCE
-from subnet_utils.zoo.release import Release, Test
+from subnet_utils.zoo.release import Release, Test, committed
+
+TASKS = reference.load("zoo").set_index("kind")["task"]
 
 
 def releases(lab: Lab) -> Iterator[Release]:
@@ -23,12 +24,16 @@ def releases(lab: Lab) -> Iterator[Release]:
     for one in inspected(lab):
         learns, known = one.settings.learns, [f"accuracy on {name}" for name in one.network.problem.functions]
         guessed = 1 / learns.modulus if learns.task == "add_mul" else CHANCE
-        yield released(one.network, partial(_masks, one), partial(_tests, one), chance=guessed, known=known)
+        about = {"chance": guessed, "known": known}
+        about["effects"] = partial(committed, lab.study.name, "identification_findings", model=one.network.model)
+        task = TASKS.get(learns.task, TASKS["odd_one_out"]).format(**learns.model_dump())
+        yield released(one.network, task, partial(_masks, one), partial(_tests, one), **about)
     for planted in (one.network for one in benchmarked(lab)):
         design = planted.design
         yield Release(
             f"planted_{planted.design_name}" if planted.is_planted else planted.design_name,
-            network=Part(planted, "model"),
+            TASKS["planted"],
+            network=PartOf(planted, attrgetter("model")),
             seed=planted.seed,
             chance=max(map(chance, design.tasks().values())),
             fresh=partial(design.network, planted.seed),
@@ -36,31 +41,15 @@ def releases(lab: Lab) -> Iterator[Release]:
             tests=partial(_subtasks, planted),
             logits=logits,
             learned=lambda lab, planted=planted: not planted.fault(lab),
+            effects=partial(committed, lab.study.name, "benchmark_by_design", design=planted.design_name),
         )
 
 
-@dataclass(frozen=True)
-class Part:
-    """The network of a step with known truth, or the true part of one of its subtasks. It loads like a step."""
-
-    step: PlantedNetwork
-    what: str
-
-    name = property(lambda self: self.step.name)
-    parents = property(lambda self: self.step.parents)
-
-    def make(self, lab: Lab) -> Artefact:
-        """The artefact that it is in."""
-        return self.step.make(lab)
-
-    def load(self, lab: Lab) -> Any:
-        """The network, or the subnetwork."""
-        planted = self.step.load(lab)
-        return planted.model if self.what == "model" else planted.truth[self.what]
-
-
-def _truth(planted: PlantedNetwork) -> dict[str, Part]:
-    return {FILES.get(task, task): Part(planted, task) for task in planted.design.tasks()}
+def _truth(planted: PlantedNetwork) -> dict[str, PartOf]:
+    return {
+        FILES.get(task, task): PartOf(planted, lambda found, task=task: found.truth[task])
+        for task in planted.design.tasks()
+    }
 
 
 def _subtasks(planted: PlantedNetwork) -> dict[str, Test]:

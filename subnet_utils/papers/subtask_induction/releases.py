@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from subnet_utils.core.lab import Lab
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, Source, chosen_masks
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
-from subnet_utils.zoo.release import Release, Test
+from subnet_utils.zoo.release import Release, Test, committed
 
 
 def releases(lab: Lab) -> Iterator[Release]:
@@ -21,6 +21,7 @@ def releases(lab: Lab) -> Iterator[Release]:
         subtasks = [mask.first.subtask for mask in own.values()]
         yield Release(
             f"gpt2_{source.layers}x{source.problem.width}-{plain(source.computation)}",
+            f"It computes {source.computation} modulo {source.problem.p}. A test has that, or the subtask of a mask.",
             network=source,
             seed=source.seed,
             chance=1 / source.problem.p,
@@ -29,6 +30,7 @@ def releases(lab: Lab) -> Iterator[Release]:
             tests=partial(_tests, source, [source.computation, *subtasks]),
             logits=logits,
             learned=partial(_learned, source=source),
+            effects=partial(committed, lab.study.name, "induction_ablations", source=source.computation),
         )
 
 
