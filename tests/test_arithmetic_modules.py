@@ -310,7 +310,11 @@ def test_claims_on_layers_penalty_and_size(lab, found):
     usual = [one for one in found if one.usual and isinstance(one.network, Network)]
     strength, widths = (tables.by_strength(lab, some) for some in (steps.dissected(lab, sweep=True), usual))
     sizes = tables.kept(lab, usual)
-    claims = tables.dependence(tables.accuracies(lab, usual), sizes, tables.settled(lab, usual), strength, widths)
+    accuracies = tables.accuracies(lab, usual).assign(base_accuracy=1.0)
+    claims = tables.dependence(accuracies, sizes, tables.settled(lab, usual), strength, widths)
+    sure = tables.settled(lab, usual)
+    unlearned = tables.dependence(accuracies.assign(base_accuracy=0.89), sizes, sure, strength, widths)
+    assert not {"Figure 7", "Figure 12"} & {*unlearned["place"]}
     assert {"Figure 7", "Figure 9", "Figure 10", "Figure 12"} <= {*claims["place"]}
     (ratio,) = claims[claims["place"] == "Figure 12"].to_dict("records")
     whole = sizes[sizes["layer"].eq(OVERALL) & sizes["task"].eq("add_mul")].pivot(
@@ -320,14 +324,14 @@ def test_claims_on_layers_penalty_and_size(lab, found):
     wide = widths.assign(model=widths["model"] + "_wide", weights=2 * widths["weights"], shared=widths["shared"] / 2)
     few = widths.assign(model=widths["model"] + "_few", examples=30)
     claims = tables.dependence(
-        *[table.iloc[:0] for table in (tables.accuracies(lab, usual), sizes, tables.settled(lab, usual))], [],
+        *[table.iloc[:0] for table in (accuracies, sizes, tables.settled(lab, usual))], [],
         pd.concat([widths[widths["task"] == "add_mul"], wide[wide["task"] == "add_mul"]]),
     )  # fmt: skip
     assert claims["place"].tolist() == ["Figure 11"] and claims["ours"].iloc[0] == pytest.approx(
         (widths.query("task == 'add_mul'")["shared"] / 2).mean()
     )
     claims = tables.dependence(
-        *[table.iloc[:0] for table in (tables.accuracies(lab, usual), sizes, tables.settled(lab, usual))], [],
+        *[table.iloc[:0] for table in (accuracies, sizes, tables.settled(lab, usual))], [],
         pd.concat([widths[widths["task"] == "add_mul"], few[few["task"] == "add_mul"]]),
     )  # fmt: skip
     assert claims["claim"].tolist() == ["overlap beyond chance: few less all examples"] and claims["ours"].iloc[0] == 0

@@ -245,7 +245,7 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
 
     accuracy, overlap, done: from `accuracies`, `sharing` and `operations`. Claims are ranges (`findings.claimed`).
     """
-    rows = []
+    rows, (overlap, done) = [], _learned(accuracy, overlap, done)
     for about, part in groups(accuracy[~accuracy["copied"]], "model", "task", "method"):
         part = part[part.groupby("seed")["base_accuracy"].transform("min") >= LEARNED]
         own, plain, table = part["of"] == part["tested_on"], part["edges"].eq(""), TABLES[about["task"]]
@@ -271,6 +271,13 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         claim = f"under the mask of +, asked for *, it performs {what}"
         rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf)))
     return pd.DataFrame(rows)
+
+
+def _learned(accuracy: pd.DataFrame, *tables: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of some tables that are about networks that have learned both functions."""
+    least = accuracy.groupby(["model", "seed"])["base_accuracy"].min()
+    learned = least[least >= LEARNED].index
+    return [one[one.set_index(["model", "seed"]).index.isin(learned)] if len(one) else one for one in tables]
 
 
 def _of_sharing(overlap: pd.DataFrame, about: dict[str, Any]) -> Iterator[tuple]:
@@ -324,6 +331,7 @@ def dependence(
     accuracy, sizes, sure: from `accuracies`, `kept` and `settled`, of the usual masks; strength, widths: from
     `by_strength`, of the sweep and of the usual masks.
     """
+    accuracy, sizes, sure = _learned(accuracy, accuracy, sizes, sure)
     rows = list(half_masks.claims(accuracy))
     for about, part in groups(sure[sure["bin"].between(0.05, 0.95)], "model"):
         open_ = part.groupby("seed")["share"].sum()
@@ -355,8 +363,9 @@ def dependence(
 def _pairs(widths: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Networks, by seed, that differ in nothing but size, or in how many examples they learned from."""
     for _, part in groups(widths, "task", "family"):
-        models = [one.set_index("seed") for _, one in part.groupby("model", sort=False)]
-        models.sort(key=lambda one: (one["weights"].iloc[0], one["examples"].fillna(np.inf).iloc[0]))
-        for small, large in pairwise(models):
-            if small["weights"].iloc[0] < large["weights"].iloc[0] or small["examples"].notna().any():
-                yield small, large
+        models = sorted((one for _, one in part.groupby("model", sort=False)), key=lambda one: one["weights"].iloc[0])
+        every, few = (
+            [one.set_index("seed") for one in models if one["examples"].isna().all() == all_] for all_ in (1, 0)
+        )
+        yield from ((one, two) for one, two in pairwise(every) if one["weights"].iloc[0] < two["weights"].iloc[0])
+        yield from ((one, two) for one, two in product(few, every) if one["weights"].iloc[0] == two["weights"].iloc[0])
