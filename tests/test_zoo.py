@@ -23,7 +23,7 @@ from subnet_utils.masks.subnetwork import WrongNetwork
 from subnet_utils.papers.break_it_down import networks, releases, tables
 from subnet_utils.papers.break_it_down.networks import Network
 from subnet_utils.zoo import cards, steps
-from subnet_utils.zoo.release import digest_of_test, grown, shrink, store_tests, stored_tests
+from subnet_utils.zoo.release import digest_of_test, shrink, store_tests, stored_tests
 from tests import micro
 
 NAME = "sv-agreement-singular"
@@ -316,15 +316,30 @@ def test_tests_that_are_stored_come_back(tmp_path: Path):
         "odd": (torch.zeros(3).bool(), torch.ones(1)),
         "c": (torch.rand(1), torch.ones(1)),
     }
-    store_tests(tmp_path / "tests.safetensors", tests)
-    content = (tmp_path / "tests.safetensors").read_bytes()
-    shrink(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"tests.safetensors.xz"} and len(content) % 4
-    with grown(tmp_path) as files:
-        assert (files / "tests.safetensors").read_bytes() == content
-        found = stored_tests(files / "tests.safetensors")
+    name = store_tests(tmp_path / "tests", tests)
+    (path,) = (tmp_path / "tests").iterdir()
+    assert path.name == f"{name}.safetensors.xz" and name == store_tests(tmp_path / "tests", tests)
+    found = stored_tests(tmp_path / "tests", name)
     assert found.keys() == tests.keys()
     assert [digest_of_test(found[name]) for name in tests] == [digest_of_test(test) for test in tests.values()]
+
+
+def test_stored_tests_that_are_damaged_are_refused_in_one_line(tmp_path: Path):
+    place = shutil.copytree(zoo.ZOO / "cnn", tmp_path / "cnn")
+    name = json.loads((place / "card.json").read_text())["stored"]
+    whole = (zoo.ZOO / "tests" / f"{name}.safetensors.xz").read_bytes()
+    other = store_tests(tmp_path / "others", {"a": (torch.ones(3), torch.ones(3))})
+    foreign = (tmp_path / "others" / f"{other}.safetensors.xz").read_bytes()
+    (tmp_path / "tests").mkdir()
+    for content in (None, whole[:-20], whole[:50] + bytes([whole[50] ^ 1]) + whole[51:], foreign):
+        if content is not None:
+            (tmp_path / "tests" / f"{name}.safetensors.xz").write_bytes(content)
+        with pytest.raises(
+            zoo.ZooError, match=r"^zoo entry 'cnn': its tests are damaged \(.*; restore them: git checkout"
+        ):
+            zoo.load("cnn", tmp_path)
+    (tmp_path / "tests" / f"{name}.safetensors.xz").write_bytes(whole)
+    assert len(zoo.load("cnn", tmp_path).tests) == 10
 
 
 # The zoo of the repository

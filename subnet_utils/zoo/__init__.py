@@ -8,7 +8,7 @@
 An entry is a folder in `zoo/`: `network.safetensors.xz` (float32), `masks/` (a bit for each weight), `steps.tar.xz`
 (how they were trained, see `steps`), `study.json.xz`, the part of a profile that says how the network is built and
 tested, and `card.json`, with `card.md` for readers. Most tests are drawn again by the task's own generator; drawn
-digits differ by machines and are in `tests.safetensors.xz`. The card has the digests of all files, of the tests, of
+digits differ by machines and are in `zoo/tests`. The card has the digests of all files, of the tests, of
 what each part answers, and of itself.
 
 Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
@@ -38,7 +38,7 @@ from subnet_utils.core.study import Study
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo.release import XZ, Release, Tensors, Test, digest_of_test, grown, stored_tests
+from subnet_utils.zoo.release import TESTS, XZ, Release, Tensors, Test, digest_of_test, grown, stored_tests
 
 ZOO = ROOT / "zoo"
 CLOSE = 1e-4
@@ -123,7 +123,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
         if (files / "more.safetensors").exists():
             more = load_tensors(files / "more.safetensors")[0]
         masks = {mask: Subnetwork.load(files / "masks" / f"{mask}.safetensors") for mask in card["masks"]}
-        tests = stored_tests(files / "tests.safetensors") if release.stored else dict(release.tests())
+        tests = _stored(place, card["stored"]) if release.stored else dict(release.tests())
     owners = {"its network": fingerprint(network)} | {f"mask '{mask}'": one.network for mask, one in masks.items()}
     for what, owner in owners.items():
         if owner != card["network"]["fingerprint"]:
@@ -132,6 +132,14 @@ def load(name: str, folder: Path = ZOO) -> Entry:
         if digest_of_test(one) != card["tests"].get(test):
             raise ZooError(f"zoo entry '{name}': test '{test}' is drawn otherwise now; {_anew(card)}")
     return Entry(network.eval().requires_grad_(False), masks, tests, more, card, release)
+
+
+def _stored(place: Path, name: str) -> dict[str, Test]:
+    try:
+        return stored_tests(place.parent / TESTS, name)
+    except ValueError as error:
+        what = f"zoo entry '{place.name}': its tests are damaged ({error}); restore them: git checkout -- zoo/{TESTS}"
+        raise ZooError(what) from None
 
 
 def checked(place: Path) -> dict[str, Any]:

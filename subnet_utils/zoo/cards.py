@@ -15,10 +15,10 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import Paper, papers
 from subnet_utils.core.step import Fault
-from subnet_utils.core.store import digest_of, digests, save_json, save_tensors, write_whole
+from subnet_utils.core.store import digest_of, digests, save_tensors, write_whole
 from subnet_utils.models.staged import fingerprint
 from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, seal, share_right
-from subnet_utils.zoo.release import XZ, Release, digest_of_test, shrink, store_tests
+from subnet_utils.zoo.release import TESTS, XZ, Release, digest_of_test, shrink, store_tests
 from subnet_utils.zoo.steps import pack
 
 
@@ -59,8 +59,6 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     save_tensors(place / "network.safetensors", dict(network.named_parameters()) | dict(network.named_buffers()))
     if more := {name: tensor.cpu() for name, tensor in release.more(lab).items()}:
         save_tensors(place / "more.safetensors", more)
-    if release.stored:
-        store_tests(place / "tests.safetensors", release.tests())
     for name, kept in masks.items():
         kept.save(place / "masks" / f"{name}.safetensors")
     section = paper.section_of(lab.study).model_dump(mode="json", exclude_unset=True)
@@ -69,7 +67,10 @@ def add(lab: Lab, paper: Paper, release: Release, folder: Path) -> None:
     pack(lab, release, place)
     shrink(place)
     entry = Entry(network, masks, dict(release.tests()), more, {}, release)
-    finish(place, lab, paper, entry, _described(lab, entry) | {"without": without})
+    described = _described(lab, entry) | {"without": without}
+    if release.stored:
+        described["stored"] = store_tests(folder.parent / TESTS, entry.tests)
+    finish(place, lab, paper, entry, described)
 
 
 def finish(place: Path, lab: Lab, paper: Paper, entry: Entry, described: Mapping[str, Any]) -> None:
@@ -80,7 +81,8 @@ def finish(place: Path, lab: Lab, paper: Paper, entry: Entry, described: Mapping
     card |= {"effects": json.loads(release.effects().to_json(orient="split", index=False))}
     (place / "card.md").write_text(page(card), encoding="utf-8")
     card["files"] = {file: digest for file, digest in digests(place).items() if file != "card.json"}
-    save_json(place / "card.json", card | {"seal": seal(json.loads(json.dumps(card)))})
+    text = json.dumps(card | {"seal": seal(json.loads(json.dumps(card)))}, sort_keys=True, allow_nan=False)
+    write_whole(place / "card.json", f"{text}\n".encode())
 
 
 def _described(lab: Lab, entry: Entry) -> dict[str, Any]:

@@ -26,6 +26,8 @@ Test = tuple[Inputs, Tensor]
 PARTS = ("inputs", "targets")
 """Of a test, in a file."""
 XZ = ".xz"
+TESTS = "tests"
+"""Folder of a zoo with what `store_tests` writes."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,29 @@ def digest_of_test(test: Test) -> str:
     return digest_of({**(inputs if isinstance(inputs, Mapping) else {"inputs": inputs}), "targets": targets})[:16]
 
 
-def store_tests(path: Path, tests: Mapping[str, Test]) -> None:
-    """Write tests, whose inputs are a tensor each, as a safetensors file."""
+def store_tests(folder: Path, tests: Mapping[str, Test]) -> str:
+    """Write tests, whose inputs are a tensor each, as a packed safetensors file, and return its name: their digest.
+
+    Entries with the same tests have one file.
+    """
     both = {name: dict(zip(PARTS, test, strict=True)) for name, test in tests.items()}
     tensors = {f"{name}/{part}": one.contiguous() for name, parts in both.items() for part, one in parts.items()}
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{digest_of(tensors)[:16]}.safetensors"
     write_whole(path, safetensors.torch.save(tensors))
+    shrink(folder)
+    return path.stem
 
 
-def stored_tests(path: Path) -> dict[str, Test]:
-    """Tests as `store_tests` wrote them."""
-    tensors = safetensors.torch.load(path.read_bytes())
+def stored_tests(folder: Path, name: str) -> dict[str, Test]:
+    """Tests as `store_tests` wrote them. Raises ValueError if they are not."""
+    try:
+        with grown(folder, name) as files:
+            tensors = safetensors.torch.load((files / f"{name}.safetensors").read_bytes())
+    except (OSError, lzma.LZMAError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{name}{XZ}: {error}") from None
+    if digest_of(tensors)[:16] != name:
+        raise ValueError(f"{name}{XZ} has other tests than its name says")
     names = dict.fromkeys(name.rpartition("/")[0] for name in sorted(tensors))
     return {name: tuple(tensors[f"{name}/{part}"] for part in PARTS) for name in names}
 
@@ -110,10 +125,11 @@ def shrink(folder: Path) -> None:
 
 
 @contextmanager
-def grown(folder: Path) -> Iterator[Path]:
-    """A folder with the tensors that `shrink` made smaller, as they were, for as long as the context lasts."""
+def grown(folder: Path, name: str = "*") -> Iterator[Path]:
+    """A folder with the tensors that `shrink` made smaller, as they were, for as long as the context lasts. name: of a
+    file, to have no other."""
     with TemporaryDirectory() as place:
-        for path in folder.rglob(f"*.safetensors{XZ}"):
+        for path in folder.rglob(f"{name}.safetensors{XZ}"):
             content = lzma.decompress(path.read_bytes())
             whole = len(content) - len(content) % 4
             rows = np.frombuffer(content[:whole], np.uint8).reshape(4, -1).T
