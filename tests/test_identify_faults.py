@@ -223,7 +223,7 @@ def test_the_network_before_training_may_be_the_network_itself_and_must_fit():
 
 
 def test_a_class_of_discover_is_no_method_of_identify():
-    with pytest.raises(ValueError, match="give its name, and its settings as options$"):
+    with pytest.raises(ValueError, match="give a name, such as .*, and its settings as options$"):
         identify(nn.Linear(8, 2), of_first(), methods.ContinuousSparsification())
     for wrong_setting in ({"units": "rows"}, {"beta_max": 0.5}, {"l0": -1.0}, {"epochs": 0}):
         with pytest.raises(ValueError, match="not valid; give"):

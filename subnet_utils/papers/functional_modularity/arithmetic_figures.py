@@ -104,7 +104,7 @@ def method(*, seed: int = 0) -> Figure:
     pictures = [batch, found.expected(logits["w"]), *draws, None, found.hard(logits["w"]).float()]
     titles = ["a batch in 4 parts", r"keep with $\sigma(l)$", *(f"part {i + 1}: a draw" for i in range(4)),
               r"forward $b$, backward $s$", "at the end: $l > 0$"]  # fmt: skip
-    figure, axes = grid(8, width=1.6, height=1.35, across=4, margin=0.45)
+    figure, axes = grid(8, width=1.4, height=1.2, across=4, margin=0.4)
     for ax, picture, title in zip(axes, pictures, titles, strict=True):
         ax.set_title(title, fontsize=7.5, weight="normal")
         if picture is None:
