@@ -949,3 +949,4 @@ def test_rows_on_a_figure_are_counted_there(tmp_path):
     assert places["Figure 2"]["summary"] == {"paper": None, "ours": None, "rows": 2, "runs": 8}
     assert recorded(tmp_path, frame.iloc[1:2])["places"]["Figure 2"]["summary"]["ours"] == 0.3
     assert recorded(tmp_path, frame.assign(setting="batch"))["summary"] is None
+    assert "places" not in recorded(tmp_path, frame.drop(columns="ours"))
