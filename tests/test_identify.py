@@ -245,7 +245,7 @@ def test_a_trained_method_reaches_a_density():
     [
         ({"method": "gumbel_sigmod"}, "unknown method 'gumbel_sigmod'; did you mean 'gumbel_sigmoid'\\? valid: .*"),
         ({"method": subnet_utils.ContinuousSparsification(epochs=3)}, "ContinuousSparsification is no method for .*"),
-        ({"method": 3}, "int is no method for identify .*; give a name, such as 'continuous_sparsification', .*"),
+        ({"method": 3}, "int is no method for identify; give a name, such as 'continuous_sparsification', .*"),
         ({"method": "attribution_ig", "point": 3}, "attribution_ig: point: unknown key; did you mean 'points'\\? .*"),
         ({"method": "attribution_ig", "points": 0}, "attribution_ig: points: 0 is not valid; give more than 0"),
         ({"method": Magnitude(), "power": 2}, "'power' is a setting of a method by name; set it in the object itself"),

@@ -277,7 +277,7 @@ def _masking(method: str | Masking, settings: dict[str, Any], sizes: Sequence[to
     if not isinstance(method, str) or method not in METHODS:
         if not isinstance(method, str):
             advice = "give a name, such as 'continuous_sparsification', and its settings as options"
-            raise ValueError(f"{type(method).__name__} is no method for identify (for discover it may be); {advice}")
+            raise ValueError(f"{type(method).__name__} is no method for identify; {advice}")
         raise ValueError(f"unknown method '{method}'; {nearest(method, METHODS)}")
     kind, own = METHODS[method], SETTINGS.get(method, {}) | settings
     if issubclass(kind, TrainedMasking) and method in STRENGTHS and "l0" not in own:
