@@ -29,7 +29,7 @@ from subnet_utils.papers.identification_methods import (
 from subnet_utils.papers.identification_methods import method_steps as steps
 from subnet_utils.papers.identification_methods import method_tables as tables
 from subnet_utils.papers.identification_methods.cluster_steps import of_pictures
-from subnet_utils.papers.identification_methods.steps import every_step
+from subnet_utils.papers.identification_methods.steps import every_step, require
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.operations import Operations
 from subnet_utils.tasks.digit_arithmetic import OPERATIONS, items
@@ -439,6 +439,13 @@ def test_parts_that_do_not_fit_into_a_network_are_refused_before_anything_is_tra
     whole["identification_methods"]["benchmark"] = {"designs": [design], "methods": NETWORK["methods"]}
     with pytest.raises(ValueError, match="lower density or redundancy"):
         benchmarked(Lab.open(whole, tmp_path))
+
+
+def test_exact_on_a_network_that_is_too_large_is_refused_before_anything_is_trained(tmp_path):
+    require(Lab.open(study(methods=[method("exact")]), tmp_path))
+    wide = study(methods=[method("exact")], learns=NETWORK["learns"] | {"widths": [300, 200]})
+    with pytest.raises(ValueError, match="'exact' leaves out every weight in turn, of 65,200; take 'attribution'"):
+        require(Lab.open(wide, tmp_path))
 
 
 def test_no_method_sees_what_was_planted():

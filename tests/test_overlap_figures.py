@@ -57,7 +57,7 @@ def test_overlap_draws_every_comparison_and_what_chance_would_give():
         assert set(dashed_overall.get_ydata()) == {heights["expected"].iloc[-1]}
         assert solid_overall.get_xdata()[0] > len(layers) - 1  # apart from the layers
         assert [line.is_dashed() for line in own] == [False, True] * 2
-    assert tick_labels(ax.xaxis) == [overlap_figures.short_layer(layer) for layer in layers]
+    assert tick_labels(ax.xaxis) == [overlap_figures.short_weight(layer) for layer in layers]
     assert ax.get_ylim() == (0, 1)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["within inside", "within number", "between"]
@@ -73,7 +73,7 @@ def test_layers_are_in_the_order_of_the_network_however_they_are_sorted(family):
     figure, ax = plt.subplots(figsize=(7, 3))
     overlap_figures.overlap(ax, overlaps(sorted(layers)))
     labels = tick_labels(ax.xaxis)
-    assert labels == [overlap_figures.short_layer(layer) for layer in layers]
+    assert labels == [overlap_figures.short_weight(layer) for layer in layers]
     assert len(set(labels)) == len(labels) > 10
     assert max(map(len, labels)) <= 19 and not any("stage" in x or "weight" in x or "_" in x for x in labels)
     assert_readable(figure)

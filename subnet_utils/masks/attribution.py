@@ -44,11 +44,16 @@ def integrated(task: TaskLoss, weights: Weights, points: int) -> dict[str, Tenso
 
 def left_out(task: TaskLoss, weights: Weights) -> dict[str, Tensor]:
     """L without that one weight, minus L; of the weights' shapes. Raises ValueError for more than 50,000 weights."""
+    require_few(weights)
+    with torch.no_grad():
+        return {name: _without_each(task, weights, name) for name in weights}
+
+
+def require_few(weights: Weights) -> None:
+    """Raise ValueError for more weights than `left_out` takes."""
     total = sum(weight.numel() for weight in weights.values())
     if total > LARGEST:
         raise ValueError(f"'exact' leaves out every weight in turn, of {total:,}; take 'attribution' above {LARGEST:,}")
-    with torch.no_grad():
-        return {name: _without_each(task, weights, name) for name in weights}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.language import PADDING
 from subnet_utils.papers.break_it_down import networks, tables
 from subnet_utils.papers.break_it_down.dissection import Parts, subnetworks
-from subnet_utils.papers.break_it_down.figures.overlap import short_layer
+from subnet_utils.papers.break_it_down.figures.overlap import short_weight
 from subnet_utils.papers.break_it_down.sets import Sentences
 from subnet_utils.report.site import TEMPLATES, site_folder
 from subnet_utils.statistics import LEARNED
@@ -87,7 +87,7 @@ def _weights(lab: Lab, pair: Parts) -> dict[str, Any]:
     matrices = {name: _regions(name, tensor, masks) for name, tensor in named.items() if name in base.maskable()}
     positions, numbers = _listed({name: tensor.float() for name, tensor in named.items()})
     where, regions = _listed(matrices)
-    titles = {name: short_layer(name) for name in matrices}
+    titles = {name: short_weight(name) for name in matrices}
     eps = base.stages["embeddings"].LayerNorm.eps
     about = {"layers": pair.base.architecture.layers, "heads": pair.heads, "eps": eps, "titles": titles}
     return about | {"tensors": positions, "numbers": numbers, "matrices": where, "regions": regions}

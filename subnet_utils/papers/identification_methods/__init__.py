@@ -9,7 +9,7 @@ PAPER = Paper(
     reference="Wold 2024",
     section=IdentificationMethods,
     notebooks=(
-        Notebook("10a_identification_methods", about="networks", requires="cluster_steps:require_pictures"),
+        Notebook("10a_identification_methods", about="networks", requires="steps:require"),
         Notebook("10b_composition", "networks", "fine_tuning_steps:require_weights", ("10a_identification_methods",)),
         Notebook("10c_benchmark", about="benchmark", requires="planted_steps:benchmarked"),
     ),

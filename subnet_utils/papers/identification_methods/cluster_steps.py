@@ -19,7 +19,6 @@ from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import Identified, Inspected
 from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.problems.operations import Operations
-from subnet_utils.problems.pictures import Source
 from subnet_utils.problems.pruning import Pruned, dense_and_pruned
 
 KINDS = ("spectral", "feature_vectors")
@@ -135,10 +134,3 @@ def of_pictures(lab: Lab) -> Iterator[tuple[dict[str, Any], Step]]:
             if isinstance(network, Pruned):
                 yield about | {"zeros": "in place"}, cut.but(nonzero=True)
             yield about | {"kind": KINDS[0]}, Lesions(network, KINDS[0], count, pictures.clusters.lesions)
-
-
-def require_pictures(lab: Lab) -> None:
-    """Raise PictureError unless the files of pictures that the study names can be read."""
-    pictures = lab.section("identification_methods").pictures
-    if pictures and pictures.data.source == "files":
-        Source.of(pictures.data).load("train")

@@ -1,10 +1,13 @@
-"""Every step of the notebooks that can be named before anything is made."""
+"""Every step of the notebooks that can be named before anything is made, and what notebook 10a needs."""
 
 from collections.abc import Iterator
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step
+from subnet_utils.masks.attribution import require_few
+from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods import cluster_steps, fine_tuning_steps, method_steps, planted_steps
+from subnet_utils.problems.pictures import Source
 
 
 def every_step(lab: Lab) -> Iterator[Step]:
@@ -17,3 +20,14 @@ def every_step(lab: Lab) -> Iterator[Step]:
     yield from (step for _, step in cluster_steps.of_pictures(lab))
     for one in planted_steps.benchmarked(lab):
         yield from one.steps
+
+
+def require(lab: Lab) -> None:
+    """Raise ValueError for `exact` on a network that is too large, PictureError for pictures that cannot be read."""
+    settings = lab.section("identification_methods")
+    for one in settings.networks or ():
+        if any(training.masking.method == "exact" for training in one.methods):
+            network = one.learns.problem().network(seed=0)
+            require_few({name: network.get_parameter(name) for name in maskable(network)})
+    if settings.pictures and settings.pictures.data.source == "files":
+        Source.of(settings.pictures.data).load("train")

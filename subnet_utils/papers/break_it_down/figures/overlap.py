@@ -43,7 +43,7 @@ def overlap(ax: Axes, table: pd.DataFrame, each: pd.DataFrame | None = None) -> 
         for _, one in [] if each is None else each[each["comparison"] == look.label].groupby("base_model"):
             heights = one.set_index("layer")["iou"].reindex([x for x in layers if x != OVERALL])
             ax.plot(range(len(heights)), heights, color=look.color, lw=0.6, alpha=0.4, zorder=1, label=ONE_BASE)
-    ax.set_xticks(list(positions.values()), [short_layer(layer) for layer in layers], rotation=90)
+    ax.set_xticks(list(positions.values()), [short_weight(layer) for layer in layers], rotation=90)
     ax.set(xlim=(-0.5, max(positions.values()) + 0.5), ylim=(0, 1), xlabel="layer", ylabel="intersection over union")
     layout.legend(ax, columns=3, handlelength=1.8)
     return ax
@@ -70,10 +70,10 @@ def keys(axes: Sequence[Axes]) -> list[Line2D]:
     return [entry for label, entry in entries.items() if drawn(axes, label)]
 
 
-def short_layer(name: str) -> str:
+def short_weight(name: str) -> str:
     """A weight's name as it fits an axis: stage, block and part.
 
-    >>> [short_layer(f"stages.{rest}.weight") for rest in ("stage_4.0.conv1", "layer_2.output.dense", "head.hidden")]
+    >>> [short_weight(f"stages.{rest}.weight") for rest in ("stage_4.0.conv1", "layer_2.output.dense", "head.hidden")]
     ['4.0 conv1', '2 mlp out', 'head hidden']
     """
     stage, block, part = _split(name)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from subnet_utils.masks.controls import random_like, random_part
 from subnet_utils.masks.overlap import common, expected_iou, iou
-from subnet_utils.papers.break_it_down.figures.overlap import layer_order, short_layer
+from subnet_utils.papers.break_it_down.figures.overlap import layer_order, short_weight
 from subnet_utils.plots import bars, layout
 from subnet_utils.plots.style import CONDITIONS
 from subnet_utils.plots.weight_map import COLORS
@@ -73,6 +73,6 @@ def overlap(entry: Entry, *, first: str, second: str, layer: int) -> Figure:
     figure, ax = plt.subplots(figsize=(5.2, 1.5))
     counts.plot.barh(stacked=True, width=0.8, color=[COLORS[i] for i in (1, 3, 2)], ax=ax, xlabel="weights")
     found, chance = (each(masks)[name] for each in (iou, expected_iou))
-    ax.set_title(f"layer {short_layer(name)}: IoU {found:.2f}, by chance {chance:.2f}", pad=20)
+    ax.set_title(f"layer {short_weight(name)}: IoU {found:.2f}, by chance {chance:.2f}", pad=20)
     layout.legend(ax, columns=3)
     return figure

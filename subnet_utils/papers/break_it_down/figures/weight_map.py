@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down.dissection import Parts
-from subnet_utils.papers.break_it_down.figures.overlap import layer_order, short_layer
+from subnet_utils.papers.break_it_down.figures.overlap import layer_order, short_weight
 from subnet_utils.plots import weight_map as plots
 
 
 def weight_map(found: Mapping[str, Subnetwork], *, heads: int | None = None) -> Figure:
     """The map (`plots.weight_map`) with the layers of a base model in order and by their short names."""
     names = sorted({name for subnetwork in found.values() for name in subnetwork.masks}, key=layer_order)
-    return plots.weight_map(found, {name: short_layer(name) for name in names}, heads=heads)
+    return plots.weight_map(found, {name: short_weight(name) for name in names}, heads=heads)
 
 
 def described(lab: Lab, pair: Parts) -> str:
