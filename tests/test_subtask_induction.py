@@ -120,6 +120,10 @@ def test_ablations_are_tested_against_random_ones(lab):
     own = table[(table["source"] == "a+ab") & (table["layers"] == 1) & (table["network"] == "ablated")]
     row = tests[(tests["source"] == "a+ab") & (tests["layers"] == 1)].iloc[0]
     assert row["ablated"] == pytest.approx(own["source_accuracy"].mean())
+    assert (
+        row["lost"] == pytest.approx(row["random_ablated"] - row["ablated"])
+        and row["low"] <= row["lost"] <= row["high"]
+    )
     ax = induction_figures.ablations(plt.figure().subplots(), tests, table)
     bars = tests[["whole_network", "random_ablated", "ablated"]].to_numpy().ravel()
     assert [bar.get_height() for bar in ax.patches] == pytest.approx(list(bars))

@@ -85,7 +85,8 @@ def ablations(lab: Lab) -> pd.DataFrame:
 def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
     """What ablating a subtask's mask costs on T1, next to random masks of its size. table: from `ablations`.
 
-    p: share of the draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
+    lost: by how much less is right without it than without a random one, with its interval over seeds. p: share of the
+    draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
     """
     rows = []
     for about, group in groups(table, MASK):
@@ -95,7 +96,8 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
         about |= {name.replace(" ", "_"): value for name, value in own.items()}
         about |= {"random_ablated": random.mean(), "random_lowest": random.min()}
         p = (1 + (random <= own["ablated"]).sum()) / (1 + len(random))
-        rows.append(about | {"p": p, "n_seeds": group["seed"].nunique()})
+        without = group.groupby(["network", "seed"])["source_accuracy"].mean()
+        rows.append(about | ahead(without["random ablated"], without["ablated"], "lost") | {"p": p})
     return pd.DataFrame(rows)
 
 
