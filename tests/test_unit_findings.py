@@ -13,6 +13,7 @@ from subnet_utils.core.study import Study
 from subnet_utils.papers.heuristic_core import findings as unit_findings
 from subnet_utils.papers.heuristic_core import published_cores as paper_cores
 from subnet_utils.papers.heuristic_core import shared_core
+from subnet_utils.papers.heuristic_core import tables as core_tables
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN
 from subnet_utils.papers.heuristic_core.published import faithful_sizes, mean_sizes
 
@@ -270,6 +271,29 @@ def test_losses_that_only_follow_layers_are_told_apart_from_the_cores():
     assert within == {"cannot be told"} and plain == {"holds"}
 
 
+def test_a_core_of_one_head_is_compared_with_every_other_head_once():
+    """One of 32: however much it costs, two sides leave p = 2/32."""
+    table = ablated([0.3], np.linspace(0, 0.2, 31), 0.3, np.linspace(0, 0.2, 31))
+    found = list(unit_findings._harms(unit_findings.drops(table, (X, Y))))
+    rows = [row for row in found if "within layers" not in row["statistic"]]
+    assert [(row["p"], row["least_p"], row["verdict"]) for row in rows] == [(2 / 32, 2 / 32, "cannot be told")] * 4
+
+
+def test_groups_of_other_heads_are_different_ones():
+    heads = [(layer, head) for layer in range(2) for head in range(5)]
+    groups = core_tables._other_groups(heads, 3, 49)
+    assert len(set(groups)) == 49 and all(len(set(group)) == 3 for group in groups)
+    assert len(core_tables._other_groups(heads, 1, 49)) == 10 and core_tables._other_groups(heads, 0, 49) == []
+    assert core_tables._other_groups(heads, 11, 49) == []  # fewer than the core has
+
+
+def test_a_seed_without_a_change_cannot_make_p_smaller():
+    own = sizes({"out of domain": (0.4, 0.8)}, 6)
+    own.loc[(own["seed"] == 0) & (own["step"] == own["step"].max()), "effective_size"] = 0.4
+    row = next(unit_findings._grows(own))
+    assert (row["p"], row["least_p"], row["verdict"]) == (0.0625, 0.0625, "cannot be told")
+
+
 def test_few_draws_no_core_and_equal_seeds_tell_nothing():
     few = unit_findings.drops(ablated([0.1] * 5, [0.0] * 15, 0.4, [0.02] * 5), (X, Y))
     found = verdicts(lost=few)
@@ -336,7 +360,7 @@ def test_sparser_networks_are_pure_heuristic_below_a_tenth(accuracy, spread, say
 def test_the_papers_own_numbers_are_tested_alike():
     table = unit_findings.of_published().set_index(["task", "statistic"])
     grown = table[table["finding"].str.startswith("3") & table["p"].notna()]
-    assert len(grown) == 4 and set(grown["least_p"]) == {0.25} and set(grown["verdict"]) == {"cannot be told"}
+    assert len(grown) == 4 and set(grown["least_p"]) <= {0.25, 0.5} and set(grown["verdict"]) == {"cannot be told"}
     lower = table.loc[("MNLI", "50% sparsity: spread over seeds, out of domain / in domain")]
     assert lower["verdict"] == "holds" and lower["rank_p"] < 0.01
     sparse = table[table["finding"].str.startswith("5") & table["p"].isna()]

@@ -9,7 +9,7 @@ concern the one network that was pruned.
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import chain, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -299,7 +299,7 @@ def _change(own: pd.DataFrame, domain: str, key: str) -> dict[str, Any]:
         found = {"state": OPEN if at_ceiling else verdict(*interval, (-FLAT, FLAT), FINDING)}
     else:
         sides = (_flipped_signs(change.to_numpy(), side) for side in ("greater", "less"))
-        found = _two_sided(*sides, _least(len(change)) / 2)
+        found = _two_sided(*sides, _least(np.count_nonzero(change)) / 2)
     says = "paper: flat" if flat else "paper: increases"
     about = f"{domain}: change of effective size from step {start:,} to step {last:,} ({says})"
     return _row(3, about, change.mean(), key=key, interval=interval, n=len(change), **found)
@@ -327,7 +327,7 @@ def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
         difference = core[column].to_numpy().mean() - others[column].to_numpy().mean()
         for within, how in ((False, ""), (True, ", by chance within layers")):
             drawn = _differences(single, column, within_layers=within)
-            found = _two_sided(**tails(drawn, difference), least=1 / (1 + DRAWS))
+            found = _two_sided(**tails(drawn, difference), least=1 / (1 + len(drawn)))
             yield row(f"{about}{how}", difference, **found)
         whole, groups = (lost.loc[lost["ablated"] == kind, column].to_numpy() for kind in ("core", "others"))
         if len(whole) and len(groups):
@@ -337,14 +337,23 @@ def _harms(lost: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> np.ndarray:
-    """Mean loss of the core's heads less that of the others [DRAWS], losses exchanged among heads, or within layers."""
-    rng, shuffled = rng_of("core against others", 0), np.tile(single[column].to_numpy(), (DRAWS, 1))
+    """Mean loss of as many other heads as the core has (within layers: in every layer) less that of the rest [ways].
+
+    All other ways to choose them, or DRAWS random ones where there are more.
+    """
+    losses, inside = single[column].to_numpy(), single["in_core"].to_numpy(dtype=bool)
     layers = single["layer"].to_numpy() if within_layers else np.zeros(len(single))
-    for layer in np.unique(layers):
-        here = layers == layer
-        shuffled[:, here] = rng.permuted(shuffled[:, here], axis=1)
-    inside = single["in_core"].to_numpy(dtype=bool)
-    return shuffled[:, inside].mean(axis=1) - shuffled[:, ~inside].mean(axis=1)
+    places = [np.flatnonzero(layers == layer) for layer in np.unique(layers)]
+    sizes = [int(inside[here].sum()) for here in places]
+    if math.prod(math.comb(len(here), size) for here, size in zip(places, sizes, strict=True)) <= DRAWS + 1:
+        ways = product(*(combinations(here, size) for here, size in zip(places, sizes, strict=True)))
+        chosen = np.array([np.isin(np.arange(len(losses)), list(chain(*way))) for way in ways])
+        chosen = chosen[(chosen != inside).any(axis=1)]
+    else:
+        rng, chosen = rng_of("core against others", 0), np.tile(inside, (DRAWS, 1))
+        for here in places:
+            chosen[:, here] = rng.permuted(chosen[:, here], axis=1)
+    return (chosen @ losses) / inside.sum() - (~chosen @ losses) / (~inside).sum()
 
 
 def _row(

@@ -7,6 +7,7 @@ another network would turn out.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import pandas as pd
@@ -162,12 +163,21 @@ def ablations(lab: Lab, core: Sequence[tuple[int, int]]) -> pd.DataFrame:
     if core:
         groups.append((tuple(core), {"ablated": "core", "draw": 0, "in_core": True}))
     others = [head for head in heads if head not in core]
-    for draw in range(_section(lab).pruning.draws if 0 < len(core) <= len(others) else 0):
-        order = torch.randperm(len(others), generator=generator_for("other heads", draw))[: len(core)]
-        gone = tuple(others[i] for i in order.tolist())
+    for draw, gone in enumerate(_other_groups(others, len(core), _section(lab).pruning.draws)):
         groups.append((gone, {"ablated": "others", "draw": draw, "in_core": False}))
     gone, about = zip(*groups, strict=True)
     return _accuracies(lab, [steps.without_heads(lab, one) for one in gone], "ablated heads", about)
+
+
+def _other_groups(heads: Sequence[tuple[int, int]], size: int, draws: int) -> list[tuple[tuple[int, int], ...]]:
+    """Different groups of so many heads: all of them, or so many at random where there are more. None of size 0."""
+    if not size or math.comb(len(heads), size) <= draws:
+        return list(combinations(heads, size)) if size else []
+    found, draw = {}, 0
+    while len(found) < draws:
+        order = torch.randperm(len(heads), generator=generator_for("other heads", draw))[:size].tolist()
+        found[tuple(heads[i] for i in sorted(order))] = draw = draw + 1
+    return list(found)
 
 
 def strongest(lab: Lab, lost: pd.DataFrame, *, heads: int = 3) -> pd.DataFrame:
