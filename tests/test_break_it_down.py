@@ -241,14 +241,17 @@ def test_a_setting_of_the_sweep_that_diverges_does_not_end_it(tmp_path):
     assert found.loc[0.001, "validation_accuracy"] > 0 and pd.isna(found.loc[0.001, "fault"])
 
 
-def test_a_sweep_is_judged_at_the_paper_profile_where_the_paper_has_a_number():
+def test_a_sweep_stands_beside_the_papers_where_the_paper_has_a_number():
     about = {"task": "number-contact", "layers": 6, "batch_size": 32, "epochs": 9}
     accuracies = {0.01: np.nan, 0.00001: 0.95, 0.0005: 0.97}
     found = pd.DataFrame([about | {"learning_rate": k, "validation_accuracy": v} for k, v in accuracies.items()])
     table = paper_tables.vit(found, "paper").set_index("learning_rate")
     assert table.loc[[0.01, 0.00001], "paper"].tolist() == [0.27, 0.85] and np.isnan(table.loc[0.0005, "paper"])
-    verdicts = table.loc[list(accuracies), "verdict"].tolist()
-    assert verdicts == ["agrees", "differs", "not comparable at this profile"]  # .27 there, and no end of it here
+    table = table.loc[list(accuracies)]
+    assert table["alike"].tolist()[:2] == [True, False] and pd.isna(
+        table["alike"].iloc[2]
+    )  # .27 there, no end of it here
+    assert table["verdict"].tolist() == ["cannot be told"] * 2 + ["not comparable at this profile"]
 
 
 def test_paper_tables_judge_only_what_is_comparable(lab, effects):

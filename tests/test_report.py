@@ -33,7 +33,17 @@ from subnet_utils.plots import style as figures
 from subnet_utils.report import AGREES, DIFFERS, NOT_COMPARABLE, VERDICTS, Results, compare, readable, verdict
 from subnet_utils.report import __main__ as command
 from subnet_utils.report.committed import cells_of, made_in
-from subnet_utils.report.comparison import COLUMNS, FAILS, FINDING, HOLDS, OPEN, POSITIVE, at_paper_size, direction
+from subnet_utils.report.comparison import (
+    COLUMNS,
+    FAILS,
+    FINDING,
+    HOLDS,
+    OPEN,
+    PAPER_PROFILES,
+    POSITIVE,
+    at_paper_size,
+    direction,
+)
 from subnet_utils.report.pages import formula, is_done, notebook_body
 from subnet_utils.report.results import provenance_rows
 from subnet_utils.report.site import Site, expected, significant, site_folder
@@ -146,8 +156,9 @@ def test_verdict_by_sign(paper, ours, verdict):
 
 
 def test_a_profile_of_the_papers_size_is_one_of_ours():
-    names = ["paper", "paper_gpt2", "paper_arithmetic", "paper_toy", "laptop"]
-    assert [at_paper_size(name) for name in names] == [True, True, True, False, False]
+    """A file that a user adds to params/ is not judged, although its name begins alike."""
+    assert {path.stem for path in (ROOT / "params").glob("paper*.yaml")} >= set(PAPER_PROFILES)
+    assert not any(at_paper_size(name) for name in ("paper_toy", "laptop")) and at_paper_size("paper")
 
 
 @pytest.mark.parametrize(
@@ -678,7 +689,8 @@ def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
 
 
 def test_the_report_begins_with_findings(tmp_path):
-    frame = pd.DataFrame({"network": ["subnetwork", "subnetwork", "ablated"], "ours": [0.3, 0.01, -0.3]})
+    kinds = ["subnetwork", "subnetwork", "ablated"]
+    frame = pd.DataFrame({"network": kinds, "ours_low": [0.1, -0.1, -0.5], "ours_high": [0.5, 0.9, -0.1]})
     results = Results("tiny", "03_ablations", root=tmp_path)
     results.table(frame, "figure_4_values", caption="V.")
     results.figure(picture(), "figure_4", caption="A line.")

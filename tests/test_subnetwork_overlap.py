@@ -88,10 +88,15 @@ def overlaps(between: list[float], within: list[float], expected: float = 0.0, *
 
 
 def test_the_claim_counts_layers_in_which_subroutines_share_less():
-    (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.2, 0.9], [0.5, 0.5, 0.5])).to_dict("records")
-    assert (row["layers"], row["lower"], row["verdict"]) == (3, 2, "differs")
-    (row,) = subnetwork_overlap.claim(overlaps([0.1, 0.2], [0.5, 0.5])).to_dict("records")
-    assert (row["lower"], row["verdict"]) == (2, "agrees")
+    def of(*bases: list[float]) -> tuple:
+        tables = [overlaps(own, [0.5] * len(own), base_model=str(i)) for i, own in enumerate(bases)]
+        (row,) = subnetwork_overlap.claim(pd.concat(tables)).to_dict("records")
+        return row["layers"], row["lower"], row["verdict"]
+
+    assert of([0.1, 0.2, 0.9], [0.1, 0.9, 0.2]) == (6, 4, "differs")
+    assert of([0.1, 0.2], [0.1, 0.2], [0.1, 0.2]) == (6, 6, "agrees")
+    assert of([0.1, 0.2], [0.1, 0.2], [0.1, 0.9]) == (6, 5, "cannot be told")
+    assert of([0.1, 0.2]) == (2, 2, "cannot be told")  # one base model has no interval
     assert subnetwork_overlap.claim(overlaps([0.1], [0.5], base_accuracy=0.5)).empty
 
 
@@ -118,8 +123,11 @@ def test_the_papers_means_stand_beside_ours_and_are_judged_at_its_own_size_only(
     small = subnetwork_overlap.compared(layers, "laptop").set_index("comparison")
     assert small["paper"].round(2).to_dict() == {"between": 0.10, "within inside": 0.97, "within number": 0.27}
     assert set(small["verdict"]) == {"not comparable at this profile"}
-    paper = subnetwork_overlap.compared(layers, "paper").set_index("comparison")["verdict"].to_dict()
-    assert paper == {"between": "agrees", "within inside": "agrees", "within number": "agrees"}
+    assert set(subnetwork_overlap.compared(layers, "paper")["verdict"]) == {"cannot be told"}  # of one base model
+    both = pd.concat([layers, layers.assign(base_model="1", as_printed=layers["as_printed"] + 0.02)])
+    paper = subnetwork_overlap.compared(both, "paper").set_index("comparison")
+    assert set(paper["verdict"]) == {"agrees", "cannot be told"} and paper.loc["between", "verdict"] == "agrees"
+    assert (paper["low"] <= paper["high"]).all()
     fewer = subnetwork_overlap.compared(layers[layers["layer"] != "l0"], "paper")
     assert set(fewer["verdict"]) == {"not comparable at this profile"}
 

@@ -19,14 +19,17 @@ KNOWN = {
     "FacebookAI/roberta-base": ("499 MB", "MIT"),
     "openai-community/gpt2": ("548 MB", "MIT"),
     "google/vit-base-patch16-224-in21k": ("413 MB", "Apache-2.0"),
-    "torchvision": ("45 MB", ""),
-    "data/imagenet16/train": ("213,555 images", ""),
-    "data/cue-conflict": ("1,280 images", ""),
+    "torchvision": ("45 MB", "BSD-3-Clause; ImageNet's terms"),
+    "data/imagenet16/train": ("213,555 images", "ImageNet's terms"),
+    "data/imagenet16/validation": ("", "ImageNet's terms"),
+    "data/cue-conflict": ("1,280 images", "see its page"),
     "all-minilm-l6-v2": ("83 MB", "Apache-2.0"),
-    "data/cifar10": ("170 MB", ""),
+    "data/cifar10": ("170 MB", "see its page"),
     "data/mnist": ("12 MB", "CC BY-SA 3.0"),
     "nyu-mll/multi_nli": ("227 MB", "CC BY 3.0, CC BY-SA 3.0, MIT, other"),
     "jhu-cogsci/hans": ("31 MB", "MIT"),
+    "nyu-mll/glue": ("", "see its page"),
+    "data/paws_qqp.tsv": ("", "see its page"),
 }
 """Name on a hub, folder of the profile `paper`, or a folder's own name -> size and license, '' if not known."""
 RESNET18 = "resnet18-f37072fd.pth"

@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from subnet_utils.core.sections import ROOT
 from subnet_utils.statistics import LEARNED, t_interval
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable at this profile"
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 VERDICTS = (AGREES, DIFFERS, HOLDS, FAILS, OPEN, NOT_COMPARABLE)
 
+PAPER_PROFILES = ("paper", *(f"paper_{one}" for one in ("anaphora", "arithmetic", "gpt2", "qqp", "roberta")))
+"""Those of params/ with networks and data of the papers."""
 CLAIM = 0.05
 """A difference of accuracies this small is no effect: about one standard error of an accuracy on 200 examples."""
 SIZE = 0.25
@@ -56,8 +57,8 @@ def verdict(
 
 
 def at_paper_size(profile: str) -> bool:
-    """Whether a profile has networks and data of the papers: those of params/ named `paper` or `paper_...`."""
-    return profile.partition("_")[0] == "paper" and (ROOT / "params" / f"{profile}.yaml").is_file()
+    """Whether a profile has networks and data of the papers. A profile of somebody's own is none, whatever its name."""
+    return profile in PAPER_PROFILES
 
 
 def direction(effect: float, p: float, level: float = 0.05) -> float:

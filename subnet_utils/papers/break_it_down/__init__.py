@@ -68,14 +68,14 @@ PAPER = Paper(
             "figure_4_values",
             "figure_4",
             "network == 'subnetwork'",
-            holds="ours > .05",
+            holds="ours_low > 0",
         ),
         Finding(
             "Without its subnetwork a network loses this subroutine more",
             "figure_4_values",
             "taken_apart_sv-agreement-singular",
             "network == 'ablated'",
-            holds="ours < -.05",
+            holds="ours_high < 0",
         ),
         Finding(
             "As many random weights solve the whole task",

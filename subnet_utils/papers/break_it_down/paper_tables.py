@@ -42,8 +42,8 @@ def bases(found: pd.DataFrame, profile: str, *, table: int = 2) -> pd.DataFrame:
 def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Table 4: best validation accuracy of each vision transformer, the paper's of that setting, and its best one.
 
-    At the profile `paper`, a setting agrees if it misses 90% in both or in neither; one whose training diverged misses
-    it. Without a sweep of ours, the paper's settings alone.
+    alike: whether both miss 90% or neither does; one whose training diverged misses it. Neither has more than one run
+    of a setting, so nothing can be told. Without a sweep of ours, the paper's settings alone.
     """
     keys = ["task", "layers", "batch_size", "learning_rate"]
     printed = reference.load("table4").rename(columns={"accuracy": "paper"})[[*keys, "paper"]]
@@ -52,10 +52,11 @@ def vit(found: pd.DataFrame, profile: str) -> pd.DataFrame:
         return printed.join(best, on="task").assign(ours=float("nan"), n_runs=0, verdict=NOT_COMPARABLE)
     ours = found.rename(columns={"validation_accuracy": "ours"})[[*keys, "ours", "epochs"]]
     table = ours.merge(printed, on=keys, how="left").join(best, on="task")
-    missed = table["ours"].fillna(0.0) < LEARNED, (table["paper"] < LEARNED).where(table["paper"].notna())
-    pairs = zip(*(column.astype(float) for column in missed), strict=True)
-    verdicts = [verdict(ours, ours, (paper, paper), comparable=at_paper_size(profile)) for ours, paper in pairs]
-    return table[[*keys, "paper", "paper_best", "ours", "epochs"]].assign(n_runs=1, verdict=verdicts)
+    alike = (table["ours"].fillna(0.0) < LEARNED) == (table["paper"] < LEARNED)
+    state = OPEN if at_paper_size(profile) else NOT_COMPARABLE
+    verdicts = table["paper"].isna().map({True: NOT_COMPARABLE, False: state})
+    table = table.assign(alike=alike.where(table["paper"].notna()), n_runs=1, verdict=verdicts)
+    return table[[*keys, "paper", "paper_best", "ours", "alike", "epochs", "n_runs", "verdict"]]
 
 
 def masked_totals() -> pd.DataFrame:

@@ -81,20 +81,24 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Tables 13 to 15: the mean over layers, ours for every task, and the paper's for inside-number.
 
     layers: from `by_layer`. The paper's numbers within a subroutine are |m1 & m2 & m3| / |m3|, comparable to ours
-    `as printed`. Values are judged at the profile `paper` only, where networks are the paper's, and if all of ours
-    have masks in the paper's layers, those from stage 4 on.
+    `as printed`; low, high: the 95% interval of these over base models. They are judged at the profile `paper` only,
+    where networks are the paper's, and if all of ours have masks in the paper's layers, those from stage 4 on.
     """
-    table = _learned(layers).groupby([*TASK, "comparison"], sort=False).agg(
+    ours = _learned(layers)
+    beside = ours["iou"].where(ours["comparison"] == "between", ours["as_printed"])
+    groups = ours.assign(beside=beside).groupby([*TASK, "comparison"], sort=False)
+    table = groups.agg(
         ours=("iou", "mean"), ours_as_printed=("as_printed", "mean"), expected=("expected", "mean"),
         n_bases=("base_model", "nunique"), rows=("layer", "size"),
-    ).reset_index()  # fmt: skip
+    )  # fmt: skip
+    ends = [_interval(group.groupby("base_model")["beside"].mean()) for _, group in groups]
+    table = table.assign(low=[low for low, _ in ends], high=[high for _, high in ends]).reset_index()
     printed = {name: reference.load(f"table{number}")["iou"].mean() for name, number in PRINTED.items()}
     theirs = (table["paper_model"] == "resnet50") & (table["task"] == "inside-number")
     table.insert(4, "paper", table["comparison"].map(printed).where(theirs))
-    ours = table["ours"].where(table["comparison"] == "between", table["ours_as_printed"])
     comparable = (table["rows"] == PRINTED_LAYERS * table["n_bases"]) & (at_paper_size(profile))
-    table["verdict"] = [verdict(value, value, (paper - NEAR, paper + NEAR), comparable=same)
-                        for value, paper, same in zip(ours, table["paper"], comparable, strict=True)]  # fmt: skip
+    table["verdict"] = [verdict(*interval, (paper - NEAR, paper + NEAR), comparable=same)
+                        for interval, paper, same in zip(ends, table["paper"], comparable, strict=True)]  # fmt: skip
     return table.drop(columns="rows")
 
 
@@ -104,22 +108,28 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
     Columns: layers, of all learned bases, in which all three overlaps can be had; lower: in how many of them the
     overlap between is below both within; lower_corrected: the same with each overlap `corrected` for chance, since
     larger masks overlap more; above_chance: in how many the overlap between is more than that of random sets of weights
-    as large as the two intersections.
+    as large as the two intersections. The verdict is that of an interval over base models of the share that is lower.
     """
     ours, rows = _learned(layers), []
     ours = ours.assign(corrected=overlap.corrected(ours["iou"], ours["expected"]))
     for key, group in ours.groupby(TASK, sort=False):
-        counts = []
+        counts, shares = [], []
         for value in ("iou", "corrected"):
             table = group.pivot(index=["base_model", "layer"], columns="comparison", values=value).dropna()
             if len(table.columns) < 3:  # one mask a subroutine
                 table = table.iloc[:0].assign(between=[])
-            counts += [len(table), (table["between"] < table.drop(columns="between").min(axis=1)).sum()]
+            below = table["between"] < table.drop(columns="between").min(axis=1)
+            counts += [len(table), below.sum()]
+            shares.append(below.groupby("base_model").mean())
         of, lower, _, lower_corrected = counts
-        share = lower / of if of else float("nan")
-        judged = verdict(share, share, (NEARLY_ALL, float("inf")))
+        judged = verdict(*_interval(shares[0]), (NEARLY_ALL, np.inf))
         rows.append([*key, of, lower, lower_corrected, (table["between"] > 0).sum(), judged])
     return pd.DataFrame(rows, columns=[*TASK, "layers", "lower", "lower_corrected", "above_chance", "verdict"])
+
+
+def _interval(shares: pd.Series) -> tuple[float, float]:
+    """The 95% interval of a share over base models: anything for one of them, NaN for none."""
+    return (0.0, 1.0) if len(shares) == 1 else t_interval(shares, shares.index)[1:] if len(shares) else (np.nan, np.nan)
 
 
 def by_head(lab: Lab) -> pd.DataFrame:
