@@ -350,7 +350,7 @@ def test_means_of_ablations_are_over_the_bases_that_learned():
     [
         ("***", 0.01, 0.4, 0.5, "agrees"), ("***", 0.01, -0.4, 0.5, "differs"),
         ("***", 0.2, 0.4, 0.5, "cannot be told"), (".", 0.2, -0.4, 0.5, "cannot be told"),
-        ("", 0.01, 0.4, 0.5, "differs"), (np.nan, 0.2, 0.4, 0.5, "not comparable at this profile"),
+        ("", 0.01, 0.4, 0.5, "cannot be told"), (np.nan, 0.2, 0.4, 0.5, "not comparable at this profile"),
         (np.nan, 0.01, 0.4, 0.5, "not comparable at this profile"),
         ("*", np.nan, 0.4, 0.5, "not comparable at this profile"),
     ],

@@ -96,7 +96,7 @@ def test_what_is_saved_is_not_blurred_and_not_laid_out_anew():
 def test_the_legend_has_the_share_of_each_color():
     figure = weight_map(pair_in("bert"))
     said = dict(text.get_text().split(": ") for text in figure.legends[0].get_texts())
-    assert list(said) == ["inside alone", "number alone", "both", "neither"]
+    assert list(said) == ["only inside", "only number", "both", "neither"]
     assert [float(share.rstrip("%")) for share in said.values()] == pytest.approx([27, 7, 3, 63], abs=1)
 
 

@@ -121,7 +121,7 @@ def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str
     """The colors, and the share of the weights that has each of them."""
     a, b = (torch.cat([one.masks[name].flatten() for name in names]).numpy() for one in found.values())
     first, second = found
-    shares = {f"{first} alone": a & ~b, f"{second} alone": b & ~a, "both": a & b, "neither": ~(a | b)}
+    shares = {f"only {first}": a & ~b, f"only {second}": b & ~a, "both": a & b, "neither": ~(a | b)}
     colors = [*COLORS[1:], NEITHER]
     handles = [Patch(color=color, label=f"{label}: {share.mean():.0%}")
                for color, (label, share) in zip(colors, shares.items(), strict=True)]  # fmt: skip

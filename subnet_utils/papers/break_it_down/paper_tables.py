@@ -219,14 +219,14 @@ def stars(table: pd.DataFrame) -> pd.DataFrame:
 def _significance_verdicts(rows: pd.DataFrame) -> list[str]:
     """Whether both are significant and point the same way: its stars, our p, our difference, its.
 
-    Ours that is not significant tells nothing: it may be that we have too few networks.
+    What is not significant tells nothing, neither the paper's nor ours: there may be too few networks.
     """
     verdicts = []
     for paper_stars, p, ours, paper in rows.itertuples(index=False):
         found, printed = direction(ours, p), direction(paper, 0.0 if "*" in str(paper_stars) else 1.0)
         known = isinstance(paper_stars, str)
         judged = verdict(found, found, (printed, printed), comparable=known)
-        verdicts.append(OPEN if known and found == 0 else judged)
+        verdicts.append(OPEN if known and 0 in (found, printed) else judged)
     return verdicts
 
 
