@@ -19,7 +19,7 @@ KNOWN = {
     "FacebookAI/roberta-base": ("499 MB", "MIT"),
     "openai-community/gpt2": ("548 MB", "MIT"),
     "google/vit-base-patch16-224-in21k": ("413 MB", "Apache-2.0"),
-    "torchvision": ("45 MB", "BSD-3-Clause; ImageNet's terms"),
+    "torchvision": ("45 MB", ""),
     "data/imagenet16/train": ("213,555 images", "ImageNet's terms"),
     "data/imagenet16/validation": ("", "ImageNet's terms"),
     "data/cue-conflict": ("1,280 images", "see its page"),
