@@ -1,12 +1,14 @@
 """The published numbers of The Heuristic Core: effective sizes and claims against a few lines by hand."""
 
 import csv
+import re
 from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from subnet_utils.core.sections import ROOT
+from subnet_utils.core.study import Study
 from subnet_utils.papers.heuristic_core import published, tables
 
 
@@ -109,6 +111,22 @@ def test_the_ledger_says_what_text_code_and_ours_do():
     assert f"is {np.mean(smallest):.2f}, not {sizes[12500, 'mixed']:.2f}".replace(" 0", " ") in mixed
     (found,) = (row["ours"] for row in rows if "(QQP, MLPs)" in row["where"])
     assert found.strip("counted (`)") in dir(tables)
+
+
+def test_the_ledger_says_what_the_paper_profiles_do():
+    ledger = {row["where"]: row for row in rows_of("ledger")}
+    ours = {where.partition("(")[2].strip(")"): row["ours"] for where, row in ledger.items()}
+    for name, said in zip(("paper", "paper_qqp"), ours["checkpoints"].split("; "), strict=True):
+        section = Study.load(name).heuristic_core
+        named = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\d", said)]
+        steps = [*section.finetuning.checkpoints, section.finetuning.steps]
+        assert named[:3] == steps[:3] and named[-2:] == steps[-2:] and set(named) <= set(steps)
+        assert ours["seeds"] == f"{len(section.pruning.grid_seeds)} seeds at the paper profiles"
+        assert (section.finetuning.clip, ours["clipping"]) == (None, "not clipped")
+        floor = f"{1 - max(section.pruning.grid_sparsities):.2g}".lstrip("0")
+        assert floor in ledger["Section 4, Figure 6 (size)"]["released"]
+        assert f"warm-up of {section.pruning.rate_warmup} steps" in ledger["Appendix A (learning rate)"]["released"]
+    assert ours["QQP batch"] == str(section.finetuning.batch_size)
 
 
 def test_spread_is_over_twelve_seeds():
