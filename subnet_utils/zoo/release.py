@@ -60,8 +60,8 @@ class Release:
 
 EFFECT = (
     "part", "of", "tested_on", "split", "subroutine", "network", "subtask", "layers", "method", "statistic", "claim",
-    "accuracy", "whole_network", "subnetwork", "ablated", "random_ablated", "lost", "ours", "our_value", "ours_low", "low",
-    "ours_high", "high", "p", "n", "n_runs", "n_bases", "n_seeds", "verdict",
+    "accuracy", "whole_network", "subnetwork", "ablated", "random_ablated", "lost", "ours", "our_value", "ours_low",
+    "low", "ours_high", "high", "p", "n", "n_runs", "n_bases", "n_seeds", "verdict",
 )  # fmt: skip
 """Columns of committed tables that a card may show, in this order."""
 
