@@ -25,9 +25,8 @@ def every_step(lab: Lab) -> Iterator[Step]:
 def require(lab: Lab) -> None:
     """Raise ValueError for `exact` on a network that is too large, PictureError for pictures that cannot be read."""
     settings = lab.section("identification_methods")
-    for one in settings.networks or ():
-        if any(training.masking.method == "exact" for training in one.methods):
-            network = one.learns.problem().network(seed=0)
-            require_few({name: network.get_parameter(name) for name in maskable(network)})
+    exact = (one for one in settings.networks or () if "exact" in [each.masking.method for each in one.methods])
+    for network in (one.learns.problem().network(seed=0) for one in exact):
+        require_few({name: network.get_parameter(name) for name in maskable(network)})
     if settings.pictures and settings.pictures.data.source == "files":
         Source.of(settings.pictures.data).load("train")
