@@ -189,6 +189,10 @@ def test_the_ledger_of_break_it_down_says_what_its_profiles_do():
                for name in ("paper", "laptop", "tiny")}  # fmt: skip
     assert flipped == {"paper": {False}, "laptop": {True}, "tiny": {True}}
     assert ledger["mirrored images"].startswith("none at the profile paper; training images are mirrored")
+    clipped = {(one.model, task): one.base.clip for one in Study.load("paper").break_it_down.experiments
+               for task in one.tasks if one.base.clip}  # fmt: skip
+    assert clipped == {("bert_small", f"anaphora-{number}"): 1.0 for number in ("singular", "plural")}
+    assert ledger["gradients"].startswith("BERT-small on anaphora, at the profile paper: clipped to a norm of 1")
 
 
 def test_the_ledger_of_subtask_induction_says_what_its_profile_does():
