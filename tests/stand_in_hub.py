@@ -61,7 +61,9 @@ class Handler(BaseHTTPRequestHandler):
         elif "/commit/" in self.path:
             if not self.server.commits_left:
                 self.server.stopped.set()
-                threading.Event().wait(60)
+                threading.Event().wait(60)  # who sends this is killed meanwhile; nobody is left to answer
+                self.close_connection = True
+                return
             self.server.commits_left -= 1
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
