@@ -11,9 +11,9 @@ tested, and `card.json`, with `card.md` for readers. Most tests are drawn again 
 digits differ by machines and are in `zoo/tests`. The card has the digests of all files, of the tests, of
 what each part answers, and of itself.
 
-Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same wherever torch adds
-in the same order. Elsewhere at most those differ that the card counts as `unsure`: two logits are nearer to each other
-than `CLOSE`. `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
+Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same, too, but for
+examples that the card lists as `unsure`: two logits are nearer to each other than `CLOSE`.
+`python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
 """
 
 import hashlib

@@ -17,7 +17,7 @@ from subnet_utils.core.papers import Paper, papers
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import digest_of, digests, save_tensors, write_whole
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo import CLOSE, ZOO, Entry, ZooError, load, seal, share_right
+from subnet_utils.zoo import CLOSE, NOT_ASKED, ZOO, Entry, ZooError, load, seal, share_right
 from subnet_utils.zoo.release import TESTS, XZ, Release, digest_of_test, shrink, store_tests
 from subnet_utils.zoo.steps import pack
 
@@ -103,14 +103,22 @@ MADE = ("commit", "created", "versions", "machine", "device", "precision", "seco
 """What a card takes from the provenance of the network."""
 
 
-def answered(entry: Entry, name: str, part: Any, test: str) -> dict[str, Any]:
-    """What a card says of a part on a test. unsure: examples with an answer that another machine may give otherwise."""
-    logits = entry.logits(part, test)
-    first, second = logits.topk(2, dim=-1).values.unbind(dim=-1)
-    unsure = (first - second < CLOSE).reshape(len(logits), -1).any(dim=1)
-    answers = logits.argmax(dim=-1)
-    about = {"part": name, "test": test, "accuracy": share_right(answers, entry.tests[test][1])}
-    return about | {"unsure": int(unsure.sum()), "digest": digest_of({"answers": answers})[:16]}
+def answered(entry: Entry, name: str, part: Any, test: str, unsure: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a card says of a part on a test.
+
+    unsure: examples with an answer that another machine may give otherwise, as it adds in another order. The digest is
+    of all other answers. Found here, or those of a card to compare with.
+    """
+    logits, targets = entry.logits(part, test), entry.tests[test][1]
+    answers, asked = logits.argmax(dim=-1), targets != NOT_ASKED
+    if unsure is None:
+        first, second = logits.topk(2, dim=-1).values.unbind(dim=-1)
+        near = ((first - second < CLOSE) & asked).reshape(len(logits), -1).any(dim=1)
+        unsure = near.nonzero().flatten().tolist()
+    sure = answers.where(asked, NOT_ASKED)
+    sure[[*unsure]] = NOT_ASKED
+    about = {"part": name, "test": test, "accuracy": share_right(answers, targets)}
+    return about | {"unsure": [*unsure], "digest": digest_of({"answers": sure})[:16]}
 
 
 def page(card: Mapping[str, Any]) -> str:
