@@ -7,6 +7,7 @@ are found by what they depend on and not by date.
 
 `--config profile=paper shards=1` makes everything that a study is known to need before the notebooks: a job for each
 missing step of any paper (`subnet_utils.shards`), on a GPU of its own, here or through an executor such as SLURM.
+`batch=20` makes up to twenty steps of a kind in one job.
 `made=1` says that nothing is missing: notebooks then mostly draw, and several run at a time.
 
 A notebook whose data or published weights are not there is named with the reason, and the others run.
@@ -28,7 +29,7 @@ from subnet_utils.check import lacking
 from subnet_utils.core.papers import notebooks, papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study, profile_file
-from subnet_utils.shards import missing, visible_gpus
+from subnet_utils.shards import batched, missing, visible_gpus
 
 # papermill of the same environment, whether or not that is activated; what cells print goes straight to the terminal
 PAPERMILL = (
@@ -43,6 +44,9 @@ except ValueError as error:
 RUNS, FIGURES = f"runs/{STUDY.name}", os.path.relpath(ROOT / "figures" / STUDY.name)
 NOTEBOOKS = {name: both for name, both in notebooks().items() if both[1].is_about(both[0].section_of(STUDY))}
 IN_SHARDS, MADE = (int(config.get(key, 0)) for key in ("shards", "made"))
+BATCH = int(config.get("batch", 1))
+if BATCH < 1:
+    raise SystemExit(f"batch={BATCH}: a job makes at least one step; say batch=1 or more")
 # Snakemake's own lock outlives a SIGKILL; this one is the operating system's and dies with its process. Without it, a
 # second `make reproduce` could replace files under the hands of a first one that lost its terminal.
 only_run = FileLock(Path(RUNS, ".lock"))
@@ -86,7 +90,7 @@ def shards():
     """What is missing, as the process that plans the run sees it; the processes of its jobs read what it saw."""
     seen = Path(RUNS, "shards.json")
     if workflow.is_main_process:
-        found = {name: asdict(shard) for name, shard in missing(STUDY).items()}
+        found = {name: asdict(shard) for name, shard in batched(missing(STUDY), BATCH).items()}
         for mark in [*map(mark_of, found), *(whole_mark(paper) for one in found.values() for paper in one["papers"])]:
             Path(mark).unlink(missing_ok=True)  # of artefacts that are gone
         seen.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -77,6 +77,28 @@ def missing(study: Study) -> dict[str, Shard]:
             tuple(sorted(set().union(*(owners[step.name] for step in job.steps)))),
         )
         for name, job in zip(names, jobs, strict=True)
+    }
+
+
+def batched(shards: dict[str, Shard], size: int) -> dict[str, Shard]:
+    """The same steps in fewer shards: up to `size` of one kind in one, where none waits for another.
+
+    A batch has the name of its first shard. Shards are given as by `missing`.
+    """
+    depth: dict[str, int] = {}
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name, shard in shards.items():
+        depth[name] = 1 + max((depth[before] for before in shard.after), default=0)
+        alike.setdefault((depth[name], name.rpartition("-")[0], shard.papers), []).append(name)
+    batches = [names[i : i + size] for names in alike.values() for i in range(0, len(names), size)]
+    batch_of = {name: names[0] for names in batches for name in names}
+    return {
+        names[0]: Shard(
+            tuple(step for name in names for step in shards[name].steps),
+            tuple(sorted({batch_of[before] for name in names for before in shards[name].after})),
+            shards[names[0]].papers,
+        )
+        for names in batches
     }
 
 

@@ -60,6 +60,21 @@ def test_all_that_can_be_made_is_made_where_another_notebook_lacks_its_data(tmp_
     assert line.startswith("07b_shape_bias: no shards, because no folder nowhere")
 
 
+def test_batches_have_all_steps_once_and_wait_for_what_their_steps_need():
+    single = shards.missing(Study.load("check"))
+    batches = shards.batched(single, 20)
+    home = {step: name for name, batch in batches.items() for step in batch.steps}
+    assert sorted(home) == sorted(step for shard in single.values() for step in shard.steps)
+    assert len(batches) < len(single) / 4 and shards.batched(single, 1) == single
+    for name, shard in single.items():
+        batch = batches[home[name]]
+        assert {home[before] for before in shard.after} <= set(batch.after) and shard.papers == batch.papers
+    done = set()
+    while ready := [name for name, batch in batches.items() if name not in done and done >= set(batch.after)]:
+        done |= set(ready)
+    assert done == set(batches)  # no two wait for each other
+
+
 def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with shards.own_gpu() as first:
