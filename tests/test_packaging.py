@@ -160,7 +160,7 @@ class CoreAlone(PathFinder):
 
 sys.meta_path = [CoreAlone if one is PathFinder else one for one in sys.meta_path]
 import torch
-from subnet_utils import Subnetwork, Task, identify
+from subnet_utils import *
 from subnet_utils.masks.identify import MaskSteps
 from subnet_utils.masks.masking import METHODS
 
@@ -171,7 +171,7 @@ for method in METHODS.keys() - {"spectral_clusters"}:
     found.save(sys.argv[1])
     assert torch.equal(Subnetwork.load(sys.argv[1]).apply(network)(inputs), found.apply(network)(inputs))
     print(method)
-for needs in (lambda: identify(network, task, "spectral_clusters"), lambda: __import__("subnet_utils.check")):
+for needs in (lambda: identify(network, task, "spectral_clusters"), lambda: zoo.load("cnn")):
     try:
         needs()
     except ModuleNotFoundError as error:

@@ -17,9 +17,6 @@ from subnet_utils.core.messages import explain, invalid, nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
 
-with of_companion():
-    import yaml
-
 
 class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
@@ -92,28 +89,31 @@ def _require_own_name(study: _Study, own: _Study) -> None:
     for name, paper in papers().items():
         there = paper.section_of(own)
         for part, value in paper.section_of(study) or ():
-            if value and value != getattr(there, part, None):
+            # a part may be missing, a setting may not
+            if value not in (None, ()) and value != getattr(there, part, None):
                 what = f"is not that of params/{own.name}.yaml, whose figures the study would replace"
                 raise StudyError(f"{name}.{part}: {what}; give the study another name")
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as `safe_load` reads it, but a key that stands twice is an error: of two values the last would count."""
-
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """A mapping as it is written, before anything is merged into it."""
-        node = super().compose_mapping_node(anchor)
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for i, key in enumerate(keys):
-            if key.value in [before.value for before in keys[:i]]:
-                what = f"key '{key.value}' stands twice in one section; remove one"
-                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-        return node
-
-
 def _read(path: Path) -> Mapping[str, Any]:
+    with of_companion():
+        import yaml
+
+    class Loader(yaml.SafeLoader):
+        """YAML as `safe_load` reads it, but a key that stands twice is an error: of two values the last would count."""
+
+        def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+            """A mapping as it is written, before anything is merged into it."""
+            node = super().compose_mapping_node(anchor)
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for i, key in enumerate(keys):
+                if key.value in [before.value for before in keys[:i]]:
+                    what = f"key '{key.value}' stands twice in one section; remove one"
+                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+            return node
+
     try:
-        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+        values = Loader(path.read_text(encoding="utf-8")).get_single_data()
     except yaml.MarkedYAMLError as error:
         raise StudyError(f"{path.name}, line {error.problem_mark.line + 1}: not valid YAML, {error.problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -45,7 +45,7 @@ PAPER = Paper(
             "Without a subnetwork less is left than without random weights",
             "induction_ablations",
             "induction_ablations_figure",
-            holds="ablated < random_lowest",
+            holds="low > 0",
         ),
         Finding(
             "With a shape subnetwork inside, a network sees more shape than without",
