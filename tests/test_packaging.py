@@ -186,10 +186,10 @@ def test_the_core_installation_is_enough_for_a_network_of_ones_own(tmp_path: Pat
     command = [sys.executable, "-c", CORE, str(tmp_path / "mask.safetensors"), *others]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    *methods, scipy, yaml_too = done.stdout.splitlines()
+    *methods, scipy, matplotlib = done.stdout.splitlines()
     assert len(methods) >= 9 and "jupyterlab" in others
     said = "is not in the core installation; in the checkout: pip install -e '.[companion]'"
-    assert (scipy, yaml_too) == (f"scipy {said}", f"yaml {said}")
+    assert (scipy, matplotlib) == (f"scipy {said}", f"matplotlib {said}")
 
 
 def test_package_contains_the_reference_tables_and_the_templates():

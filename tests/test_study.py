@@ -463,6 +463,10 @@ def test_no_other_study_bears_the_name_of_a_profile(tmp_path):
     with pytest.raises(StudyError, match=r"^heuristic_core.pruning: is not that of params/paper.yaml, .* another name"):
         Study.load(fewer)
     assert Study.load(fewer | {"name": "mine"}).name == "mine"
+    laptop = yaml.safe_load((ROOT / "params" / "laptop.yaml").read_text())["study"]
+    laptop["break_it_down"]["check_halving"] = False
+    with pytest.raises(StudyError, match=r"^break_it_down.check_halving: is not that of params/laptop.yaml"):
+        Study.load(laptop)
     with pytest.raises(StudyError, match="^break_it_down.experiments: is not that of params/minilm.yaml, whose"):
         Study.load(VALUES | {"name": "minilm"})
     other = tmp_path / "tiny.yaml"

@@ -261,8 +261,21 @@ def test_unknown_names_get_the_nearest(lab: Lab, made: Path):
         zoo.ZooError, match="^no zoo entry 'sv-agreement-singula'; did you mean 'sv-agreement-singular'"
     ):
         zoo.load("sv-agreement-singula", made)
+    for name in ("", "../zoo", f"./{NAME}", f"{NAME}\n"):
+        with pytest.raises(zoo.ZooError, match=r"^no zoo entry '[^\n]*'; [^\n]*$"):
+            zoo.load(name, made)
     with pytest.raises(zoo.ZooError, match="^profile 'micro' has no 'sv-agreement' for the zoo; did you mean"):
         cards.make(lab, ["sv-agreement"], made)
+
+
+def test_a_copy_and_a_folder_in_place_of_a_card_are_refused(folder: Path):
+    shutil.copytree(folder / NAME, folder / "other")
+    with pytest.raises(zoo.ZooError, match=f"^zoo entry 'other' is a copy of '{NAME}'; delete it$"):
+        zoo.load("other", folder)
+    (folder / NAME / "card.json").unlink()
+    (folder / NAME / "card.json").mkdir()
+    with pytest.raises(zoo.ZooError, match="card.json is no JSON; restore it"):
+        zoo.load(NAME, folder)
 
 
 def test_without_transformers_a_line_says_how_to_get_it(made: Path, monkeypatch: pytest.MonkeyPatch):

@@ -87,9 +87,9 @@ def _require_own_name(study: _Study, own: _Study) -> None:
     It may lack parts.
     """
     for name, paper in papers().items():
-        there = paper.section_of(own)
-        for part, value in paper.section_of(study) or ():
-            # a part may be missing, a setting may not
+        section, there = paper.section_of(study), paper.section_of(own)
+        for part in section.model_fields_set if section else ():
+            value = getattr(section, part)
             if value not in (None, ()) and value != getattr(there, part, None):
                 what = f"is not that of params/{own.name}.yaml, whose figures the study would replace"
                 raise StudyError(f"{name}.{part}: {what}; give the study another name")

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from subnet_utils.core.messages import nearest
 from subnet_utils.tasks.sentence_pairs import DIFFERENT, ENTAILED, NOT_ENTAILED, SAME, is_entailed
@@ -128,7 +127,9 @@ def _table(path: Path) -> pd.DataFrame:
             return pd.read_csv(path, sep="\t", quoting=3, keep_default_na=False)
         try:
             return pd.read_feather(path)
-        except pa.ArrowInvalid:  # a stream, which is what `datasets` writes
-            return pa.ipc.open_stream(path.read_bytes()).read_pandas()
+        except ValueError:  # of pyarrow, for a stream, which is what `datasets` writes
+            import pyarrow
+
+            return pyarrow.ipc.open_stream(path.read_bytes()).read_pandas()
     except Exception as error:  # whatever a damaged file makes the readers raise
         raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}; fetch it again") from None

@@ -111,7 +111,7 @@ def load(name: str, folder: Path = ZOO) -> Entry:
     >>> f"{entry.accuracy(entry.part('subject'), 'subject'):.2f}"
     '1.00'
     """
-    place = Path(folder) / (str(name).strip("./") or "no name")
+    place = _known(stocked(Path(folder)), str(name), "no zoo entry")
     card = checked(place)
     release = _release(place, card)
     network, more = release.fresh(), {}
@@ -181,7 +181,7 @@ def list(folder: Path = ZOO) -> pd.DataFrame:
 
 def _known(things: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in things:
-        raise ZooError(f"{what} '{name}'; {nearest(name, things)}")
+        raise ZooError(f"{what} {name!r}; {nearest(name, things)}")
     return things[name]
 
 
@@ -189,10 +189,12 @@ def _card(place: Path) -> dict[str, Any]:
     known = _known(stocked(place.parent), place.name, "no zoo entry")
     try:
         card = json.loads((known / "card.json").read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, OSError):
         raise ZooError(f"zoo entry '{place.name}': card.json is no JSON; {restored(place)}") from None
     if not isinstance(card, dict) or card.get("seal") != seal(card):
         raise ZooError(f"zoo entry '{place.name}': card.json is not as it was made; {restored(place)}")
+    if card["name"] != place.name:
+        raise ZooError(f"zoo entry '{place.name}' is a copy of '{card['name']}'; delete it")
     return card
 
 

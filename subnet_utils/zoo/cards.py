@@ -159,7 +159,7 @@ def contents(folder: Path = ZOO) -> str:
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
         "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon "
         "made. That is the masks of notebook 10a and most networks of 10c (seconds), and what bert_4x128 was pruned "
-        "from (eight minutes). Where "
+        "from (six minutes). Where "
         "a processor rounds otherwise, the prunings are made anew, too.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
@@ -172,4 +172,4 @@ def _table(header: Sequence[str], rows: Sequence[Any]) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
