@@ -23,7 +23,7 @@ from subnet_utils.masks.memory import TOO_MANY, in_parts
 from subnet_utils.masks.methods import ContinuousSparsification, GumbelSigmoid, MaskMethod
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.frozen import FrozenPrefix, embed_all, embed_rows, out_of_memory
-from subnet_utils.models.staged import evaluating
+from subnet_utils.models.staged import evaluating, maskable
 from subnet_utils.papers.break_it_down.evaluation import score_model
 from subnet_utils.tasks.odd_one_out import OddOneOut, batches, similarity_logits
 from subnet_utils.training import Recipe, TrainingDiverged
@@ -572,6 +572,30 @@ def test_unknown_and_empty_starts_are_refused():
     model = StagedModel({"first": Matrix(torch.eye(4), last=False), "end": Last()})
     with pytest.raises(ValueError, match="no weight to mask from stage 'end' on; start earlier"):
         find(model, data, start="end")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (None, "a network is a torch.nn.Module, not a NoneType; give the network itself"),
+        (torch.relu, "a network is a torch.nn.Module, not a builtin_function_or_method; give the network itself"),
+        (nn.Linear(4, 4, device="meta"), r"'weight' has no values \(device 'meta'\); load the network's weights first"),
+    ],
+)
+def test_what_is_no_network_is_refused(model, said):
+    found = find(planted(), noisy_examples(), start="last", epochs=1)
+    for use in (lambda: find(model, noisy_examples(), start="last"), lambda: found.subnetwork.apply(model)):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            use()
+
+
+def test_only_floating_point_weights_are_masked_and_a_method_is_an_object():
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    network.table = nn.Parameter(torch.ones(3, 3, dtype=torch.int8), requires_grad=False)
+    assert maskable(network) == ("0.weight", "1.weight") and maskable(network, only="1.weight") == ("1.weight",)
+    with pytest.raises(ValueError, match="method is the text 'gumbel_sigmoid'; give an object, such as"):
+        discover(planted(), noisy_examples().items, lambda generator: [], odd_one_out,
+                 method="gumbel_sigmoid", start="last", recipe=Recipe(0.1, 5, seed=0))  # fmt: skip
 
 
 def test_schedule_of_another_length_is_refused():

@@ -298,6 +298,8 @@ def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
     if len(tasks) > 1 and not tasks[0].method.deterministic:
         raise ValueError("a method that draws random numbers trains one mask at a time; train them one by one")
     for one in tasks:
+        if isinstance(one.method, str):
+            raise ValueError(f"method is the text '{one.method}'; give an object, such as ContinuousSparsification()")
         epochs = getattr(one.method, "epochs", recipe.epochs)
         if epochs != recipe.epochs:
             raise ValueError(

@@ -120,10 +120,11 @@ NO_WEIGHT = re.compile(r"b|b_\w+|\w*bias\w*|W_E|W_pos|\w*embed\w*|\w*token\w*")
 def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | None = None) -> tuple[str, ...]:
     """Names of the weights that a mask covers: `StagedModel.maskable`, from the first stage on if start is None.
 
-    Of a module without stages these are all its parameters with two dimensions or more, those of recurrent layers
-    included, but no embeddings, tokens and biases. These are torch's embeddings, and bare parameters with such a name
-    (`NO_WEIGHT`), as `W_E` and `b_Q` in TransformerLens. only: some of these names, to mask no others. Raises
-    ValueError for a start if there are no stages, for an unknown stage, for a name of no such weight, and for no names.
+    Of a module without stages these are all its floating-point parameters with two dimensions or more, those of
+    recurrent layers included, but no embeddings, tokens and biases. These are torch's embeddings, and bare parameters
+    with such a name (`NO_WEIGHT`), as `W_E` and `b_Q` in TransformerLens. only: some of these names, or one, to mask no
+    others. Raises ValueError for a start if there are no stages, for an unknown stage, for a name of no such weight,
+    and for no names.
 
     >>> maskable(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2)))
     ('1.weight',)
@@ -137,8 +138,12 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
         names = tuple(
             name
             for name, weight in named
-            if weight.ndim >= 2 and id(weight) not in embeddings and not NO_WEIGHT.fullmatch(name.rpartition(".")[2])
+            if weight.ndim >= 2
+            and weight.is_floating_point()
+            and id(weight) not in embeddings
+            and not NO_WEIGHT.fullmatch(name.rpartition(".")[2])
         )
+    only = (only,) if isinstance(only, str) else only
     if only is not None and not only:
         raise ValueError("only names no weight; name one or more, or leave it out")
     if unknown := [name for name in only or () if name not in names]:
@@ -147,7 +152,14 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The network itself, of one that `torch.compile` gave: its weights have other names there."""
+    """The network itself, of one that `torch.compile` gave: its weights have other names there.
+
+    Raises ValueError for what is no network, and for one without the values of its weights.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"a network is a torch.nn.Module, not a {type(model).__name__}; give the network itself")
+    if empty := [name for name, weight in model.named_parameters() if weight.is_meta]:
+        raise ValueError(f"'{empty[0]}' has no values (device 'meta'); load the network's weights first")
     return getattr(model, "_orig_mod", model)
 
 
