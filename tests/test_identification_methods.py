@@ -209,7 +209,7 @@ def test_tests_of_methods_in_four_networks():
     random = rows[1].assign(method="random")
     found = tables.tests(pd.concat([*rows, random])).set_index("method")
     assert list(found.index) == ["good", "poor"]
-    assert list(found["better_than_random"]) == ["holds", "does not hold"]
+    assert list(found["better_than_random"]) == ["holds", "cannot be told"]
     assert found["better_p"].tolist() == [0.25, 0.25]  # 2 of 16 sign changes, twice as much by Holm
     assert found.loc["good", "better_by"] == pytest.approx(0.8925)
     assert list(found["alike"]) == ["holds", "does not hold"]
@@ -218,6 +218,8 @@ def test_tests_of_methods_in_four_networks():
     assert list(found["independent"]) == ["cannot be told"] * 2
     few = tables.tests(rows[0].assign(draws=19))
     assert few["better_than_random"].tolist() == ["cannot be told"]
+    none = tables.tests(rows[1].assign(own=0.1))
+    assert none["better_than_random"].tolist() == ["does not hold"]
 
 
 def test_agreement_is_the_overlap_of_what_two_methods_find(lab, found):
