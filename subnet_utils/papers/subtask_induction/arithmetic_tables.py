@@ -17,7 +17,7 @@ from subnet_utils.core.store import Artefact
 from subnet_utils.papers.subtask_induction import arithmetic_steps, reference
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, OfSubtask, settings_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
-from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval, printed, say
+from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval_of_share, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 from subnet_utils.report.comparison import SIZE, at_paper_size
 from subnet_utils.tasks.modular_arithmetic import rows_of
@@ -133,7 +133,7 @@ def _finished(lab: Lab, steps: Sequence[ChosenMask | OfSubtask], label: str) -> 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
     """Mean test accuracy with a 95% t interval over seeds, for each induction, depth, condition and number of rows."""
     return pd.DataFrame(
-        about | interval(group["test_accuracy"])._asdict() | {"n_runs": len(group)}
+        about | interval_of_share(group["test_accuracy"])._asdict() | {"n_runs": len(group)}
         for about, group in groups(table, [*ABOUT, "chance", "condition", "samples"])
     )
 

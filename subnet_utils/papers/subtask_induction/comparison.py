@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from subnet_utils.papers.subtask_induction import reference
@@ -21,6 +22,11 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[dict[str,
 def interval(values: Sequence[float]) -> Interval:
     """Mean and 95% t interval of one value a seed. The ends are missing for fewer than two, all for none."""
     return t_interval(values, range(len(values))) if len(values) else Interval(math.nan, math.nan, math.nan)
+
+
+def interval_of_share(values: Sequence[float]) -> Interval:
+    """The `interval` of accuracies or densities, cut to what these can be."""
+    return Interval(*np.clip(interval(values), 0, 1).tolist())
 
 
 def ahead(one: pd.Series, other: pd.Series, name: str) -> dict[str, Any]:
@@ -41,13 +47,13 @@ def printed(table: str, **about: Any) -> float:
 
 
 def compared(values: pd.Series, paper: float, *, comparable: bool, margin: float = CLAIM) -> dict[str, Any]:
-    """The paper's number, ours with its interval over the seeds that have one, and the verdict.
+    """The paper's accuracy or density, ours with its interval over the seeds that have one, and the verdict.
 
     It agrees if it lies in the interval, and the interval within `margin` of it. comparable: whether data and networks
     are the paper's, else there is no verdict.
     """
     values = values.dropna()
-    mean, low, high = interval(values)
+    mean, low, high = interval_of_share(values)
     judged = verdict(low, high, (paper, paper), margin=margin, comparable=comparable)
     return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": judged}
 
