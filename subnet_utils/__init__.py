@@ -15,7 +15,7 @@ from typing import Any
 # transformers' progress bars would like notebook widgets; ours are plain
 warnings.filterwarnings("ignore", message="IProgress not found")
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 
 EXPORTS = {"Task": "identify", "identify": "identify", "discover": "discover", "Subnetwork": "subnetwork",
