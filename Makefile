@@ -66,6 +66,7 @@ show: runs/laptop/00c_zoo.ipynb
 
 runs/laptop/00c_zoo.ipynb: .venv/.installed notebooks/00c_zoo.ipynb $(wildcard zoo/*/card.json)
 	@mkdir -p $(@D)
+	@$(VENV_PYTHON) -m subnet_utils.zoo unpack  # so that all notebooks find on `laptop` what is there
 	$(VENV_PYTHON) -m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb \
 		--no-progress-bar --log-level WARNING
 	@mv runs/00c_zoo.ipynb $@
