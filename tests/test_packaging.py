@@ -392,8 +392,9 @@ def test_show_is_a_page_beside_the_report_and_runs_the_notebook_once(checkout: P
     (checkout / "python").write_text('#!/bin/sh\necho "$@"\nif [ "$2" = subnet_utils.execute ]; then touch "$4"; fi\n')
     own = ["-o", ".venv/.installed", "show", "VENV_PYTHON=./python"]
     code, output = finish(start("make", *own, folder=checkout))
-    runs, report, page = [line for line in output.splitlines() if line.startswith("-m ")]
-    assert code == 0 and runs.startswith("-m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb")
+    unpacked, runs, report, page = [line for line in output.splitlines() if line.startswith("-m ")]
+    assert code == 0 and unpacked == "-m subnet_utils.zoo unpack"
+    assert runs.startswith("-m subnet_utils.execute notebooks/00c_zoo.ipynb runs/00c_zoo.ipynb")
     assert report == "-m subnet_utils.report laptop" and (checkout / "runs/laptop/00c_zoo.ipynb").exists()
     assert page.endswith(f"file://{checkout}/site/laptop/00c_zoo.html")
     code, output = finish(start("make", *own, folder=checkout))
