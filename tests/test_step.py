@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.jobs import run_jobs, threads
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
@@ -112,6 +112,12 @@ class Failing(Step):
 
     def build(self, lab, folder):
         raise Fault("no control can be drawn")
+
+
+@dataclass(frozen=True)
+class Threads(Step):
+    def build(self, lab, folder):
+        return torch.get_num_threads()
 
 
 @dataclass(frozen=True)
@@ -315,6 +321,12 @@ def test_what_is_made_is_found_and_says_how_it_was_made(lab):
     about = step.make(lab).json("provenance")
     assert (about["device"], about["precision"]) == ("cpu", Kept(0).make(lab).json("provenance")["precision"])
     assert step.make(lab).json("spec") == step.spec(lab) and step.fault(lab) == ""
+
+
+def test_a_step_has_the_threads_of_the_study_in_any_process(lab):
+    """More threads add in another order, and a notebook's process has as many as the machine gives it."""
+    with threads(2):
+        assert Threads().result(lab) == lab.study.compute.threads == 1 and torch.get_num_threads() == 2
 
 
 def test_a_fault_is_a_result_where_a_step_says_so(lab):

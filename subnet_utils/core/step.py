@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import BaseModel
 
 from subnet_utils.core.devices import precision_name
-from subnet_utils.core.jobs import run_jobs
+from subnet_utils.core.jobs import run_jobs, threads
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import Artefact, key_of, note, save_json
 
@@ -163,7 +163,8 @@ class Step:
     def _build(self, lab: "Lab", folder: Path) -> None:
         note(device=lab.device.type, precision=precision_name(lab.study.compute, lab.device))
         try:
-            result = self.build(lab, folder)
+            with threads(lab.study.compute.threads):  # in any process: more would add in another order
+                result = self.build(lab, folder)
         except Fault as fault:
             if not self.records_faults:
                 raise
