@@ -3,9 +3,10 @@
 The study has a training that is slow because it sleeps, and steps and a notebook of a real paper. It runs with the
 project's own Snakemake profile (params/slurm), and once more without SLURM. The tables of both must be equal.
 
-With SUBNET_FULL=1, all notebooks do so with all settings of the profile `check` (a quarter of an hour).
+With SUBNET_FULL=1, all notebooks do so with all settings of the profile `check` (half an hour).
 """
 
+import io
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -199,6 +201,12 @@ def tables(profile: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (ROOT / "figures" / profile.stem).glob("*.csv")}
 
 
+def timeless(made: dict[str, bytes]) -> dict[str, str]:
+    """Tables without the column that says how long something took."""
+    frames = {name: pd.read_csv(io.BytesIO(table), dtype=str) for name, table in made.items()}
+    return {name: frame.drop(columns="seconds", errors="ignore").to_csv() for name, frame in frames.items()}
+
+
 def contents(artifacts: Path) -> dict[str, dict[str, str]]:
     """Files of all artefacts with their checksums, without what says how and when they were made."""
     manifests = {path.parent: yaml.safe_load(path.read_text()) for path in artifacts.glob("*/*/manifest.json")}
@@ -251,7 +259,7 @@ def test_a_study_survives_a_crash_of_its_node_a_time_limit_and_a_preemption(tmp_
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(os.environ.get("SUBNET_FULL") != "1", reason="a quarter of an hour; set SUBNET_FULL=1 to run it")
+@pytest.mark.skipif(os.environ.get("SUBNET_FULL") != "1", reason="half an hour; set SUBNET_FULL=1 to run it")
 def test_all_notebooks_come_out_the_same_through_a_crash_of_the_node_and_a_preemption(tmp_path, cluster, checks):
     here, there = tmp_path / "local", tmp_path / "slurm run"
     on_slurm, local = checks
@@ -274,4 +282,4 @@ def test_all_notebooks_come_out_the_same_through_a_crash_of_the_node_and_a_preem
     alone = snakemake(here, None, local, "--cores", "2")
     assert alone.wait(timeout=1800) == 0, (here / "output.txt").read_text()
     assert contents(there / "artifacts") == contents(here / "artifacts")
-    assert tables(on_slurm) == tables(local) and len(tables(local)) > 200
+    assert timeless(tables(on_slurm)) == timeless(tables(local)) and len(tables(local)) > 100
