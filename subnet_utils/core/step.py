@@ -163,7 +163,7 @@ class Step:
     def _build(self, lab: "Lab", folder: Path) -> None:
         note(device=lab.device.type, precision=precision_name(lab.study.compute, lab.device))
         try:
-            with threads(lab.study.compute.threads):  # in any process: more would add in another order
+            with threads(lab.study.compute.threads):  # more threads would add in another order
                 result = self.build(lab, folder)
         except Fault as fault:
             if not self.records_faults:

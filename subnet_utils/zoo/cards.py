@@ -106,8 +106,8 @@ MADE = ("commit", "created", "versions", "machine", "device", "precision", "seco
 def answered(entry: Entry, name: str, part: Any, test: str, unsure: Sequence[int] | None = None) -> dict[str, Any]:
     """What a card says of a part on a test.
 
-    unsure: examples with an answer that another machine may give otherwise, as it adds in another order. The digest is
-    of all other answers. Found here, or those of a card to compare with.
+    unsure: examples that another machine may answer otherwise, as it adds in another order. They are looked for, or
+    those of a card are given, to compare with it. The digest is of the answers to all others.
     """
     logits, targets = entry.logits(part, test), entry.tests[test][1]
     answers, asked = logits.argmax(dim=-1), targets != NOT_ASKED
