@@ -61,7 +61,7 @@ class Channels(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalized images."""
-        values = images.float() / 255 if images.dtype == torch.uint8 else images
+        values = images.to(torch.get_default_dtype()) / 255 if images.dtype == torch.uint8 else images
         mean, std = (_of_channels(numbers, values.dtype, values.device) for numbers in (self.mean, self.std))
         return (values - mean) / std
 

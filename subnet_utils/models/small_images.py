@@ -24,7 +24,7 @@ class Pixels(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """See the class."""
-        pixels = images.float() / 127.5 - 1
+        pixels = images.to(torch.get_default_dtype()) / 127.5 - 1
         return moved(pixels) if self.augment and self.training else pixels
 
 

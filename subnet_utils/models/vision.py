@@ -66,7 +66,8 @@ class Pixels(nn.Module):
         if resolution <= self.reduction:
             raise ValueError(f"images of {resolution} pixels are too small for this network; use over {self.reduction}")
         if images.dtype == torch.uint8:
-            return images.float().mul_(1 / (255 * STD)).sub_(MEAN / STD)  # in place: one copy of the images, not three
+            pixels = images.to(torch.get_default_dtype())
+            return pixels.mul_(1 / (255 * STD)).sub_(MEAN / STD)  # in place: one copy of the images, not three
         return (images - MEAN) / STD
 
 

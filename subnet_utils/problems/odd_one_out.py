@@ -40,7 +40,8 @@ class Chooser(nn.Module):
         found = self.embed(mirrored(each) if self.training and each.ndim == 4 else each)
         found = found[0][:, 0] if isinstance(found, tuple) else found
         with torch.autocast(found.device.type, enabled=False):  # gaps between logits are small
-            return odd_one_out.similarity_logits(found.float().unflatten(0, items.shape[:2]))[:, None]
+            found = found.to(torch.get_default_dtype()).unflatten(0, items.shape[:2])
+            return odd_one_out.similarity_logits(found)[:, None]
 
 
 def mirrored(images: Tensor) -> Tensor:

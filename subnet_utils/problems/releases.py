@@ -42,7 +42,7 @@ def logits(network: nn.Module, inputs: Tensor, at_once: int = 100) -> Tensor:
     """What a network puts out, [n, ..., classes]; zeros after the answers that are shorter than the longest."""
     given = [network(some) for some in inputs.split(at_once)]
     longest = max(one.shape[1] for one in given)
-    return torch.cat([pad(one, (0, 0, 0, longest - one.shape[1])) for one in given]).float()
+    return torch.cat([pad(one, (0, 0, 0, longest - one.shape[1])) for one in given])
 
 
 def _learned(lab: Lab, *, network: Network, known: Sequence[str]) -> bool:

@@ -11,15 +11,17 @@ tested, and `card.json`, with `card.md` for readers. Most tests are drawn again 
 digits differ by machines and are in `zoo/tests`. The card has the digests of all files, of the tests, of
 what each part answers, and of itself.
 
-Weights, masks and tests are the same on every machine, or `load` refuses them. Answers are the same, too, but for
-examples that the card lists as `unsure`: two logits are nearer to each other than `CLOSE`.
+Weights, masks and tests are the same on every machine, or `load` refuses them. So are the answers of every part: its
+logits are computed in float64. In float32 some answers would be others where a processor adds in another order.
 `python -m subnet_utils.zoo make laptop` fills the zoo from what papers register (`cards`).
 """
 
+import copy
 import hashlib
 import json
 import lzma
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +38,13 @@ from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import Store, digests, load_tensors
 from subnet_utils.core.study import Study
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.frozen import full_precision
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo.release import TESTS, XZ, Release, Tensors, Test, digest_of_test, grown, stored_tests
+from subnet_utils.zoo.release import TESTS, XZ, Inputs, Release, Tensors, Test, digest_of_test, grown, stored_tests
 
 ZOO = ROOT / "zoo"
-CLOSE = 1e-4
-"""Two logits this near to each other may change places on another machine."""
 WHOLE = "whole network"
+DECIMALS = 12
+"""Of logits: those that should be equal are so, in whatever order a processor adds."""
 NOT_ASKED = -100
 """Target of an answer that is not asked for."""
 
@@ -86,14 +87,32 @@ class Entry:
 
     @torch.no_grad()
     def logits(self, network: nn.Module, test: str) -> Tensor:
-        """[n, ..., classes] of a part on a test. Raises ZooError for an unknown test."""
+        """[n, ..., classes] of a part on a test, float64, to `DECIMALS`. Raises ZooError for an unknown test."""
         inputs, _ = _known(self.tests, test, f"zoo entry '{self.release.name}' has no test")
-        with full_precision(torch.device("cpu")):
-            return self.release.logits(network, inputs)
+        with _double_precision():
+            found = self.release.logits(copy.deepcopy(network).double(), _doubled(inputs))
+        return found.round(decimals=DECIMALS)
 
     def accuracy(self, network: nn.Module, test: str) -> float:
         """Share of a test's examples that a part has right, with all that is asked of each."""
         return share_right(self.logits(network, test).argmax(dim=-1), self.tests[test][1])
+
+
+@contextmanager
+def _double_precision() -> Iterator[None]:
+    """Tensors that a network makes by itself are float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _doubled(inputs: Inputs) -> Inputs:
+    if isinstance(inputs, Mapping):
+        return {name: _doubled(tensor) for name, tensor in inputs.items()}
+    return inputs.double() if inputs.is_floating_point() else inputs
 
 
 def share_right(answers: Tensor, targets: Tensor) -> float:

@@ -17,7 +17,7 @@ from subnet_utils.core.papers import Paper, papers
 from subnet_utils.core.step import Fault
 from subnet_utils.core.store import digest_of, digests, save_tensors, write_whole
 from subnet_utils.models.staged import fingerprint
-from subnet_utils.zoo import CLOSE, NOT_ASKED, ZOO, Entry, ZooError, load, seal, share_right
+from subnet_utils.zoo import NOT_ASKED, ZOO, Entry, ZooError, load, seal, share_right
 from subnet_utils.zoo.release import TESTS, XZ, Release, digest_of_test, shrink, store_tests
 from subnet_utils.zoo.steps import pack
 
@@ -103,22 +103,12 @@ MADE = ("commit", "created", "versions", "machine", "device", "precision", "seco
 """What a card takes from the provenance of the network."""
 
 
-def answered(entry: Entry, name: str, part: Any, test: str, unsure: Sequence[int] | None = None) -> dict[str, Any]:
-    """What a card says of a part on a test.
-
-    unsure: examples that another machine may answer otherwise, as it adds in another order. They are looked for, or
-    those of a card are given, to compare with it. The digest is of the answers to all others.
-    """
-    logits, targets = entry.logits(part, test), entry.tests[test][1]
-    answers, asked = logits.argmax(dim=-1), targets != NOT_ASKED
-    if unsure is None:
-        first, second = logits.topk(2, dim=-1).values.unbind(dim=-1)
-        near = ((first - second < CLOSE) & asked).reshape(len(logits), -1).any(dim=1)
-        unsure = near.nonzero().flatten().tolist()
-    sure = answers.where(asked, NOT_ASKED)
-    sure[[*unsure]] = NOT_ASKED
+def answered(entry: Entry, name: str, part: Any, test: str) -> dict[str, Any]:
+    """What a card says of a part on a test: its accuracy, and the digest of its answers."""
+    answers, targets = entry.logits(part, test).argmax(dim=-1), entry.tests[test][1]
+    asked = answers.where(targets != NOT_ASKED, NOT_ASKED)
     about = {"part": name, "test": test, "accuracy": share_right(answers, targets)}
-    return about | {"unsure": [*unsure], "digest": digest_of({"answers": sure})[:16]}
+    return about | {"digest": digest_of({"answers": asked})[:16]}
 
 
 def page(card: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def _said(task: str) -> str:
 def logits(network: nn.Module, items: Tensor) -> Tensor:
     """Logits [n, 4] of each of four items [n, 4, ...] being the odd one."""
     found = [network(some.flatten(0, 1)).unflatten(0, some.shape[:2]) for some in items.split(50)]
-    return similarity_logits(torch.cat(found).float())
+    return similarity_logits(torch.cat(found))
 
 
 def _learned(lab: Lab, *, base: Network) -> bool:

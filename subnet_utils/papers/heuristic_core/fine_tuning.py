@@ -35,7 +35,7 @@ def logits_of(network: nn.Module, data: Encoded) -> Tensor:
     """Logits [n, classes] of all pairs; those of one length go together."""
     order = data.inputs["attention_mask"].sum(dim=1).argsort(stable=True)
     with full_precision(network.device):
-        found = [network(**on_device(data.batch(rows), network.device)).logits.float().cpu()
+        found = [network(**on_device(data.batch(rows), network.device)).logits.cpu()
                  for rows in order.split(CHUNK)]  # fmt: skip
     return torch.cat(found)[order.argsort()]
 

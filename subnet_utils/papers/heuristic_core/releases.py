@@ -22,15 +22,19 @@ TASK += "or pairs that defy the rule of thumb that word overlap means yes. A mas
 
 
 class Gated(nn.Module):
-    """A network with some of its units; the others put out their means, or zeros where there are none."""
+    """A network with some of its units; the others put out their means, or zeros where there are none.
+
+    Raises WrongNetwork for a subnetwork of another network.
+    """
 
     def __init__(self, network: nn.Module, kept: Subnetwork, means: Tensors):
         super().__init__()
-        self.network, self.kept, self.means, self.device = network, kept, means or None, network.device
+        kept.require(network)
+        self.network, self.gates, self.means, self.device = network, dict(kept.masks), means or None, network.device
 
     def forward(self, **inputs: Tensor) -> Any:
         """See the class."""
-        with units.gated(self.network, self.kept, self.means) as network:
+        with units.gated(self.network, self.gates, self.means) as network:
             return network(**inputs)
 
 

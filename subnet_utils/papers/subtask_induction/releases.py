@@ -42,7 +42,7 @@ def plain(computation: str) -> str:
 @torch.no_grad()
 def logits(network: nn.Module, tokens: Tensor) -> Tensor:
     """Logits [n, symbols] of the answer, from rows [n, 3]."""
-    return torch.cat([network(some)[:, -1] for some in tokens.split(500)]).float()
+    return torch.cat([network(some)[:, -1] for some in tokens.split(500)])
 
 
 def _tests(source: Source, computations: list[str]) -> dict[str, Test]:
