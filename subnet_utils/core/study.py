@@ -88,9 +88,9 @@ def _require_own_name(study: _Study, own: _Study) -> None:
     """
     for name, paper in papers().items():
         section, there = paper.section_of(study), paper.section_of(own)
-        for part in section.model_fields_set if section else ():
-            value = getattr(section, part)
-            if value not in (None, ()) and value != getattr(there, part, None):
+        for part, value in section or ():  # in the order of the fields: a set's order is another in each process
+            differs = value not in (None, ()) and value != getattr(there, part, None)
+            if differs and part in section.model_fields_set:
                 what = f"is not that of params/{own.name}.yaml, whose figures the study would replace"
                 raise StudyError(f"{name}.{part}: {what}; give the study another name")
 
