@@ -215,6 +215,13 @@ def test_figures_are_legible(lab):
         assert_readable(figure)
 
 
+def test_a_drop_below_zero_is_seen_in_any_panel():
+    rows = [{"model": model, "class": "3", **dict.fromkeys(image_figures.DROPS, 0.1)} for model in ("cnn", "resnet")]
+    rows[1]["sham_drop"] = -0.2
+    figure = image_figures.drops(pd.DataFrame(rows))
+    assert all(ax.get_ylim()[0] < -0.2 for ax in figure.axes)
+
+
 FIRST = IMAGES["networks"][0]
 FAULTS = [
     ({"networks": [FIRST | {"removed": ["11"]}]}, "'11', which 'cnn' removes, is no class"),

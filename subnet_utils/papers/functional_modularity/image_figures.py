@@ -51,7 +51,8 @@ def drops(table: pd.DataFrame) -> Figure:
     colors = {look.label: look.color for look in DROPS.values()}
     long = named.melt(["title", "class"], list(colors), "of", "drop")
     size = {"width": max(3.4, 0.55 * table["class"].nunique() + 1)}
-    axis = {"xlabel": "removed class", "ylabel": "relative drop of accuracy", "ylim": (None, 1.05)}
+    least = 1.1 * min(long["drop"].min(), 0.0)  # of all panels: the first one would set it for the others
+    axis = {"xlabel": "removed class", "ylabel": "relative drop of accuracy", "ylim": (least, 1.05)}
     return bars(long, x="class", y="drop", hue="of", colors=colors, size=size, **axis)
 
 
