@@ -94,10 +94,10 @@ def test_a_rule_is_known_where_the_right_form_is_likelier():
     inputs, right, wrong = agreement_rules.cloze("main verb and pronoun", 20, 30)[0]
     with torch.no_grad():
         said = network(inputs).double()
-    apart = said.gather(2, right[..., None]) - said.gather(2, wrong[..., None])
+    margin = said.gather(2, right[..., None]) - said.gather(2, wrong[..., None])
     scores = problem.scores(network)
-    assert scores["accuracy on main verb and pronoun"] == float((apart[..., 0] > 0).all(dim=1).double().mean())
-    expected = -np.log1p(np.exp(-apart.numpy())).sum(axis=(1, 2)).mean()
+    assert scores["accuracy on main verb and pronoun"] == float((margin[..., 0] > 0).all(dim=1).double().mean())
+    expected = -np.log1p(np.exp(-margin.numpy())).sum(axis=(1, 2)).mean()
     assert scores["log-probability on main verb and pronoun"] == pytest.approx(expected, abs=1e-5)
     assert len(scores) == 10 and problem.examples(CONTROL, 0)[1].shape == (40, 2)
 

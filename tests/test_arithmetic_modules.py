@@ -76,8 +76,8 @@ def test_all_items_of_both_operations_are_there_once_and_right():
 
 
 def test_two_pairs_are_asked_one_at_a_time_or_both():
-    apart = arithmetic.double_addition()
-    for i, (name, items) in enumerate(apart.items()):
+    alone = arithmetic.double_addition()
+    for i, (name, items) in enumerate(alone.items()):
         own, other = slice(40 * i, 40 * i + 40), slice(40 - 40 * i, 80 - 40 * i)
         assert name == f"pair {i + 1}" and items.inputs.shape == (10000, 80) and (items.inputs.sum(dim=1) == 4).all()
         assert not items.inputs[:, other].any() and items.inputs[:, own].any(dim=1).all()
@@ -241,7 +241,7 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     assert set(accuracies["edges"]) == {"", "fullmask", "ones"} and accuracies["accuracy"].between(0, 1).all()
     assert len(reference.load("accuracies")) == 80
     for number, networks in ((1, 2), (2, 1), (3, 2)):
-        table = tables.beside_the_paper(accuracies, number, profile="micro")
+        table = tables.compared_with_paper(accuracies, number, profile="micro")
         assert len(table) == 10 * networks and set(table["verdict"]) == {"not comparable at this profile"}
         row = table[(table["mask"] == "full")].iloc[0]
         usual = ~accuracies["copied"] & accuracies["method"].eq("gumbel_sigmoid")
@@ -351,10 +351,10 @@ def test_the_ledgers_effects_are_those_of_items_that_taught_a_network_and_of_twi
     network, problem = found[0].network.load(few), found[0].network.problem
     inputs, targets = problem.examples("+", 0)
     right = (network(inputs).argmax(dim=-1) == targets).all(dim=1).sum()
-    apart = effects.loc["accuracy on +"]
-    assert apart["as_released"] == pytest.approx(float(right) / 30)
+    alone = effects.loc["accuracy on +"]
+    assert alone["as_released"] == pytest.approx(float(right) / 30)
     every = found[0].network.result(few)["accuracy on +"]
-    assert 30 * apart["as_released"] + 9970 * apart["as_printed"] == pytest.approx(10000 * every)
+    assert 30 * alone["as_released"] + 9970 * alone["as_printed"] == pytest.approx(10000 * every)
 
 
 @pytest.mark.usefixtures("paper_style")

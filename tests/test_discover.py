@@ -905,12 +905,12 @@ def test_masks_of_the_same_items_look_them_up_together(monkeypatch):
     masks, looked = mask_tasks("bert", 3), []
     look_up = FrozenPrefix.__call__
     monkeypatch.setattr(FrozenPrefix, "__call__", lambda self, rows: looked.append(len(rows)) or look_up(self, rows))
-    apart = find_many("bert", [replace(one, items=one.items.clone()) for one in masks])
+    alone = find_many("bert", [replace(one, items=one.items.clone()) for one in masks])
     counts = [len(looked)]
     together = find_many("bert", [replace(one, items=masks[0].items) for one in masks])
     counts.append(len(looked) - counts[0])
     assert counts[0] == 3 * counts[1] > 0
-    for one, other in zip(apart, together, strict=True):
+    for one, other in zip(alone, together, strict=True):
         same(one, other)
 
 

@@ -281,9 +281,9 @@ def test_findings_on_compositions_are_those_of_each_network(lab, found):
     effect = composition_tables.effects(table)
     other = (table.assign(model="other", a=1 - table["a"]), effect.assign(model="other", effect=effect["effect"] - 1.0))
     both = [pd.concat(parts) for parts in zip((table, effect), other, strict=True)]
-    apart = pd.concat([composition_tables.findings(table, effect), composition_tables.findings(*other)])
+    singly = pd.concat([composition_tables.findings(table, effect), composition_tables.findings(*other)])
     together = composition_tables.findings(*both)
-    pd.testing.assert_frame_equal(together.reset_index(drop=True), apart.reset_index(drop=True))
+    pd.testing.assert_frame_equal(together.reset_index(drop=True), singly.reset_index(drop=True))
 
 
 def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
@@ -326,7 +326,7 @@ def test_the_best_cluster_against_the_overlap_of_each():
 @pytest.mark.usefixtures("paper_style")
 def test_tables_and_figures_on_clusters(lab, found):
     assert len(cluster_tables.cuts(lab, found)) == 2 and len(cluster_tables.lesions(lab, found)) == 4
-    assert cluster_tables.beside_masks(lab, found)["p"].between(0, 1).all()
+    assert cluster_tables.compared_with_masks(lab, found)["p"].between(0, 1).all()
     assert_readable(cluster_figures.dendrogram(lab, found[0]))
 
 

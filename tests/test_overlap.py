@@ -79,10 +79,10 @@ def test_bounds_and_symmetry(found):
 @pytest.mark.parametrize("copies", [2, 3])
 def test_overlap_of_extremes(copies):
     some, nothing = random_subnetwork(0), random_subnetwork(0, p=0.0)
-    alike, apart = dict.fromkeys(LAYERS, 1.0), dict.fromkeys(LAYERS, 0.0)
+    alike, disjoint = dict.fromkeys(LAYERS, 1.0), dict.fromkeys(LAYERS, 0.0)
     assert iou([some] * copies) == as_printed([some] * copies) == alike
-    assert iou([some, ~some] * copies) == as_printed([some, ~some] * copies) == apart
-    assert iou([some] * copies + [nothing]) == apart  # a union, but no intersection
+    assert iou([some, ~some] * copies) == as_printed([some, ~some] * copies) == disjoint
+    assert iou([some] * copies + [nothing]) == disjoint  # a union, but no intersection
     assert all(math.isnan(value) for value in iou([nothing] * copies).values())
     assert all(math.isnan(value) for value in as_printed([some] * copies + [nothing]).values())
 

@@ -161,9 +161,9 @@ def test_groups_do_not_reach_into_each_other(architecture):
 
     silent = {name: torch.zeros_like(mask) for name, mask in own.items()}
     both = outputs({name: own[name] | other[name] for name in own}) - outputs(silent)
-    apart = outputs(own) + outputs(other) - 2 * outputs(silent)
+    added = outputs(own) + outputs(other) - 2 * outputs(silent)
     assert both.shape == (9, 13) and outputs(own).std() > 0
-    torch.testing.assert_close(both, apart)
+    torch.testing.assert_close(both, added)
 
 
 def test_cnn_sees_the_pair_as_lines_in_the_channel_of_the_operation():

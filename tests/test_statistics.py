@@ -379,8 +379,8 @@ def test_permutation_test_divides_the_bases_in_all_ways(trained, random, seed):
 def test_permutation_test_reaches_its_smallest_p_value_and_no_less(trained, random, smallest):
     values = [[0.3 + 0.01 * base] for base in range(6)]
     effects = both(balanced(values[:trained], values[:trained]), balanced(values[:random], values[:random]))
-    apart = effects.assign(difference=effects["difference"] + (effects["condition"] == "trained"))
-    row = control(apart)
+    shifted = effects.assign(difference=effects["difference"] + (effects["condition"] == "trained"))
+    row = control(shifted)
     assert row["random_coefficient_permutation_p"] == row["random_permutation_p"] == pytest.approx(smallest)
     assert control(effects)["random_permutation_p"] > smallest
 

@@ -195,9 +195,9 @@ EVERYTHING = Everything(True, 3, 0.5, "a", None, Size(width=4), Shape(1.0), Sour
 def test_every_field_of_a_step_and_of_what_is_in_it_counts():
     assert_every_field_counts(EVERYTHING)
     names = {one.name for one in dataclasses.fields(Everything) if one.compare}
-    told_apart = {name for other in changes(EVERYTHING) for name in names if other.name != EVERYTHING.name
+    distinguished = {name for other in changes(EVERYTHING) for name in names if other.name != EVERYTHING.name
                   and getattr(other, name) != getattr(EVERYTHING, name)}  # fmt: skip
-    assert told_apart == names
+    assert distinguished == names
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -81,20 +81,20 @@ def _without_each(task: TaskLoss, weights: Weights, name: str) -> Tensor:
     weight = weights[name]
     positions = torch.arange(weight.numel(), device=weight.device)
 
-    def without(place: Tensor, networks: int) -> Tensor:
-        left = weight.masked_fill((positions == place).view(weight.shape), 0.0)
+    def without(position: Tensor, networks: int) -> Tensor:
+        left = weight.masked_fill((positions == position).view(weight.shape), 0.0)
         return _mean_loss(task, {**weights, name: left}, networks=networks)
 
-    def each(places: Tensor) -> Tensor:
+    def each(some: Tensor) -> Tensor:
         try:  # randomness: where batches are drawn, all networks get the same
-            return for_each(partial(without, networks=len(places)), places, randomness="same")
+            return for_each(partial(without, networks=len(some)), some, randomness="same")
         except RuntimeError as error:  # torch.vmap cannot do all that a network may, such as recurrent layers
             if out_of_memory(error):
                 raise
-            return torch.stack([without(place, 1) for place in places])
+            return torch.stack([without(position, 1) for position in some])
 
-    # with the whole network (place -1) in the same products, what does nothing gets 0 and not a rounding error
-    losses = [each(torch.cat([positions[:1] - 1, some])) for some in positions.split(AT_ONCE)]
+    # with the whole network (position -1) in the same products, what does nothing gets 0 and not a rounding error
+    losses = [each(torch.cat([positions[:1] - 1, part])) for part in positions.split(AT_ONCE)]
     return torch.cat([found[1:] - found[0] for found in losses]).view(weight.shape)
 
 

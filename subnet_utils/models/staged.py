@@ -192,13 +192,13 @@ def called_with(module: nn.Module, weights: Mapping[str, Tensor], *args: Any, **
 
     Of a layer that stands at two places `torch.func.functional_call` by itself would leave the other weights behind.
     """
-    first, places = {}, {}
+    first, paths = {}, {}
     for prefix, own in module.named_modules():
         for name, parameter in own._parameters.items():
             if parameter is not None:
                 path = f"{prefix}.{name}" if prefix else name
-                places.setdefault(first.setdefault(id(parameter), path), []).append(path)
-    everywhere = {place: weight for name, weight in weights.items() for place in places.get(name, [name])}
+                paths.setdefault(first.setdefault(id(parameter), path), []).append(path)
+    everywhere = {path: weight for name, weight in weights.items() for path in paths.get(name, [name])}
     return torch.func.functional_call(module, everywhere, args, inputs, tie_weights=False)
 
 

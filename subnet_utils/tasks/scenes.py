@@ -251,7 +251,7 @@ def _free_positions(boxes: NDArray, resolution: int, rng: np.random.Generator) -
         shape = (len(todo), TRIES, *boxes.shape[1:])
         where = rng.random(shape) if round_ < MAX_ROUNDS // 2 else rng.beta(0.2, 0.2, shape)
         tried = 1 + np.floor(np.minimum(where, 1 - 1e-9) * (resolution - 1 - size)).astype(int)
-        free = _keep_apart(tried, size, least_gap(resolution))
+        free = _spaced(tried, size, least_gap(resolution))
         found = free.any(axis=1)
         positions[todo[found]] = tried[found, free.argmax(axis=1)[found]]
         todo = todo[~found]
@@ -260,7 +260,7 @@ def _free_positions(boxes: NDArray, resolution: int, rng: np.random.Generator) -
     raise RuntimeError(f"found no free place for {(boxes[todo[0], :, 0] > 0).sum()} groups at resolution {resolution}")
 
 
-def _keep_apart(low: NDArray, size: NDArray, gap: int) -> NDArray:
+def _spaced(low: NDArray, size: NDArray, gap: int) -> NDArray:
     """bool [m, t]: whether no two boxes (corners [m, t, g, 2], sizes [m, 1, g, 2]) are closer than the gap."""
     free = np.ones(low.shape[:2], dtype=bool)
     for i in range(low.shape[2]):

@@ -293,7 +293,7 @@ class BreakItDown(Section):
         return self
 
     @model_validator(mode="after")
-    def _pretrained_apart(self):
+    def _pretrained_in_one_list(self):
         """Figures and tables tell pretrained from others by the list that an experiment stands in."""
         for experiment in self.experiments:
             if experiment.is_pretrained:

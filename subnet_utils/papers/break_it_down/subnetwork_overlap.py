@@ -85,13 +85,13 @@ def compared(layers: pd.DataFrame, profile: str) -> pd.DataFrame:
     where networks are the paper's, and if all of ours have masks in the paper's layers, those from stage 4 on.
     """
     ours = _learned(layers)
-    beside = ours["iou"].where(ours["comparison"] == "between", ours["as_printed"])
-    groups = ours.assign(beside=beside).groupby([*TASK, "comparison"], sort=False)
+    judged = ours["iou"].where(ours["comparison"] == "between", ours["as_printed"])
+    groups = ours.assign(judged=judged).groupby([*TASK, "comparison"], sort=False)
     table = groups.agg(
         ours=("iou", "mean"), ours_as_printed=("as_printed", "mean"), expected=("expected", "mean"),
         n_bases=("base_model", "nunique"), rows=("layer", "size"),
     )  # fmt: skip
-    ends = [_interval(group.groupby("base_model")["beside"].mean()) for _, group in groups]
+    ends = [_interval(group.groupby("base_model")["judged"].mean()) for _, group in groups]
     table = table.assign(low=[low for low, _ in ends], high=[high for _, high in ends]).reset_index()
     printed = {name: reference.load(f"table{number}")["iou"].mean() for name, number in PRINTED.items()}
     theirs = (table["paper_model"] == "resnet50") & (table["task"] == "inside-number")

@@ -70,7 +70,7 @@ def accuracies(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def beside_the_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.DataFrame:
+def compared_with_paper(table: pd.DataFrame, number: int, *, profile: str) -> pd.DataFrame:
     """Table 1, 2 or 3: the paper's accuracies beside ours with a 95% interval over seeds, and the verdict.
 
     table: from `accuracies`. The usual masks of networks that were not changed. Verdicts at the paper's

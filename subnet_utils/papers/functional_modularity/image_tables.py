@@ -167,13 +167,13 @@ def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataF
         for column, claim in CLAIMS.items():
             values = group["target_drop"] - group[column]
             rows.append(about | claimed("Figure 6", claim, values, group["seed"], POSITIVE))
-    places = {_model_of(lab, kind): place for kind, place in CHANGES.items()}
+    figures = {_model_of(lab, kind): figure for kind, figure in CHANGES.items()}
     won = change[(change["removed"] == change["class"]) & (change["answer"] != change["class"])]
-    for about, group in groups(won[won["model"].isin(places)], "model"):
+    for about, group in groups(won[won["model"].isin(figures)], "model"):
         gains = group.assign(won=group["change"].clip(lower=0)).groupby(["seed", "removed"])["won"]
         two = (gains.apply(lambda some: some.nlargest(2).sum()) / gains.sum()).dropna()
         claim, seeds = "most images of a removed class go to two others", two.index.get_level_values("seed")
-        rows.append(about | claimed(places[about["model"]], claim, two, seeds, (0.5, math.inf)))
+        rows.append(about | claimed(figures[about["model"]], claim, two, seeds, (0.5, math.inf)))
     return pd.DataFrame([*rows, *half_masks.claims(half)])
 
 
@@ -208,7 +208,7 @@ def stability(lab: Lab) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def beside_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.DataFrame:
+def compared_with_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.DataFrame:
     """The numbers that the paper's text gives, a range each, beside ours. table, stable: `drops`, `stability`.
 
     Verdicts only at the profile `paper`: drops depend on data, size of the network and alpha.

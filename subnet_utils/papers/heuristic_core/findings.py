@@ -343,15 +343,15 @@ def _differences(single: pd.DataFrame, column: str, *, within_layers: bool) -> n
     """
     losses, inside = single[column].to_numpy(), single["in_core"].to_numpy(dtype=bool)
     layers = single["layer"].to_numpy() if within_layers else np.zeros(len(single))
-    places = [np.flatnonzero(layers == layer) for layer in np.unique(layers)]
-    sizes = [int(inside[here].sum()) for here in places]
-    if math.prod(math.comb(len(here), size) for here, size in zip(places, sizes, strict=True)) <= DRAWS + 1:
-        ways = product(*(combinations(here, size) for here, size in zip(places, sizes, strict=True)))
+    groups = [np.flatnonzero(layers == layer) for layer in np.unique(layers)]
+    sizes = [int(inside[here].sum()) for here in groups]
+    if math.prod(math.comb(len(here), size) for here, size in zip(groups, sizes, strict=True)) <= DRAWS + 1:
+        ways = product(*(combinations(here, size) for here, size in zip(groups, sizes, strict=True)))
         chosen = np.array([np.isin(np.arange(len(losses)), list(chain(*way))) for way in ways])
         chosen = chosen[(chosen != inside).any(axis=1)]
     else:
         rng, chosen = rng_of("core against others", 0), np.tile(inside, (DRAWS, 1))
-        for here in places:
+        for here in groups:
             chosen[:, here] = rng.permuted(chosen[:, here], axis=1)
     return (chosen @ losses) / inside.sum() - (~chosen @ losses) / (~inside).sum()
 

@@ -33,7 +33,7 @@ def cuts(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     return table.assign(z=(table["n_cut"] - table["shuffled"]) / table["sd"].where(table["sd"] > 0))
 
 
-def beside_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
+def compared_with_masks(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     """IoU of each mask with the cluster that fits best, and with the best of random clusters: means over functions."""
     table = pd.DataFrame(about | step.result(lab) for about, step in _steps(lab, found, BestCluster))
     by = ["model", "seed", "kind", "clusters", "method"]

@@ -115,12 +115,12 @@ def side_by_side(lab: Lab, found: Sequence[Inspected], curve: pd.DataFrame) -> p
             row = about | {"lost": one.network.problem.lost} | levels
             row |= {name: alone[name].mean() for name in ("density", OWN, VARIED, OTHER)}
             row |= {f"{name}_without": without[name].mean() for name in (OWN, OTHER)}
-            rows.append(row | _beside_random(lab, one, training, alone) | _shared(lab, one, training))
+            rows.append(row | _against_random(lab, one, training, alone) | _shared(lab, one, training))
             rows[-1] |= _cost(lab, one, training)
     return pd.DataFrame(rows)
 
 
-def _beside_random(lab: Lab, one: Inspected, training: MaskTraining, alone: pd.DataFrame) -> dict[str, float]:
+def _against_random(lab: Lab, one: Inspected, training: MaskTraining, alone: pd.DataFrame) -> dict[str, float]:
     functions, random_differences, beaten, matter = one.network.problem.functions, [], [], []
     for function in functions:
         result = one.compared(training, function).result(lab)
