@@ -25,7 +25,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from subnet_utils.check import lacking
+from subnet_utils.check import cannot_run
 from subnet_utils.core.papers import notebooks, papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study, profile_file
@@ -66,7 +66,7 @@ def absent():
     if workflow.is_main_process:
         seen.parent.mkdir(parents=True, exist_ok=True)
         needs = any(notebook.requires for _, notebook in NOTEBOOKS.values())
-        seen.write_text(json.dumps(lacking(STUDY) if needs else {}))  # to look for it takes seconds
+        seen.write_text(json.dumps(cannot_run(STUDY) if needs else {}))  # to look for it takes seconds
     return json.loads(seen.read_text())
 
 

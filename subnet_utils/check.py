@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 def require(study: Study) -> list[str]:
     """A line for each notebook of a study that cannot run. Raises ValueError with these lines if none can."""
-    lines = [f"{name} cannot run: {why}" for name, why in lacking(study).items()]
+    lines = [f"{name} cannot run: {why}" for name, why in cannot_run(study).items()]
     if len(lines) == len(_notebooks_of(study)):
         raise ValueError("\n".join(lines))
     return lines
@@ -63,7 +63,7 @@ def duration(study: Study, given: str) -> str:
     return f"about {float(row['minutes']) / jobs:.0f} minutes here, {jobs} jobs at a time ({where})"
 
 
-def lacking(study: Study) -> dict[str, str]:
+def cannot_run(study: Study) -> dict[str, str]:
     """Name of a notebook -> what it needs, or one that it waits for, and what is not there, in one line."""
     from subnet_utils.core.lab import Lab  # imports torch
 

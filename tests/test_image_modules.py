@@ -30,8 +30,9 @@ IMAGES = {
         {"model": "plain", "paper_network": "CNN without dropout", "architecture": CNN | {"dropout": [0.0, 0.0]},
          "training": BRIEF, "masks": MASKS, "seeds": [0, 1], "removed": ["0", "7"], "draws": 2},
     ],
-    "permuted": {"widths": [12, 8], "tasks": 3, "training": BRIEF | {"learning_rate": 0.05}, "samples": 2,
-                 "starts": [2.0, 0.0], "seeds": [0]},
+    "permuted": {"widths": [12, 8], "tasks": 3,
+                 "training": BRIEF | {"learning_rate": 0.05, "masking": {"l0": 0.00001, "samples": 2}},
+                 "start_values": [2.0, 0.0], "seeds": [0]},
 }  # fmt: skip
 
 
@@ -222,13 +223,14 @@ def test_a_drop_below_zero_is_seen_in_any_panel():
     assert all(ax.get_ylim()[0] < -0.2 for ax in figure.axes)
 
 
-FIRST = IMAGES["networks"][0]
+FIRST, JOINT = IMAGES["networks"][0], IMAGES["permuted"]
 FAULTS = [
     ({"networks": [FIRST | {"removed": ["11"]}]}, "'11', which 'cnn' removes, is no class"),
     ({"networks": [FIRST, FIRST]}, "'cnn' stands twice"),
     ({"networks": [FIRST | {"architecture": {"family": "resnet", "depth": 18}}]}, "depth: 18 is not valid"),
     ({"networks": [FIRST | {"training": BRIEF | {"drops": [3]}}]}, "3 is no multiple of interval 4"),
-    ({"permuted": IMAGES["permuted"] | {"samples": 3}}, "3 do not divide the batch of 16"),
+    ({"permuted": JOINT | {"training": BRIEF | {"masking": {"samples": 3}}}}, "3 samples do not divide the batch"),
+    ({"permuted": JOINT | {"training": BRIEF | {"masking": "magnitude"}}}, "'magnitude' trains no masks"),
 ]
 
 

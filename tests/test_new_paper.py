@@ -117,11 +117,12 @@ def test_what_one_paper_lacks_stops_no_notebook_of_another(tmp_path, rooms, prof
 
 
 METHOD = '''
-"""Masks that keep what is nearest to 0."""
+"""Masks that keep what is nearest to 0, and masks that are trained without a penalty."""
 
+from dataclasses import dataclass
 from typing import Literal
 
-from subnet_utils.masks.masking import ScoredMasking
+from subnet_utils.masks.masking import ScoredMasking, TrainedMasking
 
 
 class Smallest(ScoredMasking):
@@ -134,6 +135,37 @@ class Smallest(ScoredMasking):
         """-|w|."""
         weights = dict(model.named_parameters())
         return {name: -(weights[name].detach().abs() ** self.power) for name in names}
+
+
+class Plain(TrainedMasking):
+    """sigma(s)."""
+
+    method: Literal["plain"] = "plain"
+
+    @classmethod
+    def parameterization(cls):
+        """Of this file."""
+        from subnet_utils.masks.methods import ThresholdedAtZero
+
+        @dataclass(frozen=True)
+        class Sigmoid(ThresholdedAtZero):
+            start_value: float = 0.1
+            units: str = "weights"
+            deterministic = True
+
+            def soft(self, logits, epoch, generator):
+                return {name: s.sigmoid() for name, s in logits.items()}
+
+            def penalty(self, soft, logits):
+                return sum(mask.sum() for mask in soft.values()) * 0
+
+        return Sigmoid
+
+
+class Nameless(TrainedMasking):
+    """It gives no class."""
+
+    method: Literal["nameless"] = "nameless"
 '''
 USE = """
 import sys
@@ -170,6 +202,17 @@ kept = [weights[name].abs()[mask] for name, mask in found.subnetwork.masks.items
 left = [weights[name].abs()[~mask] for name, mask in found.subnetwork.masks.items()]
 assert max(float(one.max()) for one in kept if len(one)) <= min(float(one.min()) for one in left if len(one))
 print(round(found.subnetwork.density, 3))
+
+import torch
+from subnet_utils import Task, identify
+from subnet_utils.masks.identify import MaskSteps
+items, targets = torch.randn(40, 4), torch.arange(40) % 2
+training = MaskSteps(steps=4, batch_size=20)
+print(identify(torch.nn.Linear(4, 2), Task(items, targets), "plain", training=training).subnetwork.total)
+try:
+    chosen("nameless").build(3)
+except TypeError as error:
+    print(error)
 """
 
 
@@ -179,9 +222,10 @@ def test_a_mask_method_from_a_folder_can_be_named_in_every_section(tmp_path):
     (tmp_path / "use.py").write_text(USE)
     done = run(tmp_path, "use", rooms=tmp_path / "rooms")
     assert done.returncode == 0, done.stderr[-2000:]
-    message, density = done.stdout.splitlines()
+    message, density, total, without = done.stdout.splitlines()
     assert message.startswith("break_it_down.experiments.0.masks.masking.method: 'smalest' is not valid; did you mean")
-    assert density == "0.25"
+    assert density == "0.25" and total == "8"
+    assert without == "Nameless has no parameterization(); write one that returns its MaskMethod"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -270,7 +270,7 @@ def test_with_stand_ins_a_profile_lacks_nothing_and_asks_no_network(profile, mon
         monkeypatch.setattr(module, "saved", of_one_layer)
     study, _ = stand_ins.with_stand_ins(Study.load(profile), tmp_path / "made")
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    assert check.lacking(study) == {}
+    assert check.cannot_run(study) == {}
     steps = papers()["heuristic_core"].steps_of(Lab.open(study, tmp_path / "store"))
     assert any(step.kind() == "heuristic_core-pair_network" for step in steps)
 

@@ -359,11 +359,11 @@ def test_the_first_file_that_is_replaced_withdraws_the_manifest(tmp_path):
 
 
 def test_the_same_drawing_gives_the_same_bytes(tmp_path):
-    books = [Results("tiny", "nb", root=tmp_path / name) for name in ("first", "second")]
-    for results in books:
+    runs = [Results("tiny", "nb", root=tmp_path / name) for name in ("first", "second")]
+    for results in runs:
         results.figure(picture(), "line", caption="A line.")
     for form in ("png", "pdf"):
-        first, second = ((results.folder / f"line.{form}").read_bytes() for results in books)
+        first, second = ((results.folder / f"line.{form}").read_bytes() for results in runs)
         assert first == second and b"CreationDate" not in first
 
 

@@ -178,7 +178,7 @@ def test_figures_are_legible(lab):
     accuracies = tables.accuracies(lab)
     for figure in (
         figures.accuracies(accuracies),
-        figures.accuracies(accuracies, figures.LEARNED),
+        figures.accuracies(accuracies, figures.SPLITS),
         figures.output_weights(tables.output_weights(lab)),
         figures.along_steps(tables.along_steps(lab)),
         half_masks.figure(tables.halves(lab)),

@@ -329,8 +329,8 @@ def test_figures_have_a_line_for_each_condition(table, lab):
     assert {number: [title for title, _ in panels] for number, panels in shown.items()} == {
         8: ["ab for a^3+ab"], 10: ["ab for a^3+ab", "a^2 for a^3+ab"],
     }  # fmt: skip
-    assert subtask_induction.lacking(8, shown[8]) == " Not in this profile: ab for a²+ab+b²."
-    assert subtask_induction.lacking(8, [*shown[8], ("ab for a^2+ab+b^2", curves)]) == ""
+    assert subtask_induction.missing(8, shown[8]) == " Not in this profile: ab for a²+ab+b²."
+    assert subtask_induction.missing(8, [*shown[8], ("ab for a^2+ab+b^2", curves)]) == ""
     assert subtask_induction.caption(shown[8]) == "ab, found in a+ab, moved to a³+ab (2 layers)."
     assert subtask_induction.caption([("", main)]) == "ab, found in a+ab, moved to a²+ab (1 and 2 layers)."
 

@@ -22,10 +22,6 @@ class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
 
 
-PAPER = "paper"
-"""The profile of the papers' own sizes. Under its name alone numbers are judged against theirs."""
-
-
 class _Study(Section):
     """A whole run: a named profile."""
 

@@ -31,9 +31,9 @@ SOME = 10
 NAMES = ("first", "draw", "draws", "permutation", "step", "schedule", "files", "digest", "set_name", "split",
          "subroutine", "function", "functions", "target", "computation", "subtask")  # fmt: skip
 """Fields that choose among things of the same shapes. Seeds and broken numbers do, too."""
-PLACES = ("weights", "pretrained", "train", "test", "conflicts", "mismatched", "hans", "paws", "folder")
+SOURCES = ("weights", "pretrained", "train", "test", "conflicts", "mismatched", "hans", "paws", "folder")
 """Fields that say where something lies."""
-TOLD = ("task", "resolution", "start", "masking", "samples", "condition", "title", "by", "count", "layers")
+SHOWN = ("task", "resolution", "start", "masking", "samples", "condition", "title", "by", "count", "layers")
 """What a table says of a step besides its architecture."""
 
 
@@ -197,7 +197,7 @@ def words(step: Step) -> str:
     for one in reversed(with_parents([step])):
         for name, value in _leaves(one):
             found.setdefault(name, value)
-    said = sorted(found.items(), key=lambda item: ("network", *TOLD).index(item[0]))
+    said = sorted(found.items(), key=lambda item: ("network", *SHOWN).index(item[0]))
     return ", ".join(value if name == "network" else f"{name} {value}" for name, value in said)
 
 
@@ -209,7 +209,7 @@ def _leaves(value: Any, *, top: bool = True) -> Iterator[tuple[str, str]]:
             yield "network", one if isinstance(one, str) else _named(one)
         elif name == "masking":
             yield name, one if isinstance(one, str) else type(one).__name__
-        elif name in TOLD and isinstance(one, str | int) and one != "":
+        elif name in SHOWN and isinstance(one, str | int) and one != "":
             yield name, str(one)
         yield from _leaves(one, top=False)
 
@@ -218,4 +218,4 @@ def _named(section: Any) -> str:
     """A section by its class and what is not at its default: `ViT layers=12`."""
     kind, own = described(section, str)
     named = {name: one for name, one in own.items() if name != "family" and isinstance(one, int | str | list)}
-    return " ".join([kind, *(f"{name}={one}".replace(" ", "") for name, one in named.items() if name not in PLACES)])
+    return " ".join([kind, *(f"{name}={one}".replace(" ", "") for name, one in named.items() if name not in SOURCES)])

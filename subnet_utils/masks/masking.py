@@ -62,14 +62,21 @@ class TrainedMasking(Masking):
     """neurons: one logit a row of a weight (its first dimension: an output, a filter), so that whole rows are kept. The
     penalty then counts rows, not weights."""
 
+    @classmethod
+    def parameterization(cls) -> type["MaskMethod"]:
+        """The class of the method, a dataclass: here that of the same name in `methods`. A new method gives its own."""
+        from subnet_utils.masks import methods
+
+        if found := getattr(methods, cls.__name__, None):
+            return found
+        raise TypeError(f"{cls.__name__} has no parameterization(); write one that returns its MaskMethod")
+
     def build(self, epochs: int, **options: Any) -> "MaskMethod":
-        """The method of the same name in `methods` with these settings, for a training of so many epochs.
+        """The method with these settings, for a training of so many epochs.
 
         options: what it has besides, such as `unannealed`.
         """
-        from subnet_utils.masks import methods
-
-        method = getattr(methods, type(self).__name__)
+        method = self.parameterization()
         settings = self.model_dump() | {"epochs": epochs} | options
         return method(**{field.name: settings[field.name] for field in fields(method) if field.name in settings})
 

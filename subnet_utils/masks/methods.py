@@ -66,6 +66,16 @@ class ThresholdedAtZero:
         return logits > 0
 
 
+class Drawn(ThresholdedAtZero):
+    """Soft masks that are drawn anew in every step. Subclasses have `sampled`."""
+
+    deterministic: ClassVar[bool] = False
+
+    def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """A draw of every mask."""
+        return {name: self.sampled(s, uniform_like(s, generator).to(s)) for name, s in logits.items()}
+
+
 @dataclass(frozen=True)
 class ContinuousSparsification(ThresholdedAtZero):
     """sigma(beta s) with beta rising to beta_max (Savarese et al. 2020; *Break It Down*, appendix B, equation 2).
@@ -106,7 +116,7 @@ class ContinuousSparsification(ThresholdedAtZero):
 
 
 @dataclass(frozen=True)
-class GumbelSigmoid(ThresholdedAtZero):
+class GumbelSigmoid(Drawn):
     """Hard masks drawn anew in every step, each weight kept with probability sigma(s) (Csordas et al. 2021, *Are Neural
     Nets Modular?*, section 2, equations 1 and 2).
 
@@ -127,12 +137,6 @@ class GumbelSigmoid(ThresholdedAtZero):
     samples: int = 1
     units: str = "weights"
 
-    deterministic: ClassVar[bool] = False
-
-    def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """A draw of the hard mask: zeros and ones, with the gradient of sigma(z)."""
-        return {name: self.sampled(s, uniform_like(s, generator).to(s)) for name, s in logits.items()}
-
     def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Hard masks for uniform numbers between 0 and 1 (equation 2, straight through)."""
         chance = torch.sigmoid((logits + uniform.logit()) / self.temperature)
@@ -148,7 +152,7 @@ class GumbelSigmoid(ThresholdedAtZero):
 
 
 @dataclass(frozen=True)
-class HardConcrete(ThresholdedAtZero):
+class HardConcrete(Drawn):
     """Gates between 0 and 1, drawn anew in every step (Louizos, Welling and Kingma 2018, *Learning Sparse Neural
     Networks through L0 Regularization*; heads and MLPs in *The Heuristic Core*, appendix B).
 
@@ -164,16 +168,10 @@ class HardConcrete(ThresholdedAtZero):
     start_value: float = 10.0
     units: str = "weights"
 
-    deterministic: ClassVar[bool] = False
-
     BETA: ClassVar[float] = 2 / 3
     LOW: ClassVar[float] = -0.1
     HIGH: ClassVar[float] = 1.1
     EPSILON: ClassVar[float] = 1e-6
-
-    def soft(self, logits: Mapping[str, Tensor], epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """A draw of the gates."""
-        return {name: self.sampled(s, uniform_like(s, generator).to(s)) for name, s in logits.items()}
 
     def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Gates for uniform numbers between 0 and 1 (Louizos et al., equations 10 and 11)."""

@@ -12,7 +12,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.feedforward import FeedForward
 from subnet_utils.problems.modules import CONTROL, seeded
 from subnet_utils.problems.subtasks import Subtasks
-from subnet_utils.tasks.digit_arithmetic import LEARNED, UNLEARNED, items
+from subnet_utils.tasks.digit_arithmetic import TAUGHT, UNTAUGHT, items
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Operations(Subtasks):
     widths: tuple[int, ...]
     held_out: float = 0.0
 
-    functions = LEARNED
-    new = UNLEARNED
+    functions = TAUGHT
+    new = UNTAUGHT
     lost = 0.2
 
     def network(self, seed: int) -> nn.Module:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-LEARNED, UNLEARNED = ("+", "*"), ("-", "swapped -")
+TAUGHT, UNTAUGHT = ("+", "*"), ("-", "swapped -")
 """What networks learn, and the operations that are there for fine-tuning."""
 OPERATIONS = {
     "+": lambda a, b: a + b,
@@ -59,7 +59,7 @@ def items(modulus: int, base: int, operation: str) -> Items:
 @cache
 def add_mul() -> dict[str, Items]:
     """All 10,000 pairs of numbers for addition, and for multiplication: 42 inputs, 2 digits."""
-    every = {name: items(BASE, 10, name) for name in LEARNED}
+    every = {name: items(BASE, 10, name) for name in TAUGHT}
     return {name: Items(inputs[:, :42].contiguous(), targets) for name, (inputs, targets) in every.items()}
 
 

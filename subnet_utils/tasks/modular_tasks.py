@@ -11,7 +11,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from subnet_utils.tasks.digit_arithmetic import ABSENT, LEARNED, Items, items
+from subnet_utils.tasks.digit_arithmetic import ABSENT, TAUGHT, Items, items
 
 BASE = 13
 """Numbers are 0 to 12, and answers are modulo 13."""
@@ -26,7 +26,7 @@ def modular_tasks() -> Mapping[str, Items]:
 
     Inputs 0 to 12 are the first number, 13 to 25 the second, 26 and 27 the operation.
     """
-    every = {name: items(BASE, BASE, sign) for name, sign in zip(OPERATIONS, LEARNED, strict=True)}
+    every = {name: items(BASE, BASE, sign) for name, sign in zip(OPERATIONS, TAUGHT, strict=True)}
     tasks = {name: Items(inputs[:, :WIDTH].contiguous(), targets[:, 0]) for name, (inputs, targets) in every.items()}
     return MappingProxyType(tasks)
 

@@ -20,6 +20,7 @@ from subnet_utils.papers.break_it_down import reference, tables
 from subnet_utils.papers.break_it_down.masks import FinalMask
 from subnet_utils.papers.break_it_down.networks import bases
 from subnet_utils.papers.break_it_down.statistics import KEYS
+from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks.odd_one_out import subroutines_of
 
 
@@ -77,7 +78,7 @@ def _iou(lab: Lab) -> tuple[float, float]:
 def _collapse(lab: Lab) -> tuple[float, float]:
     """Share of our ResNet subnetworks that are right by a median margin below .1; the largest possible one is 4."""
     effects = tables.effects(lab).query("paper_model == 'resnet50' and network == 'subnetwork'")
-    return nan, (effects.loc[effects["own_task_accuracy"] > 0.9, "own_task_margin"] < 0.1).mean()
+    return nan, (effects.loc[effects["own_task_accuracy"] >= LEARNED, "own_task_margin"] < 0.1).mean()
 
 
 def _leak(lab: Lab) -> tuple[float, float]:

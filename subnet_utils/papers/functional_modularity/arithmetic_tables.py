@@ -39,7 +39,7 @@ METHOD_RANGES = {"overlap of two masks of one function": POSITIVE}
 """What is compared between methods. Claimed is that continuous sparsification keeps fewer weights, that two of its
 masks are more alike, and that the rest does not depend on the method."""
 CLAIMS = (
-    ("a mask computes its own function", "mask", True, (0.9, np.inf)),
+    ("a mask computes its own function", "mask", True, (LEARNED, np.inf)),
     ("and not the other one", "mask", False, (-np.inf, 0.05)),
     ("without it its function is lost", "inverse", True, (-np.inf, 0.05)),
     ("and the other one is not", "inverse", False, (0.6, np.inf)),

@@ -256,7 +256,7 @@ def sharing(lab: Lab) -> pd.DataFrame:
     make_all(lab, tasks, "permuted images")
     for task in tasks:
         result, sequence = task.result(lab), DIFFERENT if task.permutation else REPEATED
-        about = {"start": task.start, "sequence": sequence, "seed": task.seed, "task": task.number}
+        about = {"start": task.start_value, "sequence": sequence, "seed": task.seed, "task": task.number}
         about |= {"accuracy": result["accuracy"], "key": task.key(lab)}
         rows += [about | layer for layer in result["layers"] if task.number > 1 and layer["layer"] > 1]
     table = pd.DataFrame(rows).astype({"shared": float})

@@ -19,7 +19,6 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
-from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
 from subnet_utils.papers.functional_modularity.section import Permuted
 from subnet_utils.problems.modules import drawn
@@ -45,15 +44,15 @@ class Learned(NamedTuple):
 class PermutedTask(Step):
     """One task of a sequence. `load` gives what is `Learned`.
 
-    settings: `Permuted.problem`; start: first logits of new weights; permutation: its number, 0 leaves the pixels as
-    they are; previous: the task before.
+    settings: `Permuted.problem`; start_value: first logits of new weights; permutation: its number, 0 leaves the pixels
+    as they are; previous: the task before.
     """
 
     keeps: ClassVar[int] = 4
 
     settings: Permuted
     source: Source
-    start: float
+    start_value: float
     seed: int
     permutation: int
     previous: "PermutedTask | None" = None
@@ -66,7 +65,12 @@ class PermutedTask(Step):
     @property
     def work(self) -> float:
         """Steps."""
-        return self.settings.training.steps * self.settings.samples
+        return self.settings.training.steps * self._samples
+
+    @property
+    def _samples(self) -> int:
+        """Parts of a batch, each with a draw of the mask."""
+        return getattr(self.settings.training.masking, "samples", 1)
 
     def data(self, title: str) -> tuple[Tensor, Tensor]:
         """Pixels [n, p] from 0 to 1, permuted, and labels of `train` or `test`."""
@@ -80,10 +84,10 @@ class PermutedTask(Step):
         settings, training = self.settings, self.settings.training
         inputs, targets = (tensor.to(lab.device) for tensor in self.data("train"))
         old, used = ({n: t.to(lab.device) for n, t in part.items()} for part in self._before(lab, inputs.shape[1]))
-        method = GumbelSigmoid(l0=settings.l0, samples=settings.samples)
+        method = training.masking.build(training.recipe().epochs)
         weights = {name: tensor.clone().requires_grad_() for name, tensor in old.items()}
-        first = self.start if settings.first_layer is None else settings.first_layer
-        starts = {name: first if name.startswith(FIRST) else self.start for name in used}
+        first = self.start_value if settings.first_layer is None else settings.first_layer
+        starts = {name: first if name.startswith(FIRST) else self.start_value for name in used}
         logits = {name: torch.where(of, OCCUPIED, starts[name]).requires_grad_() for name, of in used.items()}
 
         def interval(number: int) -> Iterator[tuple[Tensor, torch.Generator]]:
@@ -93,7 +97,7 @@ class PermutedTask(Step):
         def loss(batch: tuple[Tensor, torch.Generator], number: int) -> Tensor:
             (rows, generator), losses = batch, []
             now = frozen(weights, old, used)
-            for part in rows.chunk(settings.samples):
+            for part in rows.chunk(self._samples):
                 soft = method.soft(logits, number, generator)
                 with lab.autocast():
                     outputs = forward({name: now[name] * soft[name] for name in now}, inputs[part])
@@ -101,7 +105,7 @@ class PermutedTask(Step):
             return torch.stack(losses).mean() + method.penalty(soft, logits)
 
         trained = weights | {f"logits of {name}": tensor for name, tensor in logits.items()}
-        about = f"task {self.number}, new logits {self.start:g}, seed {self.seed}"
+        about = f"task {self.number}, new logits {self.start_value:g}, seed {self.seed}"
         recipe = training.recipe(self.seed)
         history = fit(trained, interval, loss, recipe=recipe, checkpoint=folder / CHECKPOINT, label=about)
         save_table(folder / "history.parquet", history)
@@ -173,9 +177,9 @@ def tasks(lab: Lab) -> list[PermutedTask]:
     settings, made = settings_of(lab), []
     permuted, source = settings.permuted, Source.of(settings.permuted.data or settings.data)
     orders = range(permuted.tasks), [0] * permuted.tasks
-    for seed, start, order in product(permuted.seeds, permuted.starts, orders):
+    for seed, start_value, order in product(permuted.seeds, permuted.start_values, orders):
         task = None
         for permutation in order:
-            task = PermutedTask(permuted.problem, source, start, seed, permutation, task)
+            task = PermutedTask(permuted.problem, source, start_value, seed, permutation, task)
             made.append(task)
     return made

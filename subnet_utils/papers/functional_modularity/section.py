@@ -7,7 +7,7 @@ from pydantic import Field, Strict, model_validator
 from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, Layers, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
-from subnet_utils.masks.masking import methods_fit
+from subnet_utils.masks.masking import GumbelSigmoid, methods_fit
 from subnet_utils.problems.tasks import ClassName, ImageData
 from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Dropping, Recipe
@@ -232,13 +232,9 @@ class Permuted(Section):
     widths: Several[PositiveInt] = (800, 800, 64)
     """Of the hidden layers."""
     tasks: Annotated[int, Field(ge=2)] = 11
-    training: WeightTraining = WeightTraining(learning_rate=0.01, steps=30000)
+    training: MaskTraining = MaskTraining(steps=30000, masking=GumbelSigmoid(l0=0.00001, samples=8))
     """Of weights and masks together."""
-    l0: PositiveFloat = 0.00001
-    """The paper's alpha."""
-    samples: PositiveInt = 8
-    """Parts of a batch, each with a draw of the mask."""
-    starts: Distinct[float] = (2.0, 0.0, -1.0)
+    start_values: Distinct[float] = (2.0, 0.0, -1.0)
     """First logits of new weights, each a sequence of its own: Figure 3, then Figure 14."""
     first_layer: float | None = None
     """First logits of the first layer. None: as of new weights."""
@@ -247,15 +243,15 @@ class Permuted(Section):
     @property
     def problem(self) -> Self:
         """The part that one task depends on."""
-        return sections.without(self, "data", "tasks", "starts", "seeds")
+        return sections.without(self, "data", "tasks", "start_values", "seeds")
 
     @model_validator(mode="after")
     def _fits_together(self):
         if self.training.weight_decay:
             raise invalid("training.weight_decay", "would change frozen weights; set it to 0")
-        if self.training.batch_size % self.samples:
-            what = f"{self.samples} do not divide the batch of {self.training.batch_size}; change one of them"
-            raise invalid("samples", what)
+        if not self.training.masking.trains:
+            what = f"'{self.training.masking.method}' trains no masks, and here weights learn with theirs"
+            raise invalid("training.masking", f"{what}; take gumbel_sigmoid, for instance")
         return self
 
 

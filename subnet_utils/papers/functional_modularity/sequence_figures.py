@@ -14,7 +14,7 @@ from subnet_utils.plots.style import BLACK, CONDITIONS, RANDOM
 COLORS = {WHOLE: BLACK, CONTROL_MASK: "0.6", OWN_MASK: CONDITIONS["subnetwork"].color, RANDOM_MASK: RANDOM.color,
           DIRECT: "#d98c00"}  # fmt: skip
 MASKED = (CONTROL_MASK, OWN_MASK, RANDOM_MASK)
-LEARNED, LEVELS = (WHOLE, OWN_MASK, DIRECT), (WHOLE, *MASKED)
+SPLITS, LEVELS = (WHOLE, OWN_MASK, DIRECT), (WHOLE, *MASKED)
 """What Figures 4a, 15 and 5 show; with random masks, and the network without a mask."""
 
 

@@ -19,6 +19,7 @@ from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
 from subnet_utils.report.findings import SHARE, groups, interval, judged
 from subnet_utils.report.significance import RANDOM_DRAWS, adjusted, equivalence, paired
+from subnet_utils.statistics import LEARNED
 
 OWN, OTHER, VARIED = "own", "other", "own_varied"
 SHARED = ["iou", "chance_iou"]
@@ -273,6 +274,6 @@ def findings(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for about, some in groups(table, "model", "method"):
         for claim, name, able in CLAIMS:
-            wanted = (0.9, np.inf) if able else (-np.inf, some["lost"].iloc[0])
+            wanted = (LEARNED, np.inf) if able else (-np.inf, some["lost"].iloc[0])
             rows.append(about | {"claim": claim} | judged(some[name], some["seed"], wanted))
     return pd.DataFrame(rows).query("n_runs > 0")  # of an accuracy that there is not, nothing is said

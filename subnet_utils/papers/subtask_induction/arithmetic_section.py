@@ -43,7 +43,7 @@ class ArithmeticTransfer(Training):
     """Disambiguating rows besides the diagonal ones."""
     conditions: Distinct[str] = tuple(CONDITIONS)
     apart_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
-    """For conditions that are trained by themselves (`conditions.APART`); None: the same."""
+    """For conditions that are trained by themselves (`conditions.TRAINED_ALONE`); None: the same."""
     further_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
     """For all inductions but the first; None: the same."""
     further_conditions: Distinct[str] = ("subnetwork", "full", "random", "embed_only", "scratch")

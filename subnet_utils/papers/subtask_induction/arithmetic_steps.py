@@ -25,7 +25,7 @@ from subnet_utils.masks.transfer import Transfer, train_on, untransferred
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.papers.subtask_induction import arithmetic_section as section
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask, Mask
-from subnet_utils.papers.subtask_induction.conditions import APART
+from subnet_utils.papers.subtask_induction.conditions import TRAINED_ALONE
 from subnet_utils.papers.subtask_induction.stacks import errors, history_of, shuffled, started
 from subnet_utils.tasks import modular_arithmetic as task
 from subnet_utils.tasks.modular_arithmetic import Pairs, Rows, rows_of
@@ -255,8 +255,8 @@ def transfers(lab: Lab) -> list[Transfers]:
         mask = _mask(settings, induction, layers, seed)
         samples, conditions = settings.transfer.of(first=induction == settings.inductions[0])
         about = {"target": induction.target, "training": settings.transfer.training}
-        alone = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in APART]
-        for names, numbers in ((tuple(name for name in conditions if name not in APART), samples), *alone):
+        alone = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in TRAINED_ALONE]
+        for names, numbers in ((tuple(name for name in conditions if name not in TRAINED_ALONE), samples), *alone):
             made += [Transfers(mask, samples=number, conditions=names, **about) for number in numbers]
     return made
 

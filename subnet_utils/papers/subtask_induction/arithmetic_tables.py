@@ -233,7 +233,7 @@ def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
     return found
 
 
-def lacking(number: int, panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
+def missing(number: int, panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
     """For a caption: the panels of the paper's figure that the study does not have, or nothing."""
     rows = reference.load("panels").query("figure == @number")
     wanted = (f"{one.subtask} for {one.target}" for one in rows.itertuples())

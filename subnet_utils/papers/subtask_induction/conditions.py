@@ -43,7 +43,7 @@ and biases, which come along although it does not say so. `as_released`, its cod
 where the sampled weights are those drawn anew and all others are inherited and frozen. `strict` draws everything
 outside the mask anew, embeddings too; `embed_only` inherits nothing but those."""
 
-APART = ("random_as_released_unfrozen",)
+TRAINED_ALONE = ("random_as_released_unfrozen",)
 """Conditions whose networks are trained by themselves: they came later, and what was made before keeps its key."""
 
 IMAGE_CONDITIONS = ("subnetwork", "random", "embed_only", "strict", "scratch", "mixture", "linear")

@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from subnet_utils.core.messages import invalid
+from subnet_utils.core import sections
 from subnet_utils.core.sections import Section
 from subnet_utils.papers.subtask_induction.arithmetic_section import Arithmetic
 from subnet_utils.papers.subtask_induction.images_section import Images
@@ -14,8 +14,4 @@ class SubtaskInduction(Section):
     arithmetic: Arithmetic | None = None
     images: Images | None = None
 
-    @model_validator(mode="after")
-    def _something_to_do(self):
-        if not (self.arithmetic or self.images):
-            raise invalid("arithmetic", "missing; add it, or 'images'")
-        return self
+    _something_to_do = model_validator(mode="after")(sections.has_a_part)
