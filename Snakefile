@@ -179,6 +179,7 @@ for NAME, (PAPER, NOTEBOOK) in NOTEBOOKS.items():
         log: f"{RUNS}/{NAME}.ipynb"
         threads: 1 if IN_SHARDS or MADE else workflow.cores
         priority: len(NOTEBOOKS) - list(NOTEBOOKS).index(NAME)  # others wait for the first ones
+        retries: 0 if workflow.local_exec else 2  # on a cluster with more memory; a fault here would only come again
         resources:
             mem_mb=lambda wildcards, attempt: 8000 * attempt,
             runtime=240,
