@@ -31,21 +31,22 @@ def interval(
 
 
 def judged(
-    values: ArrayLike, seeds: ArrayLike, claim: tuple[float, float], words: Sequence[str] = FINDING, **options: bool
-) -> dict[str, Any]:
+    values: ArrayLike, seeds: ArrayLike, claim: tuple[float, float], words: Sequence[str] = FINDING, *,
+    possible: tuple[float, float] = ANY, **options: bool,
+) -> dict[str, Any]:  # fmt: skip
     """The `interval` of what is claimed to lie in a range, and the verdict. words, options: of `verdict`."""
-    found = interval(values, seeds)
+    found = interval(values, seeds, within=possible)
     return found | {"verdict": verdict(found["low"], found["high"], claim, words, **options)}
 
 
 def claimed(
     place: str, claim: str, values: ArrayLike, seeds: ArrayLike, within: tuple[float, float], *, paper: float = np.nan,
-    **options: bool,
+    **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A row on what a paper says: place, its figure or table; claim, in words; the range in which our number should be.
 
     paper: the number that it prints. seeds_needed: how many seeds an interval of +-.05 would take, if they spread as
-    ours do. options: of `verdict`.
+    ours do. options: of `judged`.
     """
     about = {"place": place, "claim": claim, "paper": paper, "claimed_from": within[0], "claimed_to": within[1]}
     frame = pd.DataFrame({"ours": np.asarray(values, dtype=float), "seed": np.asarray(seeds)})

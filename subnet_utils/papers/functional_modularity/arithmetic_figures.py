@@ -19,8 +19,10 @@ from subnet_utils.plots.style import BLACK, CONDITIONS
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
 COLORS = dict(zip(METRICS.values(), (CONDITIONS["subnetwork"].color, "#66b3e6"), strict=True))
-BY_STRENGTH = {"control_accuracy": ("accuracy under the control mask", BLACK), "chance_iou": ("by chance", "0.6"),
-               "hidden_iou": ("overlap in hidden layers (IoU)", CONDITIONS["subnetwork"].color)}  # fmt: skip
+BY_STRENGTH = {"control_accuracy": ("accuracy under the control mask", BLACK),
+               "ceiling_iou": ("overlap of two masks of one function", CONDITIONS["mean"].color),
+               "hidden_iou": ("overlap in hidden layers (IoU)", CONDITIONS["subnetwork"].color),
+               "chance_iou": ("by chance", "0.6")}  # fmt: skip
 FUNCTIONS = {"+": "#0a7f5a", "*": "#7a4a9c", "pair 1": "#0a7f5a", "pair 2": "#7a4a9c", "neither": "0.85"}
 """Colors of functions, as in the map of weights."""
 

@@ -201,7 +201,7 @@ class Dissected(Masked):
 def dissected(lab: Lab, *, sweep: bool = False) -> list[Dissected]:
     """Every network of the study with the masks of each way of finding them, the usual one first.
 
-    sweep: one mask a function at each alpha instead (Figure 10).
+    sweep: with masks at each alpha instead (Figure 10).
     """
     made = []
     for settings in lab.section("functional_modularity").arithmetic:
@@ -209,7 +209,7 @@ def dissected(lab: Lab, *, sweep: bool = False) -> list[Dissected]:
         problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
         trainings = strengths(settings) if sweep else (settings.masks, *settings.others)
         for network in networks(settings, problem):
-            made += [Dissected(settings, network, one, 1 if sweep else settings.repeats) for one in trainings]
+            made += [Dissected(settings, network, one, settings.repeats) for one in trainings]
             if network.seed in settings.copied and not sweep:
                 made.append(Dissected(settings, Copied(network), settings.masks, settings.repeats))
     return made

@@ -19,9 +19,9 @@ from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import half_masks, reference
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected
 from subnet_utils.problems.modules import CONTROL, Network
-from subnet_utils.problems.sharing import HIDDEN, between_functions, overlaps
+from subnet_utils.problems.sharing import HIDDEN, between_functions
 from subnet_utils.report.comparison import CLAIM, POSITIVE, compare
-from subnet_utils.report.findings import claimed, groups, with_intervals
+from subnet_utils.report.findings import SHARE, claimed, groups, with_intervals
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks.digit_arithmetic import ABSENT
 
@@ -31,10 +31,12 @@ FAR = 0.3
 """Two functions share far less than one function twice: by so much of an overlap."""
 TABLES = {"double_addition": "Table 1", "add_mul": "Table 2"}
 FIGURES = {"double_addition": "Figure 2", "add_mul": "Figure 1"}
+BY_PENALTY = {"control_accuracy": ("Figure 10", "accuracy under the control mask"),
+              "shared": ("Figure 10", "shared weights"), "scale": ("", "overlap on the scale")}  # fmt: skip
 PERFORMED = {"feedforward": ("the mask's operation", "+"), "lstm": ("neither operation", "none")}
 """What networks do under the mask of + where they are asked for * (Figure 13)."""
 METHOD_CLAIMS = {"ceiling_iou": "overlap of two masks of one function", "scale": "shared weights, on the scale",
-                 "left": "left of the other function without a mask"}  # fmt: skip
+                 "left": "left of the other function without the mask's weights"}  # fmt: skip
 METHOD_RANGES = {"overlap of two masks of one function": POSITIVE}
 """What is compared between methods. Claimed is that continuous sparsification keeps fewer weights, that two of its
 masks are more alike, and that the rest does not depend on the method."""
@@ -160,13 +162,13 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 
     Columns of `Dissected.about`; beta (alpha times the batch); accuracy under the control mask, of masks on their own
     function and on the other, and without them on both; weights of the first function's mask that the second's has,
-    too; IoU of the hidden layers beside chance; density of the first mask; the paper's network, the family, the weights
-    and the examples of each function that it learned from, NaN for all.
+    too; IoU of the hidden layers beside chance and ceiling, and on the scale between them; density of the first mask;
+    the paper's network, the family, the weights and the examples of each function that it learned from, NaN for all.
     """
     rows = []
     for one in found:
         first, second = (masks[0].load(lab) for masks in one.masks.values())
-        hidden = overlaps(first, second, maskable(one.network.load(lab))).set_index("layer").loc[HIDDEN]
+        hidden = sharing(lab, [one]).set_index("layer").loc[HIDDEN]
         plain = accuracies(lab, [one]).query("edges == ''")
         own = plain["of"] == plain["tested_on"]
         means = plain.groupby(["part", own])["accuracy"].mean()
@@ -177,8 +179,8 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         about |= {"other_accuracy": means["mask", False], "own_without": means.get(("inverse", True), np.nan)}
         about |= {"other_without": means.get(("inverse", False), np.nan)}
         about |= {"shared": (first & second).active / first.active if first.active else np.nan}
-        about |= {"hidden_iou": hidden["iou"], "chance_iou": hidden["chance_iou"], "density": first.density}
-        rows.append(about)
+        about |= {"hidden_iou": hidden["iou"], "density": first.density}
+        rows.append(about | {name: hidden[name] for name in ("chance_iou", "ceiling_iou", "scale")})
     return pd.DataFrame(rows)
 
 
@@ -251,7 +253,7 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         own, plain, table = part["of"] == part["tested_on"], part["edges"].eq(""), TABLES[about["task"]]
         for claim, kind, is_own, within in CLAIMS:
             some = part[part["part"].eq(kind) & plain & own.eq(is_own)]
-            rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within))
+            rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within, possible=SHARE))
         left = part[plain & ~own].pivot_table(index=["seed", "of"], columns="part", values="accuracy")
         left = left.reindex(columns=["inverse", "random inverse"])
         more = left["inverse"] - left["random inverse"]
@@ -259,8 +261,8 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         rows.append(about | claimed(table, claim, more, left.index.get_level_values("seed"), POSITIVE))
         some = part[part["part"].eq("mask") & part["edges"].eq("ones")]
         if about["task"] == "double_addition":
-            claim = "with whole first and last layers a mask does both"
-            rows.append(about | claimed("Table 3", claim, some["accuracy"], some["seed"], (0.8, 1.0), paper=0.9))
+            claim = "Table 3", "with whole first and last layers a mask does both"
+            rows.append(about | claimed(*claim, some["accuracy"], some["seed"], (0.8, 1.0), paper=0.9, possible=SHARE))
     for about, part in groups(overlap, "model", "task", "copied", "method"):
         place = "Figure 8" if about["copied"] else FIGURES[about["task"]]
         rows += [about | claimed(place, *claim) for claim in _of_sharing(part, about)]
@@ -269,7 +271,7 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         what, name = PERFORMED[about.pop("family")]
         some = part[part["done"] == name]
         claim = f"under the mask of +, asked for *, it performs {what}"
-        rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf)))
+        rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf), possible=SHARE))
     return pd.DataFrame(rows)
 
 
@@ -336,13 +338,13 @@ def dependence(
     for about, part in groups(sure[sure["bin"].between(0.05, 0.95)], "model"):
         open_ = part.groupby("seed")["share"].sum()
         claim = "share of probabilities from .05 to .95"
-        rows.append(about | claimed("Figure 9", claim, open_, open_.index, (-np.inf, CLAIM)))
+        rows.append(about | claimed("Figure 9", claim, open_, open_.index, (-np.inf, CLAIM), possible=SHARE))
     for about, part in groups(strength, "model") if len(strength) else ():
-        ends = part.sort_values("l0").groupby("seed")[["control_accuracy", "shared"]].agg(["first", "last"])
-        for name, what in (("control_accuracy", "accuracy under the control mask"), ("shared", "shared weights")):
+        ends = part.sort_values("l0").groupby("seed")[[*BY_PENALTY]].agg(["first", "last"])
+        for name, (place, what) in BY_PENALTY.items():
             fall = ends[name]["first"] - ends[name]["last"]
             claim = f"{what}: weakest less strongest penalty"
-            rows.append(about | claimed("Figure 10", claim, fall, ends.index, POSITIVE))
+            rows.append(about | claimed(place, claim, fall, ends.index, POSITIVE))
     for small, large in _pairs(widths):
         about = {"model": f"{small['model'].iloc[0]} and {large['model'].iloc[0]}"}
         fall = (small["shared"] - large["shared"]).dropna()

@@ -19,7 +19,7 @@ from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import half_masks, image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE, at_paper_size
-from subnet_utils.report.findings import claimed, groups, interval, judged
+from subnet_utils.report.findings import SHARE, claimed, groups, interval, judged
 
 LAST = "output.weight"
 ALIVE = 0.5
@@ -173,7 +173,7 @@ def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataF
         gains = group.assign(won=group["change"].clip(lower=0)).groupby(["seed", "removed"])["won"]
         two = (gains.apply(lambda some: some.nlargest(2).sum()) / gains.sum()).dropna()
         claim, seeds = "most images of a removed class go to two others", two.index.get_level_values("seed")
-        rows.append(about | claimed(figures[about["model"]], claim, two, seeds, (0.5, math.inf)))
+        rows.append(about | claimed(figures[about["model"]], claim, two, seeds, (0.5, math.inf), possible=SHARE))
     return pd.DataFrame([*rows, *half_masks.claims(half)])
 
 

@@ -14,7 +14,7 @@ from subnet_utils.papers.functional_modularity.sequence_steps import ACTIONS, CO
 from subnet_utils.problems.modules import CONTROL
 from subnet_utils.problems.sharing import between_functions
 from subnet_utils.report.comparison import CLAIM, FINDING
-from subnet_utils.report.findings import claimed, groups
+from subnet_utils.report.findings import SHARE, claimed, groups
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import mathematics
 
@@ -163,7 +163,7 @@ def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFram
     for about, part in groups(weights[weights["split"] == "jump"], "model", "split"):
         wide = part.pivot(index="seed", columns="token", values="lost")
         claim = "share of JUMP's output weights that are removed"
-        rows.append(about | claimed("Figure 4", claim, wide["JUMP"], wide.index, LOST, paper=0.5))
+        rows.append(about | claimed("Figure 4", claim, wide["JUMP"], wide.index, LOST, paper=0.5, possible=SHARE))
         ratio = wide["JUMP"] / wide.drop(columns="JUMP").mean(axis=1)
         claim = "JUMP loses more of its output weights than others, times their mean"
         rows.append(about | claimed("Figure 4", claim, ratio, wide.index, (RATIO, math.inf)))
