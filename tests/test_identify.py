@@ -368,3 +368,18 @@ def test_what_comes_back_is_a_line():
 def test_the_package_names_what_it_gives():
     assert {*subnet_utils.__all__} <= {*dir(subnet_utils)} and subnet_utils.zoo.load
     assert all(getattr(subnet_utils, name) for name in subnet_utils.__all__)
+
+
+def test_a_task_that_the_network_does_not_do_is_named(capsys):
+    """A mask can learn it all the same: weights that are left out are a way to compute."""
+    adds = nn.Linear(6, 2)
+    with torch.no_grad():
+        adds.weight.zero_()[:, :2] = torch.tensor([[-5.0], [5.0]])
+    identify(adds, SUM, "magnitude", density=0.5)
+    identify(adds, SUM, "gumbel_sigmoid", training=MaskSteps(steps=2))
+    assert capsys.readouterr().err == ""
+    identify(adds, Task(INPUTS, 1 - SUM.targets), "gumbel_sigmoid", training=MaskSteps(steps=2))
+    said = capsys.readouterr().err
+    assert "on this task, a guess has 0.68: a mask may learn what the network does not do; look at the targets" in said
+    identify(adds, Task(INPUTS, torch.zeros(80, dtype=torch.long)), training=MaskSteps(steps=2))
+    assert capsys.readouterr().err == ""  # of one class nothing can be guessed

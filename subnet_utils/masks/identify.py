@@ -30,6 +30,7 @@ A method of one's own is a class with a name and `scores`; `identify` then knows
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -203,16 +204,26 @@ def _as_it_is(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _require_loss(model: nn.Module, task: Task, start: str | None, only: Sequence[str] | None) -> None:
-    """Raise ValueError for a network that changes as it runs, and for a loss of a few items that says nothing."""
+    """Raise ValueError for a network that changes as it runs, and for a loss of a few items that says nothing. A line
+    on stderr names a task that the network itself does not do."""
     few, network = slice(0, 64), fingerprint(model)
     named = isinstance(task.inputs, Mapping)
     inputs = {name: own[few] for name, own in task.inputs.items()} if named else task.inputs[few]
     batch = torch.arange(len(task.targets[few])), task.targets[few]
     probe = TaskLoss(model, inputs, lambda generator: [batch], task.loss, start=start)
     weights = {name: weight.requires_grad_() for name, weight in probe.weights(maskable(model, start, only)).items()}
-    list(probe.losses(weights))
+    (loss,) = (found.detach() for found in probe.losses(weights))
     if fingerprint(model) != network:
         raise ValueError("the model changed while it ran; take out what writes to its buffers")
+    if task.loss is class_loss and float(loss) > (guess := _loss_of_a_guess(task.targets)) > 0:
+        what = f"the network has a loss of {float(loss):.2f} on this task, a guess has {guess:.2f}"
+        print(f"{what}: a mask may learn what the network does not do; look at the targets", file=sys.stderr)
+
+
+def _loss_of_a_guess(targets: Tensor) -> float:
+    """The least loss without a look at the inputs, nats: the entropy of the classes."""
+    share = targets[targets >= 0].unique(return_counts=True)[1].double() / (targets >= 0).sum()
+    return -float(torch.special.xlogy(share, share).sum())
 
 
 def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: float, tries: int = 4) -> Discovery:
