@@ -66,6 +66,18 @@ def test_bars_are_the_accuracies_of_a_share_and_of_random_weights(few, percent, 
     assert_readable(figure)
 
 
+def test_a_stronger_penalty_keeps_fewer_weights_until_nothing_is_left(capsys):
+    """What notebook 04b says beside its slider over lambda."""
+    digits, kept = zoo.load("add_mul_mod13"), []
+    for power, own in ((-6, 1.0), (-3, 0.98), (-2, 0.08)):
+        figure = sliders.by_penalty(digits, function="+", power=power)
+        kept.append(int(figure.get_suptitle().split(": ")[1].partition("%")[0]))
+        assert heights(figure)["alone"]["subnetwork"][0] == pytest.approx(own, abs=0.03)
+        assert_readable(figure)
+    assert kept[0] > 50 and 10 < kept[1] < 15 and kept[2] == 0
+    assert "a mask may learn" not in capsys.readouterr().err
+
+
 def test_less_of_the_subnetwork_of_subject_knows_the_verb(entry):
     """What notebook 04b says beside its sliders."""
     for share, said in ((1.0, [1.0, 0.31]), (0.4, [1.0, 0.9])):

@@ -1,6 +1,6 @@
 """Figures of one network of the zoo that a reader changes by sliders, and that stand still where nobody reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -9,7 +9,9 @@ from IPython import display, get_ipython
 from matplotlib.figure import Figure
 
 from subnet_utils.masks.controls import random_like, random_part
+from subnet_utils.masks.identify import MaskSteps, Task, identify
 from subnet_utils.masks.overlap import common, expected_iou, iou
+from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.break_it_down.figures.overlap import layer_order, short_weight
 from subnet_utils.plots import bars, layout
 from subnet_utils.plots.style import CONDITIONS
@@ -46,19 +48,37 @@ def _is_read() -> bool:
 def taken_out(entry: Entry, *, subroutine: str, percent: int, draw: int) -> Figure:
     """Accuracies of a share of a subnetwork and of as many random weights, alone and taken out, on both tests."""
     share = random_part(entry.masks[subroutine], percent / 100, seed=draw)
-    drawn = random_like(share, seed=draw)
-    kept = [("alone", "subnetwork", share), ("alone", "random", drawn)]
-    kept += [("taken out", "ablated", ~share), ("taken out", "random", ~drawn)]
+    tests = dict.fromkeys(subroutines_of(entry.card["name"]), CHANCE)
+    title = f"{percent}% of {subroutine}: {share.active:,} weights, draw {draw}"
+    return _with_random(entry, share, tests, title, seed=draw)
+
+
+def by_penalty(entry: Entry, *, function: str, power: int) -> Figure:
+    """The same of a subnetwork that is found on the spot, with lambda = 10^power. function: a test of the entry."""
+    inputs, targets = entry.tests[function]
+    task, training = Task(inputs, targets), MaskSteps(steps=300)
+    method = {"method": "continuous_sparsification", "l0": 10.0**power}
+    found = identify(entry.network, task, training=training, **method).subnetwork
+    tests = dict.fromkeys(entry.tests, 1 / len(targets.unique()))
+    title = f"$\\lambda = 10^{{{power}}}$: {found.density:.0%} of the weights are kept for {function}"
+    return _with_random(entry, found, tests, title, seed=0)
+
+
+def _with_random(entry: Entry, kept: Subnetwork, tests: Mapping[str, float], title: str, *, seed: int) -> Figure:
+    """Accuracies of a subnetwork and of as many random weights. tests: names, each with what chance gives."""
+    drawn = random_like(kept, seed=seed)
+    parts = [("alone", "subnetwork", kept), ("alone", "random", drawn)]
+    parts += [("taken out", "ablated", ~kept), ("taken out", "random", ~drawn)]
     rows = [
-        (title, CONDITIONS[look].label, f"Test {test}", entry.accuracy(entry.part(one), test), CHANCE)
-        for title, look, one in kept
-        for test in subroutines_of(entry.card["name"])
+        (where, CONDITIONS[look].label, f"Test {test}", entry.accuracy(entry.part(one), test), chance)
+        for where, look, one in parts
+        for test, chance in tests.items()
     ]
     table = pd.DataFrame(rows, columns=["title", "part", "test", "accuracy", "chance"])
     colors = {look.label: look.color for look in CONDITIONS.values()}
     axis = {"ylabel": "accuracy", "ylim": (0, 1.05)}
     figure = bars.bars(table, x="test", y="accuracy", hue="part", colors=colors, levels=["chance"], **axis)
-    figure.suptitle(f"{percent}% of {subroutine}: {share.active:,} weights, draw {draw}", fontsize=8.5)
+    figure.suptitle(title, fontsize=8.5)
     return figure
 
 
