@@ -103,16 +103,15 @@ def test_no_output_is_a_warning(path):
 @by_name
 def test_the_method_is_drawn_and_its_words_stay_in_their_boxes(path, paper_style):
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if "schematic.steps(" in cell.source]
-    assert len(cells) == (path.stem[:2] not in ("00", "11"))
-    for source in cells:
-        exec(source, {})  # noqa: S102 - our own notebook
-        figure = plt.gcf()
-        boxes = [box.get_window_extent() for box in figure.axes[0].patches]
-        words = [text for text in figure.axes[0].texts if text.get_text()]
-        for box, *inside in zip(boxes, words[::2], words[1::2], strict=True):
-            extents = [text.get_window_extent() for text in inside]
-            assert all(box.x0 < one.x0 and one.x1 < box.x1 and box.y0 < one.y0 for one in extents)
-            assert extents[1].y1 < extents[0].y0
+    (source,) = cells
+    exec(source, {})  # noqa: S102 - our own notebook
+    figure = plt.gcf()
+    boxes = [box.get_window_extent() for box in figure.axes[0].patches]
+    words = [text for text in figure.axes[0].texts if text.get_text()]
+    for box, *inside in zip(boxes, words[::2], words[1::2], strict=True):
+        extents = [text.get_window_extent() for text in inside]
+        assert all(box.x0 < one.x0 and one.x1 < box.x1 and box.y0 < one.y0 for one in extents)
+        assert extents[1].y1 < extents[0].y0
 
 
 @needs_browser
@@ -145,7 +144,7 @@ FROM_CODE = {f"Functional Modularity, Figure {number}" for number in (18, 19, 20
 
 def test_bookkeeping_is_less_than_a_third_of_the_code():
     """Lines of statements that have to do with captions, files or the record, among all lines of code."""
-    words, kept, lines = re.compile(r"results\.|caption|paper=|sources=|display\(|begin\b"), 0, 0
+    words, kept, lines = re.compile(r"results\.|caption|\bshow\(|paper=|sources=|display\(|begin\b"), 0, 0
     for path in NOTEBOOKS:
         for cell in cells(path, "code"):
             if not cell.source.startswith("%%"):
@@ -158,16 +157,29 @@ def test_bookkeeping_is_less_than_a_third_of_the_code():
     assert kept <= 0.3 * lines
 
 
-@of_a_study
-def test_every_figure_has_its_caption_under_it_and_tables_are_for_readers(path):
+BARE = {"09b_sequences", "09d_what_masks_depend_on"}
+"""Each still has one table without a caption."""
+
+
+@by_name
+def test_every_figure_and_table_has_its_caption_under_it(path):
+    bare = 0
     for cell in cells(path, "code"):
         if "schematic.steps(" in cell.source:  # its words are in it
             continue
         shown = [output.get("data", {}) for output in cell.outputs]
         for data, below in zip(shown, [*shown[1:], {}], strict=False):
+            drawn = any(kind.startswith("image/") for kind in data)
             html = data.get("text/html", "")
-            assert "image/png" not in data or below.get("text/html", "").startswith("<p>")
-            assert not data.get("text/plain", "").endswith(".csv") or below["text/html"].startswith("<p>")
+            if drawn or "<table" in html or "<img" in html:
+                bare += not below.get("text/html", "").startswith("<p>")
+    assert bare <= (path.stem in BARE)
+
+
+@of_a_study
+def test_tables_are_for_readers(path):
+    for cell in cells(path, "code"):
+        for html in (output.get("data", {}).get("text/html", "") for output in cell.outputs):
             assert not re.search(r">nan<|>NaN<|0\.0+e\+00|>[0-9a-f]{16}<", html)
             assert not re.search(r"<th>[^<]*_", html)
             assert html.count("<tr") <= readable.ROWS + 2
