@@ -206,3 +206,41 @@ def test_a_misspelt_parameter_or_profile_is_refused(tmp_path, option, value, sai
     notebook = str(ROOT / "notebooks/02_discover_masks.ipynb")
     result = run(tmp_path, "papermill", notebook, "out.ipynb", "--no-progress-bar", "-p", option, value)
     assert result.returncode != 0 and said in result.stderr
+
+
+NUMBER = re.compile(r"(?<![\d.,])[-−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]\d+)?%?")
+UNSHOWN = {
+    "00_by_hand": [8],
+    "02_discover_masks": [200, 0.51, 0.99995],
+    "09d_what_masks_depend_on": [0.6364, 0.3624, 0.1905],
+    "10a_identification_methods": [-5],
+}
+"""Numbers in solutions that follow from theory, or have more digits than the output."""
+
+
+def numbers(text: str) -> list[tuple[float, int]]:
+    """Each number of a text, and its decimals. A percentage is a share."""
+    found = []
+    for one in NUMBER.findall(re.sub("<[^>]*>", " ", text)):
+        digits, share = one.replace("−", "-").replace(",", "").rstrip("%"), one.endswith("%")
+        found.append((float(digits) / (100 if share else 1), len(digits.partition(".")[2]) + 2 * share))
+    return found
+
+
+@by_name
+def test_numbers_in_solutions_are_in_the_outputs(path):
+    """Or in the question, or they are a sum, difference, product or ratio of two numbers of the exercise."""
+    outputs = [output for cell in cells(path, "code") for output in cell.outputs]
+    texts = [output.get("text", "") for output in outputs]
+    texts += [text for out in outputs for kind, text in out.get("data", {}).items() if kind.startswith("text/")]
+    known = {value for value, _ in numbers("\n".join(texts))} | set(UNSHOWN.get(path.stem, ()))
+    unknown = []
+    for exercise in re.split(r"^\d\. ", cells(path, "markdown")[-1].source, flags=re.M)[1:]:
+        question, solution = map(numbers, exercise.split("<details>"))
+        for value, digits in solution:
+            others = {1.0} | {one for one, _ in question + solution if one != value}
+            made = {result for a in others for b in others for result in (a + b, a - b, a * b, a / b if b else a)}
+            right = known | made | {one for one, _ in question}
+            if min(abs(value - one) for one in right) > 0.5 * 10**-digits + 1e-9:
+                unknown.append(value)
+    assert not unknown
