@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from subnet_utils.core.study import ROOT
+from subnet_utils.core.sections import ROOT
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, style
 
 LAYERS = (4, 6, 6, 3)
@@ -70,7 +70,7 @@ BOX, GAP, TALL = 1.5, 0.3, 0.8
 def steps(*each: Sequence[str]) -> Figure:
     """A method as boxes from left to right. each: title, text, and the condition whose color the box has, if any."""
     width = len(each) * (BOX + GAP) - GAP
-    figure = plt.figure(figsize=(width + 0.1, TALL), layout="none")
+    figure = plt.figure(figsize=(width + 0.1, TALL), dpi=150, layout="none")
     ax = figure.add_axes((0, 0, 1, 1), xlim=(-0.05, width + 0.05), ylim=(0, TALL))
     ax.set_axis_off()
     for i, (title, text, *condition) in enumerate(each):

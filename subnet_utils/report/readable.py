@@ -4,8 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 ROWS, OPEN, WIDE = 25, 6, 15
 """Rows of a table that are there; those above the fold; columns from which heads stand upright in the report."""
@@ -58,3 +60,20 @@ def caption(text: str, labels: Sequence[str]) -> str:
     """A caption as HTML, after what it is called in the paper."""
     bold = Markup("<b>{}.</b> ").format(", ".join(labels)) if labels else ""
     return Markup("<p>{}{}</p>").format(bold, text)
+
+
+def show(thing: pd.DataFrame | Figure, said: str) -> None:
+    """Show a table or figure that no file keeps, and its caption under it."""
+    from IPython.display import display  # takes a while to import outside notebooks
+
+    if isinstance(thing, Figure):
+        plt.close(thing)  # or else the inline backend would draw it once more
+    display(thing)
+    put_caption(said)
+
+
+def put_caption(text: str, labels: Sequence[str] = ()) -> None:
+    """Put a caption under what was shown last."""
+    from IPython.display import display
+
+    display({"text/html": caption(text, labels), "text/plain": text}, raw=True)

@@ -189,8 +189,7 @@ def _show(content: dict[str, Any], said: dict[str, Any], metadata: dict[str, Any
     from IPython.display import display  # takes a while to import outside notebooks
 
     display(content, raw=True, metadata=metadata)
-    under = {"text/html": readable.caption(said["caption"], said["paper"]), "text/plain": said["caption"]}
-    display(under, raw=True)
+    readable.put_caption(said["caption"], said["paper"])
 
 
 def _verdicts(frame: pd.DataFrame) -> dict[str, int]:

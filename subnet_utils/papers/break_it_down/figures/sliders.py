@@ -36,7 +36,7 @@ def show(draw: Callable[..., Figure], entry: Entry, caption: str, /, **positions
         interact(drawn, **positions | {name: SelectionSlider(options=at, **look) for name, at in ranges.items()})
     else:  # as under papermill: the first positions, so that every run gives the same
         display.display(drawn(**{name: at[0] for name, at in positions.items()}))
-    display.display({"text/html": readable.caption(caption, ()), "text/plain": caption}, raw=True)
+    readable.put_caption(caption)
 
 
 def _is_read() -> bool:
