@@ -322,8 +322,8 @@ def test_reproduce_goes_on_after_a_kill_and_does_nothing_twice(checkout: Path):
 
     (checkout / "hold-21_toy").unlink()
     code, output = finish(reproduce(checkout))
-    assert (code, output.splitlines()[-1]) == (0, f"report of {NAME}")
-    assert ran(checkout) == [NAMES[0], NAMES[1], *NAMES[1:]]
+    assert (code, output.splitlines()[-1]) == (0, f"report of {NAME}"), output
+    assert ran(checkout) == [NAMES[0], NAMES[1], *NAMES[1:]], output
 
     code, output = finish(reproduce(checkout))
     assert (code, len(ran(checkout))) == (0, len(NAMES) + 1), output
