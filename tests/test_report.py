@@ -817,6 +817,27 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert "three < four" in soup(index.with_name("03_ablations.html")).text, "what was run here comes first"
 
 
+@pytest.mark.parametrize("repository", ["owner/name", None])
+def test_a_page_does_not_say_that_its_outputs_are_of_another_profile(tmp_path, monkeypatch, repository):
+    """The committed notebook says so of its own, and asks about them."""
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    if repository:
+        monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    (tmp_path / "notebooks").mkdir()
+    names = ("03_ablations", "08_heuristic_core")
+    for name in names:
+        shutil.copyfile(ROOT / f"notebooks/{name}.ipynb", tmp_path / f"notebooks/{name}.ipynb")
+    index = Site("laptop", root=tmp_path).build()
+    for name, page in ((name, pages(index)[f"{name}.html"]) for name in names):
+        assert "outputs below" not in page.text and "The notebook itself has all outputs" in page.text
+        address = f"https://github.com/{repository}/blob/main/notebooks/" if repository else "./files/"
+        links = page.find_all("a", string=re.compile("the notebook itself", re.IGNORECASE))
+        assert {link["href"] for link in links} == {f"{address}{name}.ipynb"}
+        assert len(links) == (2 if name == "03_ablations" else 1), "the other one's exercises need no outputs"
+        assert repository or (index.parent / links[0]["href"]).is_file()
+
+
 def test_the_notebooks_still_make_all_that_laptop_has():
     site, left = Site("laptop"), set()
     for record in site.records:

@@ -25,6 +25,9 @@ PIXELS = 96
 MADE_BY = ("results.figure", "results.table")
 OF_NO_PROFILE = "sliders.show(", "schematic.steps("
 """Cells with these show a network of the zoo, or the method. Both are the same at every profile."""
+OUTPUTS = re.compile(r" The outputs below are of the small profile `tiny`; [^.]*\(\.\./figures/laptop\)\.")
+"""What a notebook says of its committed outputs, which its page does not show."""
+EXERCISES = "## Exercises\n"
 
 
 def names(source: str) -> dict[str, bool]:
@@ -44,6 +47,19 @@ def made_in(notebook: NotebookNode) -> dict[int, dict[str, bool]]:
 def needs_profile(notebook: NotebookNode) -> bool:
     """Whether a notebook has a study as its parameter. The outputs of others are the same at every profile."""
     return any(cell.source.startswith("study:") for cell in notebook.cells)
+
+
+def readdress(notebook: NotebookNode, address: str) -> None:
+    """Change what a notebook of a study says of its outputs into what is true of its page.
+
+    address: where the notebook with its committed outputs is.
+    """
+    said = f"{EXERCISES}\nAll outputs of `tiny` are in [the notebook itself]({address}).\n"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = OUTPUTS.sub("", cell.source)
+            if "tiny" in cell.source:
+                cell.source = cell.source.replace(EXERCISES, said)
 
 
 def cells_of(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from subnet_utils.core.papers import Finding, Paper, papers
 from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
-from subnet_utils.report.committed import made_in, needs_profile, show
+from subnet_utils.report.committed import made_in, needs_profile, readdress, show
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
@@ -112,8 +112,12 @@ class Site:
         notebooks, run = [self._notebook(record) for record in self.records], {path.stem for path in self.done}
         for name, notebook in self.notebooks.items():
             runs = self._filled(name, notebooks) if name not in run and needs_profile(notebook) else []
-            content = {"body": notebook_body(notebook, self.notebooks), "runs": runs}
-            content["repository"] = os.environ.get("GITHUB_REPOSITORY")  # OWNER/NAME, where a workflow builds the site
+            repository = os.environ.get("GITHUB_REPOSITORY")  # OWNER/NAME, where a workflow builds the site
+            address = self._address(name, repository) if needs_profile(notebook) else None
+            if address:
+                readdress(notebook, address)
+            content = {"body": notebook_body(notebook, self.notebooks), "runs": runs, "repository": repository}
+            content["address"] = address
             self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
@@ -128,6 +132,14 @@ class Site:
         text = TEMPLATES.get_template(template).render(content, profile=self.profile, pages=self.pages)
         write_whole(path, text.encode())
         return path
+
+    def _address(self, name: str, repository: str | None) -> str | None:
+        """Where a notebook with its committed outputs is: in the repository, else a copy beside the figures."""
+        path = next((path for path in self.committed if path.stem == name), None)
+        if path is None or repository:
+            return path and f"https://github.com/{repository}/blob/main/notebooks/{path.name}"
+        shutil.copyfile(path, self.report / FILES / path.name)
+        return f"./{FILES}/{path.name}"  # nbconvert takes away a `files/` at the beginning
 
     def _notebook(self, record: dict[str, Any]) -> dict[str, Any]:
         """What the pages show of a notebook, whose files are copied; `page` is None if it has none."""
