@@ -421,7 +421,7 @@ def test_a_table_is_saved_in_full_and_shown_rounded_with_its_caption(tmp_path, s
     ]
     rows = [[cell.text for cell in row.find_all("td")] for row in table.find_all("tr")[1:]]
     assert rows == [
-        ["inside-contact", "12,845,056", "1.2e-04", "0.12", AGREES, "0", "True"],  # 0.00 would say nothing
+        ["inside-contact", "12,845,056", "1.2e-04", "0.12", AGREES, "<.001", "True"],
         ["<b>bold</b>", "3", "0.01", "", DIFFERS, "", "False"],
     ]
     assert caption.text == "T."
@@ -438,7 +438,29 @@ def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
     html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
-    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "inf", "2.500"]
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "∞", "2.500"]
+
+
+def test_tables_are_in_words():
+    """Heads were names of columns, p values had exponents, and columns without a value were shown."""
+    frame = pd.DataFrame({
+        "n_runs": [6.0, np.nan, np.inf], "other_iou": [0.25, -np.inf, 0.0001], "intercept_t_p": [0.0, 0.02, np.nan],
+        "method": ["continuous_sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
+        "reason": ["", None, ""],
+    })  # fmt: skip
+    shown = readable.in_words(frame, 3)
+    assert shown.to_dict("list") == {
+        "runs": ["6", "", "∞"], "other IoU": ["0.250", "-∞", "1.0e-04"], "intercept t p": ["<.001", "0.020", ""],
+        "method": ["continuous sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
+    }  # fmt: skip
+    assert list(readable.in_words(frame.assign(runs=1), 3))[0] == "n_runs", "two heads alike say less"
+    assert list(readable.in_words(frame[:0], 3))[-1] == "reason", "without rows it is not known"
+
+
+def test_no_two_heads_of_a_table_are_alike():
+    for path in (ROOT / "figures").glob("*/*.csv"):
+        heads = [readable.head(name) for name in pd.read_csv(path, nrows=0)]
+        assert len({*heads}) == len(heads) and not any("_" in head for head in heads), path
 
 
 def test_captions_come_from_the_paper(tmp_path):
@@ -721,7 +743,7 @@ def test_numbers_in_the_index_have_three_significant_digits():
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
     page = pages(index)["results_02_discover_masks.html"]
     table = page.find(id="T_table_02")
-    assert [head.text for head in table.find_all("th")] == list(verdicts())
+    assert [head.text for head in table.find_all("th")] == ["task", "weights", "learning rate", "ours", "verdict"]
     first, second = ([cell.text for cell in row.find_all("td")] for row in table.tbody.find_all("tr"))
     assert first == ["inside-contact", "12,845,056", "1.2e-04", "0.123", "agrees"]
     assert second == ["<b>bold</b>", "3", "0.010", "", "differs"]
@@ -800,7 +822,7 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
     assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
     assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
-    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
+    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3", "∞"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
     assert page.find(id="table").details.summary.text == "2 rows"
     assert text.count("printed by tiny") == 1, "where the zoo is shown"
