@@ -653,20 +653,19 @@ def named(label: str) -> str:
 def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts(index):
     shown = rows_of(index)
     assert [*shown] == [*dict.fromkeys(map(named, PLACES))]
-    assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "", "", "", "", ""]]
+    assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "Line 02", "", "", "", "", ""]]
     counts = "agrees: 3 differs: 1 not comparable: 2"
     title = EXPECTED["Figure 13"]
     assert shown["Break It Down, Figure 13"] == [
-        [title, "line_03", "", "", "", "", ""],
-        [title, "values also Appendix 9, 10", "0.500", "0.400", "2", "15", counts],
+        [title, "Line 03", "", "", "", "", ""],
+        [title, "Values also Break It Down, Appendix 9, 10", "0.500", "0.400", "2", "15", counts],
     ]
     assert shown["Break It Down, Table 1"] == [
-        [EXPECTED["Table 1"], "table_02", "", "", "", "", "agrees: 1 differs: 1"],
-        [EXPECTED["Table 1"], "table_03", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "Table 02", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "Table 03", "", "", "", "", "agrees: 1 differs: 1"],
     ]
-    assert shown["Break It Down, Appendix 9"] == [
-        ["", "values also Figure 13, Appendix 10", "0.500", "0.400", "2", "15", counts]
-    ]
+    also = "Break It Down, Figure 13, Break It Down, Appendix 10"
+    assert shown["Break It Down, Appendix 9"] == [["", f"Values also {also}", "0.500", "0.400", "2", "15", counts]]
     heads = [head.text for head in soup(index).find(class_="shown").find_all("th")]
     assert heads == [
         "Of the paper",
@@ -678,6 +677,19 @@ def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts
         "Our runs",
         "Verdicts",
     ]
+
+
+def test_results_have_titles_and_labels_in_words(index):
+    """The first paper's labels were without its name."""
+    page = pages(index)["results_03_ablations.html"]
+    assert page.h1.text == "03 · Ablations" and page.title.text == "03 · Ablations"
+    labels = [label.text for label in page.select("article h3 .label")]
+    assert labels == [
+        f"Break It Down, {one}" for one in ("Figure 13", "Table 1", "Figure 13", "Appendix 9", "Appendix 10")
+    ]
+    titles = [entry.a.text for entry in page.select(".contents li")]
+    assert titles == ["Line 03", "Table 03", "Values"]
+    assert [picture.parent["href"] for picture in page.find_all("img")] == ["files/line_03.png"]
 
 
 def test_what_is_missing_is_named_in_the_index(root, index):
@@ -698,7 +710,7 @@ def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     results.table(values(), "values", caption="V.", paper=label)
     results.close()
     (row,) = rows_of(Site("tiny", root=tmp_path).build())[named(label)]
-    assert row[:2] == [title, "values"]
+    assert row[:2] == [title, "Values"]
 
 
 def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
@@ -707,7 +719,7 @@ def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
     results.table(values().drop(columns=["effect_verdict", "size_verdict"]), "values", caption="V.")
     results.close()
     shown = rows_of(Site("tiny", root=tmp_path).build())
-    assert shown["Identification Methods, beyond it"] == [["Tests.", "table", "", "", "", "", "agrees: 1 differs: 1"]]
+    assert shown["Identification Methods, beyond it"] == [["Tests.", "Table", "", "", "", "", "agrees: 1 differs: 1"]]
 
 
 def test_the_report_begins_with_findings(tmp_path):
@@ -819,9 +831,10 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
     folded = [one["id"] for one in page.select("details > div[id]")]
     assert folded == ["line_6"], "the second one of a loop is seen after a click"
-    assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
+    files = [f"files/line_{n}.png" for n in (4, 6, 8)]
+    assert every(page, "img", "src") == files == [picture.parent["href"] for picture in page.find_all("img")]
     assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
-    assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
+    assert page.find(id="line_4").text == "Break It Down, Figure 4. A < B." and "0123456789abcdef" not in text
     assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3", "∞"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
     assert page.find(id="table").details.summary.text == "2 rows"
@@ -956,28 +969,62 @@ def test_no_page_scrolls_sideways_or_is_too_high_and_no_table_is_cut_off(laptop,
         assert not browser.evaluate(f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 1).length"), path.name
         if path.stem in of_notebooks:
             assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000, path.name
-        for width in (1280, 400):
+        for width in (1280, 1000, 800, 400):
             browser.resize(width)
             inner, needed = browser.evaluate("[innerWidth, document.documentElement.scrollWidth]")
             assert needed <= inner == width, path.name
         assert all(address.startswith(("file:", "data:")) for address in browser.requests) and not browser.errors
 
 
+VISIBLE = "[...document.querySelectorAll('{}')].filter(one => one.checkVisibility())"
+
+
 @needs_browser
-def test_the_index_is_short_and_filters(laptop, browser):
-    browser.open(laptop)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_index_is_short_and_filters(laptop, browser, width):
+    browser.open(laptop, width=width)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 5 * 900
-    rows = "[...document.querySelectorAll('.shown tbody tr')].filter(row => row.checkVisibility())"
+    rows, cards = VISIBLE.format(".shown tbody tr"), VISIBLE.format(".finding")
     assert browser.evaluate(f"{rows}.length") == 0, "sections are closed"
+    there = browser.evaluate(f"{cards}.length")
     browser.click("#differs")
     texts = browser.evaluate(f"{rows}.map(row => row.textContent)")
     assert len(texts) > 5 and all("differs:" in text or "does not hold:" in text for text in texts)
+    assert 0 < browser.evaluate(f"{cards}.length") < there
+    shown = "one => (box => box.left >= 0 && box.right <= innerWidth)(one.getBoundingClientRect())"
+    assert browser.evaluate(f"{VISIBLE.format('.shown .label')}.every({shown})"), "verdicts are in the window"
+    assert not browser.evaluate(f"{rows}.some(row => row.closest('.scroll'))"), "no scroller cuts a row"
+    above = "row => Math.min(...[...row.cells].filter(one => one.clientHeight).map(one => one.offsetTop))"
+    if width == 400:
+        assert browser.evaluate(f"{rows}.every(row => row.lastElementChild.offsetTop === ({above})(row))"), "first"
     browser.click("#differs")
-    assert browser.evaluate(f"{rows}.length") == 0
+    assert browser.evaluate(f"[{rows}.length, {cards}.length]") == [0, there]
     browser.click("summary")
     assert browser.evaluate(f"{rows}.every(row => row.cells[0].textContent.startsWith('Break It Down, '))")
     browser.click("nav a[href='#Heuristic-Core']")
     assert abs(browser.evaluate("document.getElementById('Heuristic-Core').getBoundingClientRect().top")) < 200
+
+
+@needs_browser
+def test_upright_heads_stand_over_their_columns(laptop, browser):
+    for name in ("04_random_controls.html", "results_04_random_controls.html"):
+        browser.open(laptop.with_name(name))
+        beside = browser.evaluate("""[...document.querySelectorAll('table.wide')].filter(one => one.clientWidth).map(
+            one => [...one.rows[0].cells].map((head, i) => {
+                const text = head.firstElementChild.getBoundingClientRect();
+                const cell = one.rows[1].cells[i].getBoundingClientRect();
+                const middle = (text.left + text.right - cell.left - cell.right) / 2;
+                return Math.min(Math.abs(middle), Math.abs(text.right - cell.right));
+            })).flat()""")
+        assert max(beside) < 4, "in the middle, or as numbers at the right"
+
+
+@needs_browser
+def test_pictures_are_softer_in_the_dark(laptop, browser):
+    softness = "getComputedStyle(document.querySelector('article img')).filter"
+    for dark, said in ((False, "none"), (True, "brightness(0.82)")):
+        browser.open(laptop.with_name("results_03_ablations.html"), dark=dark)
+        assert browser.evaluate(softness) == said
 
 
 @needs_browser

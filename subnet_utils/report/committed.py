@@ -94,12 +94,12 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
             # of the figures that a cell makes in a loop the first is seen before a click: there may be many networks
             closed = looped and cell.id in loops
             loops |= {cell.id} if looped else set()
-            caption = "" if closed else readable.caption(card["caption"], card["paper"])
+            caption = "" if closed else readable.caption(card["caption"], card["labels"])
             shown = _html(card, folder, folded=own.get(card["name"], False))
             html = Markup('<div id="{}">{}{}</div>').format(card["name"], shown, caption)
             if closed:
                 html = Markup("<details><summary>{}</summary>{}</details>").format(
-                    ". ".join([*card["paper"], card["caption"]]), html
+                    ". ".join([*card["labels"], card["caption"]]), html
                 )
             cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
@@ -111,7 +111,9 @@ def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
     if card["image"]:
         with Image.open(folder / card["image"]) as image:
             width, height = (round(dots / image.info["dpi"][0] * PIXELS) for dots in image.size)
-        shown = Markup('<img src="files/{}" alt="{}" width="{}" height="{}" loading="lazy">')
+        shown = Markup(
+            '<a href="files/{0}"><img src="files/{0}" alt="{1}" width="{2}" height="{3}" loading="lazy"></a>'
+        )
         parts.append(shown.format(card["image"], card["caption"], width, height))
     if card["table"]:
         frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])

@@ -39,10 +39,10 @@ CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
 )
 FORMULA = {"mathtext.fontset": "stix", "svg.hashsalt": "formula", "savefig.transparent": True}
 CELL_STYLES = {
-    **dict.fromkeys((AGREES, HOLDS), "background: #d9efe4; color: #0b5a3c"),
-    **dict.fromkeys((DIFFERS, FAILS), "background: #fbe0d8; color: #8c2a10"),
-    OPEN: "background: #eceff2; color: #4b5560",
-    NOT_COMPARABLE: "background: #eceff2; color: #4b5560; min-width: 5.5rem",
+    **dict.fromkeys((AGREES, HOLDS), "background: var(--good); color: var(--good-ink)"),
+    **dict.fromkeys((DIFFERS, FAILS), "background: var(--bad); color: var(--bad-ink)"),
+    OPEN: "background: var(--chip); color: var(--chip-ink)",
+    NOT_COMPARABLE: "background: var(--chip); color: var(--chip-ink); min-width: 5.5rem",
 }
 
 

@@ -87,6 +87,17 @@ def head(name: Any) -> str:
     return " ".join(filter(None, (WORDS.get(word, word) for word in words))) if len(str(name)) > 1 else str(name)
 
 
+def title(name: str) -> str:
+    """A notebook's, a figure's or a table's name in words.
+
+    >>> title("03_ablations"), title("figure_4_values")
+    ('03 · Ablations', 'Figure 4 values')
+    """
+    number, words = re.fullmatch(r"(\d+[a-z]?_)?(.*)", name).groups("")
+    words = head(words)
+    return f"{number.rstrip('_')} · ".lstrip(" ·") + words[:1].upper() + words[1:]
+
+
 def number(value: Any, digits: int) -> str:
     """A value in few characters: two significant digits where `digits` decimals show none, a comma at thousands."""
     if isinstance(value, bool | str) or not pd.api.types.is_number(value):

@@ -21,6 +21,7 @@ from subnet_utils.core.papers import Finding, Paper, papers
 from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
+from subnet_utils.report import readable
 from subnet_utils.report.committed import made_in, needs_profile, readdress, show
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
@@ -118,10 +119,12 @@ class Site:
                 readdress(notebook, address)
             content = {"body": notebook_body(notebook, self.notebooks), "runs": runs, "repository": repository}
             content["address"] = address
-            self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
+            self._write(
+                name, "notebook.html", title=readable.title(name), notebook=name, code_style=CODE_STYLE, **content
+            )
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
-            self._write(notebook["results"], "results.html", title=notebook["name"], **around)
+            self._write(notebook["results"], "results.html", title=readable.title(notebook["name"]), **around)
         recorded = {notebook["name"] for notebook in notebooks}
         content = {"recorded": recorded, "notebooks": notebooks, "papers": _papers(self.folder, notebooks)}
         content["others"] = [name for name in self.notebooks if name not in recorded]
@@ -149,6 +152,8 @@ class Site:
         for file in (file for card in cards for file in card["there"]):
             shutil.copyfile(self.folder / file, self.report / FILES / file)
         paper = registered().get(name, (None, None))[0]
+        for card in cards:
+            card["labels"] = [_full(label, paper) for label in card["paper"]]
         shown = {"name": name, "results": results, "page": page, "cards": cards}
         return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
 
@@ -262,13 +267,19 @@ def _place_rows(
     return beyond + [
         {
             "label": label,
-            "name": label if label.startswith(whose) else f"{whose}{label}",
+            "name": _full(label, paper),
             "title": titles.get(label, ""),
             "why": elsewhere.get(label, ELSEWHERE),
             "items": made[label],
         }
         for label in labels
     ]
+
+
+def _full(label: str, paper: Paper | None) -> str:
+    """A label with the name of its paper, which is `paper` if none lists it."""
+    whose = next((one for one in papers().values() if label in {**one.reproduces, **one.also_shows}), paper)
+    return label if whose is None or label.startswith(whose.label) else f"{whose.label}, {label}"
 
 
 def brief(labels: Iterable[str]) -> str:
@@ -296,4 +307,5 @@ TEMPLATES = Environment(loader=PackageLoader("subnet_utils.report"), autoescape=
 TEMPLATES.globals["styles"] = dict.fromkeys((AGREES, HOLDS), "agrees") | dict.fromkeys((DIFFERS, FAILS), "differs")
 TEMPLATES.globals["styles"] |= dict.fromkeys((OPEN, NOT_COMPARABLE), "not-comparable")
 TEMPLATES.globals["pages"] = {}
-TEMPLATES.filters |= {"brief": brief, "significant": significant, "digest": digest}
+TEMPLATES.filters |= {"brief": brief, "significant": significant, "digest": digest, "named": readable.title}
+TEMPLATES.filters["differing"] = lambda card: "1" if {DIFFERS, FAILS} & card["verdicts"].keys() else ""
