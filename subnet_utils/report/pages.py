@@ -108,7 +108,7 @@ def table_html(path: Path, digits: int) -> str:
     right = {readable.head(name): RIGHT for name in frame.select_dtypes("number")}
     shown = readable.in_words(frame, digits)
     styler = shown.style.hide(axis="index").format(lambda text: escape(text).replace("_", Markup("_<wbr>")))
-    styler = styler.format_index("<span>{}</span>", axis=1, escape="html").map(_cell_style).set_table_styles(right)
+    styler = styler.format_index(axis=1, escape="html").map(_cell_style).set_table_styles(right)
     if len(shown.columns) > readable.WIDE:
         styler = styler.set_table_attributes('class="wide"')
     return styler.set_uuid(path.stem).to_html(cell_ids=False) if len(shown) else shown.to_html(index=False, border=0)

@@ -72,11 +72,9 @@ def _texts(column: pd.Series, digits: int, rows: int | None) -> pd.Series:
 
 
 def _html(frame: pd.DataFrame) -> str:
-    wide = frame.shape[1] > WIDE
     with pd.option_context("display.max_colwidth", None):
-        html = frame.to_html(index=False, border=0, classes=["wide"] if wide else None)
-    html = re.sub(r"\n\s*", "", html)
-    return re.sub(r"<th>(.*?)</th>", r"<th><span>\1</span></th>", html) if wide else html
+        html = frame.to_html(index=False, border=0, classes=["wide"] if frame.shape[1] > WIDE else None)
+    return re.sub(r"\n\s*", "", html)
 
 
 def head(name: Any) -> str:
