@@ -52,10 +52,12 @@ reproduce: .venv/.installed
 		--nolock --rerun-incomplete --quiet host progress reason
 	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
 
-# All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if it is not there.
+# All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if the zoo has none.
 site: .venv/.installed
+	@$(VENV_PYTHON) -m subnet_utils.zoo unpack
 	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.network_page $(PROFILE)
-	$(VENV_PYTHON) -W ignore -m pdoc subnet_utils subnet_utils.core '!.*(papers\.|__main__)' -d markdown -t docs/api -o site/$(NAME)/api
+	$(VENV_PYTHON) -W ignore -m pdoc subnet_utils $(addprefix subnet_utils.,core masks models statistics tasks) \
+		'!.*(papers\.|__main__)' -d markdown -t docs/api -o site/$(NAME)/api
 	$(VENV_PYTHON) -m subnet_utils.report $(NAME)
 
 # The page of the notebook lies beside the report, which is made from the committed figures and tables.

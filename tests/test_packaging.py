@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import subnet_utils
-from subnet_utils.core.papers import notebooks
+from subnet_utils.core.papers import notebooks, papers
 from tests import toy_paper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,6 +135,11 @@ def test_one_version_everywhere():
         version == subnet_utils.__version__ == citation["version"] == newest[1] == metadata.version("subnet-companion")
     )
     assert citation["license"] == PROJECT["project"]["license"] == "MIT"
+
+
+def test_papers_are_cited_by_their_titles():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {paper.title for paper in papers().values()} == {one["title"] for one in citation["references"]}
 
 
 @pytest.mark.parametrize(

@@ -421,7 +421,7 @@ def test_a_table_is_saved_in_full_and_shown_rounded_with_its_caption(tmp_path, s
     ]
     rows = [[cell.text for cell in row.find_all("td")] for row in table.find_all("tr")[1:]]
     assert rows == [
-        ["inside-contact", "12,845,056", "1.2e-04", "0.12", AGREES, "0", "True"],  # 0.00 would say nothing
+        ["inside-contact", "12,845,056", "1.2e-04", "0.12", AGREES, "<.001", "True"],
         ["<b>bold</b>", "3", "0.01", "", DIFFERS, "", "False"],
     ]
     assert caption.text == "T."
@@ -438,7 +438,29 @@ def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     html = readable.table(pd.DataFrame({"a": [1.0], "b": [0.5]}, index=pd.Index(["x"], name="base_model")))
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["base model", "a", "b", "x", "1", "0.500"]
     html = readable.table(pd.DataFrame({"rows": [1.0, np.nan, np.inf, 2.5]})[1:])  # the number of a row says nothing
-    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "inf", "2.500"]
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == ["rows", "", "∞", "2.500"]
+
+
+def test_tables_are_in_words():
+    """Heads were names of columns, p values had exponents, and columns without a value were shown."""
+    frame = pd.DataFrame({
+        "n_runs": [6.0, np.nan, np.inf], "other_iou": [0.25, -np.inf, 0.0001], "intercept_t_p": [0.0, 0.02, np.nan],
+        "method": ["continuous_sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
+        "reason": ["", None, ""],
+    })  # fmt: skip
+    shown = readable.in_words(frame, 3)
+    assert shown.to_dict("list") == {
+        "runs": ["6", "", "∞"], "other IoU": ["0.250", "-∞", "1.0e-04"], "intercept t p": ["<.001", "0.020", ""],
+        "method": ["continuous sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
+    }  # fmt: skip
+    assert list(readable.in_words(frame.assign(runs=1), 3))[0] == "n_runs", "two heads alike say less"
+    assert list(readable.in_words(frame[:0], 3))[-1] == "reason", "without rows it is not known"
+
+
+def test_no_two_heads_of_a_table_are_alike():
+    for path in (ROOT / "figures").glob("*/*.csv"):
+        heads = [readable.head(name) for name in pd.read_csv(path, nrows=0)]
+        assert len({*heads}) == len(heads) and not any("_" in head for head in heads), path
 
 
 def test_captions_come_from_the_paper(tmp_path):
@@ -631,20 +653,19 @@ def named(label: str) -> str:
 def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts(index):
     shown = rows_of(index)
     assert [*shown] == [*dict.fromkeys(map(named, PLACES))]
-    assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "line_02", "", "", "", "", ""]]
+    assert shown["Break It Down, Figure 4"] == [[EXPECTED["Figure 4"], "Line 02", "", "", "", "", ""]]
     counts = "agrees: 3 differs: 1 not comparable: 2"
     title = EXPECTED["Figure 13"]
     assert shown["Break It Down, Figure 13"] == [
-        [title, "line_03", "", "", "", "", ""],
-        [title, "values also Appendix 9, 10", "0.500", "0.400", "2", "15", counts],
+        [title, "Line 03", "", "", "", "", ""],
+        [title, "Values also Break It Down, Appendix 9, 10", "0.500", "0.400", "2", "15", counts],
     ]
     assert shown["Break It Down, Table 1"] == [
-        [EXPECTED["Table 1"], "table_02", "", "", "", "", "agrees: 1 differs: 1"],
-        [EXPECTED["Table 1"], "table_03", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "Table 02", "", "", "", "", "agrees: 1 differs: 1"],
+        [EXPECTED["Table 1"], "Table 03", "", "", "", "", "agrees: 1 differs: 1"],
     ]
-    assert shown["Break It Down, Appendix 9"] == [
-        ["", "values also Figure 13, Appendix 10", "0.500", "0.400", "2", "15", counts]
-    ]
+    also = "Break It Down, Figure 13, Break It Down, Appendix 10"
+    assert shown["Break It Down, Appendix 9"] == [["", f"Values also {also}", "0.500", "0.400", "2", "15", counts]]
     heads = [head.text for head in soup(index).find(class_="shown").find_all("th")]
     assert heads == [
         "Of the paper",
@@ -656,6 +677,19 @@ def test_every_figure_and_table_of_the_papers_is_listed_with_values_and_verdicts
         "Our runs",
         "Verdicts",
     ]
+
+
+def test_results_have_titles_and_labels_in_words(index):
+    """The first paper's labels were without its name."""
+    page = pages(index)["results_03_ablations.html"]
+    assert page.h1.text == "03 · Ablations" and page.title.text == "03 · Ablations"
+    labels = [label.text for label in page.select("article h3 .label")]
+    assert labels == [
+        f"Break It Down, {one}" for one in ("Figure 13", "Table 1", "Figure 13", "Appendix 9", "Appendix 10")
+    ]
+    titles = [entry.a.text for entry in page.select(".contents li")]
+    assert titles == ["Line 03", "Table 03", "Values"]
+    assert [picture.parent["href"] for picture in page.find_all("img")] == ["files/line_03.png"]
 
 
 def test_what_is_missing_is_named_in_the_index(root, index):
@@ -676,7 +710,7 @@ def test_labels_beside_those_of_a_paper_have_its_title(tmp_path):
     results.table(values(), "values", caption="V.", paper=label)
     results.close()
     (row,) = rows_of(Site("tiny", root=tmp_path).build())[named(label)]
-    assert row[:2] == [title, "values"]
+    assert row[:2] == [title, "Values"]
 
 
 def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
@@ -685,7 +719,7 @@ def test_a_table_of_no_place_of_a_paper_is_listed_if_it_has_verdicts(tmp_path):
     results.table(values().drop(columns=["effect_verdict", "size_verdict"]), "values", caption="V.")
     results.close()
     shown = rows_of(Site("tiny", root=tmp_path).build())
-    assert shown["Identification Methods, beyond it"] == [["Tests.", "table", "", "", "", "", "agrees: 1 differs: 1"]]
+    assert shown["Identification Methods, beyond it"] == [["Tests.", "Table", "", "", "", "", "agrees: 1 differs: 1"]]
 
 
 def test_the_report_begins_with_findings(tmp_path):
@@ -721,7 +755,7 @@ def test_numbers_in_the_index_have_three_significant_digits():
 def test_tables_are_shown_with_their_digits_and_verdicts(index):
     page = pages(index)["results_02_discover_masks.html"]
     table = page.find(id="T_table_02")
-    assert [head.text for head in table.find_all("th")] == list(verdicts())
+    assert [head.text for head in table.find_all("th")] == ["task", "weights", "learning rate", "ours", "verdict"]
     first, second = ([cell.text for cell in row.find_all("td")] for row in table.tbody.find_all("tr"))
     assert first == ["inside-contact", "12,845,056", "1.2e-04", "0.123", "agrees"]
     assert second == ["<b>bold</b>", "3", "0.010", "", "differs"]
@@ -797,10 +831,11 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     assert [ids for ids in cells if ids] == [["line_4", "line_6"], ["table"], ["line_8"]]
     folded = [one["id"] for one in page.select("details > div[id]")]
     assert folded == ["line_6"], "the second one of a loop is seen after a click"
-    assert every(page, "img", "src") == [f"files/line_{n}.png" for n in (4, 6, 8)]
+    files = [f"files/line_{n}.png" for n in (4, 6, 8)]
+    assert every(page, "img", "src") == files == [picture.parent["href"] for picture in page.find_all("img")]
     assert int(page.img["width"]) / 96 == pytest.approx(3, rel=0.1), "as wide as on paper"
-    assert page.find(id="line_4").text == "Figure 4. A < B." and "0123456789abcdef" not in text
-    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3.000", "inf"]
+    assert page.find(id="line_4").text == "Break It Down, Figure 4. A < B." and "0123456789abcdef" not in text
+    assert [cell.text for cell in page.find(id="table").select("td:last-child")] == ["3", "∞"]
     assert "those of the profile “tiny”. They were made on 2" in text and "commit not in git" in text
     assert page.find(id="table").details.summary.text == "2 rows"
     assert text.count("printed by tiny") == 1, "where the zoo is shown"
@@ -815,6 +850,27 @@ def test_a_notebook_that_was_not_run_here_shows_the_profiles_figures_where_it_ma
     write_notebook(tmp_path / "runs/tiny/03_ablations.ipynb")
     Site("tiny", root=tmp_path).build()
     assert "three < four" in soup(index.with_name("03_ablations.html")).text, "what was run here comes first"
+
+
+@pytest.mark.parametrize("repository", ["owner/name", None])
+def test_a_page_does_not_say_that_its_outputs_are_of_another_profile(tmp_path, monkeypatch, repository):
+    """The committed notebook says so of its own, and asks about them."""
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    if repository:
+        monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    (tmp_path / "notebooks").mkdir()
+    names = ("03_ablations", "08_heuristic_core")
+    for name in names:
+        shutil.copyfile(ROOT / f"notebooks/{name}.ipynb", tmp_path / f"notebooks/{name}.ipynb")
+    index = Site("laptop", root=tmp_path).build()
+    for name, page in ((name, pages(index)[f"{name}.html"]) for name in names):
+        assert "outputs below" not in page.text and "The notebook itself has all outputs" in page.text
+        address = f"https://github.com/{repository}/blob/main/notebooks/" if repository else "./files/"
+        links = page.find_all("a", string=re.compile("the notebook itself", re.IGNORECASE))
+        assert {link["href"] for link in links} == {f"{address}{name}.ipynb"}
+        assert len(links) == (2 if name == "03_ablations" else 1), "the other one's exercises need no outputs"
+        assert repository or (index.parent / links[0]["href"]).is_file()
 
 
 def test_the_notebooks_still_make_all_that_laptop_has():
@@ -913,28 +969,62 @@ def test_no_page_scrolls_sideways_or_is_too_high_and_no_table_is_cut_off(laptop,
         assert not browser.evaluate(f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 1).length"), path.name
         if path.stem in of_notebooks:
             assert browser.evaluate("document.documentElement.scrollHeight") <= 12_000, path.name
-        for width in (1280, 400):
+        for width in (1280, 1000, 800, 400):
             browser.resize(width)
             inner, needed = browser.evaluate("[innerWidth, document.documentElement.scrollWidth]")
             assert needed <= inner == width, path.name
         assert all(address.startswith(("file:", "data:")) for address in browser.requests) and not browser.errors
 
 
+VISIBLE = "[...document.querySelectorAll('{}')].filter(one => one.checkVisibility())"
+
+
 @needs_browser
-def test_the_index_is_short_and_filters(laptop, browser):
-    browser.open(laptop)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_index_is_short_and_filters(laptop, browser, width):
+    browser.open(laptop, width=width)
     assert browser.evaluate("document.documentElement.scrollHeight") <= 5 * 900
-    rows = "[...document.querySelectorAll('.shown tbody tr')].filter(row => row.checkVisibility())"
+    rows, cards = VISIBLE.format(".shown tbody tr"), VISIBLE.format(".finding")
     assert browser.evaluate(f"{rows}.length") == 0, "sections are closed"
+    there = browser.evaluate(f"{cards}.length")
     browser.click("#differs")
     texts = browser.evaluate(f"{rows}.map(row => row.textContent)")
     assert len(texts) > 5 and all("differs:" in text or "does not hold:" in text for text in texts)
+    assert 0 < browser.evaluate(f"{cards}.length") < there
+    shown = "one => (box => box.left >= 0 && box.right <= innerWidth)(one.getBoundingClientRect())"
+    assert browser.evaluate(f"{VISIBLE.format('.shown .label')}.every({shown})"), "verdicts are in the window"
+    assert not browser.evaluate(f"{rows}.some(row => row.closest('.scroll'))"), "no scroller cuts a row"
+    above = "row => Math.min(...[...row.cells].filter(one => one.clientHeight).map(one => one.offsetTop))"
+    if width == 400:
+        assert browser.evaluate(f"{rows}.every(row => row.lastElementChild.offsetTop === ({above})(row))"), "first"
     browser.click("#differs")
-    assert browser.evaluate(f"{rows}.length") == 0
+    assert browser.evaluate(f"[{rows}.length, {cards}.length]") == [0, there]
     browser.click("summary")
     assert browser.evaluate(f"{rows}.every(row => row.cells[0].textContent.startsWith('Break It Down, '))")
     browser.click("nav a[href='#Heuristic-Core']")
     assert abs(browser.evaluate("document.getElementById('Heuristic-Core').getBoundingClientRect().top")) < 200
+
+
+@needs_browser
+def test_upright_heads_stand_over_their_columns(laptop, browser):
+    for name in ("04_random_controls.html", "results_04_random_controls.html"):
+        browser.open(laptop.with_name(name))
+        beside = browser.evaluate("""[...document.querySelectorAll('table.wide')].filter(one => one.clientWidth).map(
+            one => [...one.rows[0].cells].map((head, i) => {
+                const range = document.createRange();
+                range.selectNodeContents(head);
+                const text = range.getBoundingClientRect(), cell = one.rows[1].cells[i].getBoundingClientRect();
+                return Math.abs(text.left + text.right - cell.left - cell.right) / 2;
+            })).flat()""")
+        assert max(beside) < 3, name
+
+
+@needs_browser
+def test_pictures_are_softer_in_the_dark(laptop, browser):
+    softness = "getComputedStyle(document.querySelector('article img')).filter"
+    for dark, said in ((False, "none"), (True, "brightness(0.82)")):
+        browser.open(laptop.with_name("results_03_ablations.html"), dark=dark)
+        assert browser.evaluate(softness) == said
 
 
 @needs_browser

@@ -22,8 +22,8 @@ class StudyError(ValueError):
     """A parameter is unknown, of the wrong type, or impossible together with the others."""
 
 
-class _Study(Section):
-    """A whole run: a named profile."""
+class BaseStudy(Section):
+    """A whole run: a named profile. `Study` adds the sections of papers."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")]
     """Figures go to figures/<name>/."""
@@ -45,7 +45,7 @@ class _Study(Section):
         >>> Study.load("tiny").name
         'tiny'
         """
-        if isinstance(source, _Study):
+        if isinstance(source, BaseStudy):
             return source
         file = None if isinstance(source, Mapping) else profile_file(source)
         values = source if file is None else _read(file)
@@ -70,14 +70,14 @@ class _Study(Section):
 
 Study = create_model(
     "Study",
-    __base__=_Study,
+    __base__=BaseStudy,
     __module__=__name__,
     **{paper.name: (paper.section | None, None) for paper in papers().values()},
 )
 """The study with the sections of all papers that are there."""
 
 
-def _require_own_name(study: _Study, own: _Study) -> None:
+def _require_own_name(study: BaseStudy, own: BaseStudy) -> None:
     """Raise StudyError for a part that is not as in the profile of this name, whose figures the study would replace.
 
     It may lack parts.

@@ -25,6 +25,9 @@ PIXELS = 96
 MADE_BY = ("results.figure", "results.table")
 OF_NO_PROFILE = "sliders.show(", "schematic.steps("
 """Cells with these show a network of the zoo, or the method. Both are the same at every profile."""
+OUTPUTS = re.compile(r" The outputs below are of the small profile `tiny`; [^.]*\(\.\./figures/laptop\)\.")
+"""What a notebook says of its committed outputs, which its page does not show."""
+EXERCISES = "## Exercises\n"
 
 
 def names(source: str) -> dict[str, bool]:
@@ -44,6 +47,19 @@ def made_in(notebook: NotebookNode) -> dict[int, dict[str, bool]]:
 def needs_profile(notebook: NotebookNode) -> bool:
     """Whether a notebook has a study as its parameter. The outputs of others are the same at every profile."""
     return any(cell.source.startswith("study:") for cell in notebook.cells)
+
+
+def readdress(notebook: NotebookNode, address: str) -> None:
+    """Change what a notebook of a study says of its outputs into what is true of its page.
+
+    address: where the notebook with its committed outputs is.
+    """
+    said = f"{EXERCISES}\nAll outputs of `tiny` are in [the notebook itself]({address}).\n"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = OUTPUTS.sub("", cell.source)
+            if "tiny" in cell.source:
+                cell.source = cell.source.replace(EXERCISES, said)
 
 
 def cells_of(notebook: NotebookNode, items: Sequence[str]) -> dict[str, int]:
@@ -78,12 +94,12 @@ def show(cards: Sequence[Mapping[str, Any]], notebook: NotebookNode, folder: Pat
             # of the figures that a cell makes in a loop the first is seen before a click: there may be many networks
             closed = looped and cell.id in loops
             loops |= {cell.id} if looped else set()
-            caption = "" if closed else readable.caption(card["caption"], card["paper"])
+            caption = "" if closed else readable.caption(card["caption"], card["labels"])
             shown = _html(card, folder, folded=own.get(card["name"], False))
             html = Markup('<div id="{}">{}{}</div>').format(card["name"], shown, caption)
             if closed:
                 html = Markup("<details><summary>{}</summary>{}</details>").format(
-                    ". ".join([*card["paper"], card["caption"]]), html
+                    ". ".join([*card["labels"], card["caption"]]), html
                 )
             cell.outputs.append(nbformat.v4.new_output("display_data", data={"text/html": html}))
     return set(where)
@@ -95,7 +111,9 @@ def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
     if card["image"]:
         with Image.open(folder / card["image"]) as image:
             width, height = (round(dots / image.info["dpi"][0] * PIXELS) for dots in image.size)
-        shown = Markup('<img src="files/{}" alt="{}" width="{}" height="{}" loading="lazy">')
+        shown = Markup(
+            '<a href="files/{0}"><img src="files/{0}" alt="{1}" width="{2}" height="{3}" loading="lazy"></a>'
+        )
         parts.append(shown.format(card["image"], card["caption"], width, height))
     if card["table"]:
         frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])

@@ -25,12 +25,12 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 
+from subnet_utils.report import readable
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN
 
 LONG = 24
 """Cells of tables with more characters than this may take several lines."""
-WIDE = 15
-"""Tables with more columns than this have upright heads."""
+RIGHT = [{"selector": "", "props": "text-align: right"}]
 NAME_CELL = re.compile(r"(?<=<td>)\w+(?=</td>)")
 FILE_LINK = re.compile(r'<a href="\.\./[^"]*">(.*?)</a>')
 NOTEBOOK_LINK = re.compile(r'<a href="(\w+)\.ipynb">(.*?)</a>')
@@ -39,10 +39,10 @@ CODE_STYLE = "{}@media (prefers-color-scheme: dark) {{{}}}".format(
 )
 FORMULA = {"mathtext.fontset": "stix", "svg.hashsalt": "formula", "savefig.transparent": True}
 CELL_STYLES = {
-    **dict.fromkeys((AGREES, HOLDS), "background: #d9efe4; color: #0b5a3c"),
-    **dict.fromkeys((DIFFERS, FAILS), "background: #fbe0d8; color: #8c2a10"),
-    OPEN: "background: #eceff2; color: #4b5560",
-    NOT_COMPARABLE: "background: #eceff2; color: #4b5560; min-width: 5.5rem",
+    **dict.fromkeys((AGREES, HOLDS), "background: var(--good); color: var(--good-ink)"),
+    **dict.fromkeys((DIFFERS, FAILS), "background: var(--bad); color: var(--bad-ink)"),
+    OPEN: "background: var(--chip); color: var(--chip-ink)",
+    NOT_COMPARABLE: "background: var(--chip); color: var(--chip-ink); min-width: 5.5rem",
 }
 
 
@@ -103,30 +103,15 @@ def _exporter() -> HTMLExporter:
 
 
 def table_html(path: Path, digits: int) -> str:
-    """A csv file as an HTML table: numbers to the right, verdicts in their colors.
-
-    Floats have `digits` decimals, or two significant digits if they are smaller; thousands have a comma.
-    """
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
-    right = {name: [{"selector": "", "props": "text-align: right"}] for name in frame.select_dtypes("number")}
-    styler = frame.style.hide(axis="index").format(partial(_written, digits), na_rep="", escape="html")
-    styler = styler.format_index(_head, axis=1).map(_cell_style).set_table_styles(right)
-    if len(frame.columns) > WIDE:
+    """A csv file as an HTML table `in_words`, all its rows: numbers to the right, verdicts in their colors."""
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    right = {readable.head(name): RIGHT for name in frame.select_dtypes("number")}
+    shown = readable.in_words(frame, digits)
+    styler = shown.style.hide(axis="index").format(lambda text: escape(text).replace("_", Markup("_<wbr>")))
+    styler = styler.format_index(axis=1, escape="html").map(_cell_style).set_table_styles(right)
+    if len(shown.columns) > readable.WIDE:
         styler = styler.set_table_attributes('class="wide"')
-    return styler.set_uuid(path.stem).to_html(cell_ids=False) if len(frame) else frame.to_html(index=False, border=0)
-
-
-def _head(name: str) -> str:
-    """A column's name, to be broken at its underscores."""
-    return escape(name).replace("_", Markup("_<wbr>"))
-
-
-def _written(digits: int, value: Any) -> str:
-    if isinstance(value, bool | str) or not pd.api.types.is_number(value):
-        return str(value).replace("_", "_<wbr>")
-    if pd.api.types.is_integer(value):
-        return f"{value:,}"
-    return f"{value:.1e}" if 0 < abs(value) < 10.0**-digits else f"{value:,.{digits}f}"
+    return styler.set_uuid(path.stem).to_html(cell_ids=False) if len(shown) else shown.to_html(index=False, border=0)
 
 
 def _cell_style(value: Any) -> str:

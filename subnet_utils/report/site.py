@@ -21,7 +21,8 @@ from subnet_utils.core.papers import Finding, Paper, papers
 from subnet_utils.core.papers import notebooks as registered
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import write_whole
-from subnet_utils.report.committed import made_in, needs_profile, show
+from subnet_utils.report import readable
+from subnet_utils.report.committed import made_in, needs_profile, readdress, show
 from subnet_utils.report.comparison import AGREES, DIFFERS, FAILS, HOLDS, NOT_COMPARABLE, OPEN, VERDICTS
 from subnet_utils.report.pages import CODE_STYLE, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
@@ -112,12 +113,18 @@ class Site:
         notebooks, run = [self._notebook(record) for record in self.records], {path.stem for path in self.done}
         for name, notebook in self.notebooks.items():
             runs = self._filled(name, notebooks) if name not in run and needs_profile(notebook) else []
-            content = {"body": notebook_body(notebook, self.notebooks), "runs": runs}
-            content["repository"] = os.environ.get("GITHUB_REPOSITORY")  # OWNER/NAME, where a workflow builds the site
-            self._write(name, "notebook.html", title=name, code_style=CODE_STYLE, **content)
+            repository = os.environ.get("GITHUB_REPOSITORY")  # OWNER/NAME, where a workflow builds the site
+            address = self._address(name, repository) if needs_profile(notebook) else None
+            if address:
+                readdress(notebook, address)
+            content = {"body": notebook_body(notebook, self.notebooks), "runs": runs, "repository": repository}
+            content["address"] = address
+            self._write(
+                name, "notebook.html", title=readable.title(name), notebook=name, code_style=CODE_STYLE, **content
+            )
         for before, notebook, after in zip([None, *notebooks], notebooks, [*notebooks[1:], None], strict=False):
             around = {"before": before, "notebook": notebook, "after": after}
-            self._write(notebook["results"], "results.html", title=notebook["name"], **around)
+            self._write(notebook["results"], "results.html", title=readable.title(notebook["name"]), **around)
         recorded = {notebook["name"] for notebook in notebooks}
         content = {"recorded": recorded, "notebooks": notebooks, "papers": _papers(self.folder, notebooks)}
         content["others"] = [name for name in self.notebooks if name not in recorded]
@@ -129,6 +136,14 @@ class Site:
         write_whole(path, text.encode())
         return path
 
+    def _address(self, name: str, repository: str | None) -> str | None:
+        """Where a notebook with its committed outputs is: in the repository, else a copy beside the figures."""
+        path = next((path for path in self.committed if path.stem == name), None)
+        if path is None or repository:
+            return path and f"https://github.com/{repository}/blob/main/notebooks/{path.name}"
+        shutil.copyfile(path, self.report / FILES / path.name)
+        return f"./{FILES}/{path.name}"  # nbconvert takes away a `files/` at the beginning
+
     def _notebook(self, record: dict[str, Any]) -> dict[str, Any]:
         """What the pages show of a notebook, whose files are copied; `page` is None if it has none."""
         name = record["notebook"]
@@ -137,6 +152,8 @@ class Site:
         for file in (file for card in cards for file in card["there"]):
             shutil.copyfile(self.folder / file, self.report / FILES / file)
         paper = registered().get(name, (None, None))[0]
+        for card in cards:
+            card["labels"] = [_full(label, paper) for label in card["paper"]]
         shown = {"name": name, "results": results, "page": page, "cards": cards}
         return shown | {"paper": paper, "facts": provenance_rows(record), "verdicts": _verdicts(record["items"])}
 
@@ -250,13 +267,19 @@ def _place_rows(
     return beyond + [
         {
             "label": label,
-            "name": label if label.startswith(whose) else f"{whose}{label}",
+            "name": _full(label, paper),
             "title": titles.get(label, ""),
             "why": elsewhere.get(label, ELSEWHERE),
             "items": made[label],
         }
         for label in labels
     ]
+
+
+def _full(label: str, paper: Paper | None) -> str:
+    """A label with the name of its paper, which is `paper` if none lists it."""
+    whose = next((one for one in papers().values() if label in {**one.reproduces, **one.also_shows}), paper)
+    return label if whose is None or label.startswith(whose.label) else f"{whose.label}, {label}"
 
 
 def brief(labels: Iterable[str]) -> str:
@@ -284,4 +307,5 @@ TEMPLATES = Environment(loader=PackageLoader("subnet_utils.report"), autoescape=
 TEMPLATES.globals["styles"] = dict.fromkeys((AGREES, HOLDS), "agrees") | dict.fromkeys((DIFFERS, FAILS), "differs")
 TEMPLATES.globals["styles"] |= dict.fromkeys((OPEN, NOT_COMPARABLE), "not-comparable")
 TEMPLATES.globals["pages"] = {}
-TEMPLATES.filters |= {"brief": brief, "significant": significant, "digest": digest}
+TEMPLATES.filters |= {"brief": brief, "significant": significant, "digest": digest, "named": readable.title}
+TEMPLATES.filters["differing"] = lambda card: "1" if {DIFFERS, FAILS} & card["verdicts"].keys() else ""

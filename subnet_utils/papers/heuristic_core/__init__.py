@@ -5,7 +5,7 @@ from subnet_utils.papers.heuristic_core.section import HeuristicCore
 
 PAPER = Paper(
     name="heuristic_core",
-    title="The Heuristic Core: Understanding Subnetworks of Pretrained Language Models",
+    title="The Heuristic Core: Understanding Subnetwork Generalization in Pretrained Language Models",
     reference="Bhaskar, Friedman and Chen 2024, arXiv:2403.03942",
     section=HeuristicCore,
     notebooks=(
