@@ -238,7 +238,9 @@ folder = ROOT / "figures" / study["name"]
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "{name}.json").write_text("[]")
 """
-NAME, NAMES = "marks-from-a-test", ["20_toy", "21_toy", "22_toy"]
+NAMES = ["20_toy", "21_toy", "22_toy"]
+NAME = f"marks-from-a-test-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+"""A profile. Figures lie in the checkout, so each process of the tests has its own."""
 NOTEBOOKS = """(
         Notebook("20_toy", folder=Path(__file__).parent),
         Notebook("21_toy", folder=Path(__file__).parent, after=("20_toy",)),
