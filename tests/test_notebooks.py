@@ -157,13 +157,8 @@ def test_bookkeeping_is_less_than_a_third_of_the_code():
     assert kept <= 0.3 * lines
 
 
-BARE = {"09b_sequences", "09d_what_masks_depend_on"}
-"""Each still has one table without a caption."""
-
-
 @by_name
 def test_every_figure_and_table_has_its_caption_under_it(path):
-    bare = 0
     for cell in cells(path, "code"):
         if "schematic.steps(" in cell.source:  # its words are in it
             continue
@@ -172,8 +167,7 @@ def test_every_figure_and_table_has_its_caption_under_it(path):
             drawn = any(kind.startswith("image/") for kind in data)
             html = data.get("text/html", "")
             if drawn or "<table" in html or "<img" in html:
-                bare += not below.get("text/html", "").startswith("<p>")
-    assert bare <= (path.stem in BARE)
+                assert below.get("text/html", "").startswith("<p>")
 
 
 @of_a_study
