@@ -83,7 +83,7 @@ def discover(
     recipe: Recipe,
     **options: Any,
 ) -> Discovery:
-    """Find the subnetwork that minimizes the loss (appendix B, equation 2).
+    """Find the subnetwork that minimizes the loss (*Break It Down*, appendix B, equation 2).
 
     items, batches, method: see `MaskTask`; loss, recipe and options: see `discover_many`. Raises ValueError as that
     does, TrainingDiverged for a loss that is not finite.

@@ -27,7 +27,8 @@ USUAL = GumbelSigmoid(samples=4)
 
 
 class WeightTraining(StepTraining):
-    """Training of the weights (appendix C.2): Adam at a constant rate. Batches are drawn with replacement."""
+    """Training of the weights (*Are Neural Nets Modular?*, appendix C.2): Adam at a constant rate. Batches are drawn
+    with replacement."""
 
     batch_size: PositiveInt = 128
     steps: PositiveInt = 20000
@@ -43,7 +44,7 @@ class WeightTraining(StepTraining):
 
 
 class MaskTraining(WeightTraining):
-    """Training of a mask over frozen weights (section 2, appendix C.2)."""
+    """Training of a mask over frozen weights (*Are Neural Nets Modular?*, section 2, appendix C.2)."""
 
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     masking: any_masking(USUAL) = USUAL
