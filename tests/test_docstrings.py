@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import os
 import shlex
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def test_what_the_package_gives_has_an_example(name):
 def recipe() -> list[list[str]]:
     """The commands of `make site`, word by word."""
     command = ["make", "-n", "-o", ".venv/.installed", "site"]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    # without what a surrounding `make` leaves: it would say which directory it enters
+    plain = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    said = subprocess.run(command, cwd=ROOT, env=plain, check=True, capture_output=True, text=True).stdout
     return [shlex.split(line) for line in said.replace("\\\n", "").splitlines()]
 
 

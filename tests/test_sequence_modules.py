@@ -11,12 +11,12 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.sequences import END, PADDING, START, right, token_loss
 from subnet_utils.models.staged import fingerprint, maskable
-from subnet_utils.papers.functional_modularity import half_masks, section
+from subnet_utils.papers.functional_modularity import half_masks, releases, section
 from subnet_utils.papers.functional_modularity import sequence_figures as figures
 from subnet_utils.papers.functional_modularity import sequence_steps as steps
 from subnet_utils.papers.functional_modularity import sequence_tables as tables
 from subnet_utils.problems.modules import CONTROL
-from subnet_utils.tasks import scan
+from subnet_utils.tasks import mathematics, scan
 from tests.test_figures import assert_readable
 
 BRIEF = {"steps": 4, "interval": 2, "batch_size": 8}
@@ -196,3 +196,7 @@ def test_bad_settings_are_one_line(change, said):
     with pytest.raises(StudyError) as error:
         Study.load(study([NETWORKS[0] | change]))
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_task_may_stand_in_the_zoo():
+    assert {"scan", *mathematics.TASKS} <= {*releases.TASKS.index}
