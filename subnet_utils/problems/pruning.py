@@ -10,7 +10,7 @@ from torch import nn
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.sections import without
 from subnet_utils.core.step import Step
-from subnet_utils.core.store import Artefact, save_tensors
+from subnet_utils.core.store import save_tensors
 from subnet_utils.masks.select import select
 from subnet_utils.masks.sparse_fine_tuning import by_recipe, sparse_fine_tuning
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -65,11 +65,7 @@ class Pruned(Step):
         save_tensors(folder / "weights.safetensors", network.state_dict())
         return self.problem.scores(network)
 
-    def read(self, lab: Lab, artefact: Artefact) -> nn.Module:
-        """See the class."""
-        network = self.problem.network(self.seed)
-        network.load_state_dict(artefact.tensors("weights"))
-        return network.to(lab.device).eval().requires_grad_(False)
+    read = Network.read
 
 
 def dense_and_pruned(settings: PictureNetwork, data: ImageData) -> Iterator[tuple[str, Network | Pruned]]:
