@@ -1043,12 +1043,12 @@ def test_rows_on_a_figure_are_counted_there(tmp_path):
         "place": ["Figure 1", "Figure 2", "Figure 2"], "paper": [3.8, np.nan, np.nan], "ours": [2.1, 0.3, 0.4],
         "n_runs": [5, 5, 3], "verdict": [HOLDS, HOLDS, OPEN],
     })  # fmt: skip
-    places = recorded(tmp_path, frame)["places"]
-    assert places["Figure 1"] == {
+    claims = recorded(tmp_path, frame)["claims"]
+    assert claims["Figure 1"] == {
         "verdicts": {HOLDS: 1}, "summary": {"paper": 3.8, "ours": 2.1, "rows": 1, "runs": 5},
     }  # fmt: skip
-    assert places["Figure 2"]["verdicts"] == {HOLDS: 1, OPEN: 1}
-    assert places["Figure 2"]["summary"] == {"paper": None, "ours": None, "rows": 2, "runs": 8}
-    assert recorded(tmp_path, frame.iloc[1:2])["places"]["Figure 2"]["summary"]["ours"] == 0.3
+    assert claims["Figure 2"]["verdicts"] == {HOLDS: 1, OPEN: 1}
+    assert claims["Figure 2"]["summary"] == {"paper": None, "ours": None, "rows": 2, "runs": 8}
+    assert recorded(tmp_path, frame.iloc[1:2])["claims"]["Figure 2"]["summary"]["ours"] == 0.3
     assert recorded(tmp_path, frame.assign(setting="batch"))["summary"] is None
-    assert "places" not in recorded(tmp_path, frame.drop(columns="ours"))
+    assert "claims" not in recorded(tmp_path, frame.drop(columns="ours"))

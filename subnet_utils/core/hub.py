@@ -35,15 +35,15 @@ def push(store: Store, repository: str, api: HfApi) -> int:
     api.create_repo(repository, repo_type=KIND, exist_ok=True)
     there = artefacts_in(api.list_repo_files(repository, repo_type=KIND))
     own = (path.parent.relative_to(store.root).as_posix() for path in sorted(store.root.glob("*/*/manifest.json")))
-    lacking = [name for name in own if FILE.fullmatch(f"{name}/manifest.json") and name not in there]
-    for names in _together(lacking, "sent"):
+    missing = [name for name in own if FILE.fullmatch(f"{name}/manifest.json") and name not in there]
+    for names in _together(missing, "sent"):
         for name in names:
             require(store.root, name, "delete its folder")
         files = [f"{name}/{file}" for name in names for file in digests(store.root / name)]
         operations = [CommitOperationAdd(file, store.root / file) for file in files]
         message = f"{len(names)} artefacts"
         api.create_commit(repository, operations, commit_message=message, repo_type=KIND)
-    return len(lacking)
+    return len(missing)
 
 
 def pull(store: Store, repository: str, api: HfApi) -> int:
@@ -53,9 +53,9 @@ def pull(store: Store, repository: str, api: HfApi) -> int:
     """
     revision = api.repo_info(repository, repo_type=KIND).sha
     there = artefacts_in(api.list_repo_files(repository, repo_type=KIND, revision=revision))
-    lacking = [name for name in sorted(there) if not (store.root / name).is_dir()]
+    missing = [name for name in sorted(there) if not (store.root / name).is_dir()]
     folder, refused = store.root / "partial" / "pulled", []
-    for names in _together(lacking, "fetched"):
+    for names in _together(missing, "fetched"):
         patterns = [f"{name}/*" for name in names]
         api.snapshot_download(repository, repo_type=KIND, revision=revision, local_dir=folder, allow_patterns=patterns)
         for name in names:
@@ -66,8 +66,8 @@ def pull(store: Store, repository: str, api: HfApi) -> int:
                 shutil.rmtree(folder / name, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     if refused:
-        raise StoreError(f"{refused[0]} ({len(refused)} of {len(lacking)} artefacts refused)")
-    return len(lacking)
+        raise StoreError(f"{refused[0]} ({len(refused)} of {len(missing)} artefacts refused)")
+    return len(missing)
 
 
 def artefacts_in(files: Sequence[str]) -> set[str]:

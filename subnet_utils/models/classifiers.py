@@ -175,8 +175,8 @@ def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tenso
     for what, (theirs, ours) in sizes.items():
         if theirs != ours:
             raise WeightsError(f"{source} has {theirs} {what}, the network {ours}; make them equal")
-    if lacking := sorted(report["missing_keys"]):  # transformers draws them at random
-        raise WeightsError(f"{source} lacks {len(lacking)} weights, such as '{lacking[0]}'; fetch it again")
+    if missing := sorted(report["missing_keys"]):  # transformers draws them at random
+        raise WeightsError(f"{source} lacks {len(missing)} weights, such as '{missing[0]}'; fetch it again")
     renamed = {}
     for name, tensor in found.state_dict().items():
         renamed.setdefault(_renamed(name, VIT_NAMES), []).append(tensor)

@@ -93,7 +93,7 @@ class Results:
         said, text = self._said(name, caption, paper, values), frame.to_csv(index=False, lineterminator="\n")
         about = {"digits": digits, "rows": len(frame), **_counted(frame)}
         if {"place", "ours", "n_runs"} <= set(frame):
-            about["places"] = {place: _placed(rows) for place, rows in frame.groupby("place", sort=False) if place}
+            about["claims"] = {place: _placed(rows) for place, rows in frame.groupby("place", sort=False) if place}
         self._add("table", name, {f"{name}.csv": text.encode()}, said | about)
         if _is_seen():
             html = readable.table(frame.reset_index(drop=True), digits, folded=folded)

@@ -198,7 +198,7 @@ def _card(item: dict[str, Any], page: str, folder: Path) -> dict[str, Any]:
     image = next((name for name in there if name.endswith(".png")), None)
     table = next((table_html(folder / name, item["digits"]) for name in there if name.endswith(".csv")), None)
     shown = {"there": there, "damages": damages, "image": image, "table": table}
-    usual = {"verdicts": {}, "summary": None, "sources": (), "place": None, "places": {}}
+    usual = {"verdicts": {}, "summary": None, "sources": (), "place": None, "claims": {}}
     return usual | item | shown | {"href": f"{page}#{item['name']}"}
 
 
@@ -251,7 +251,7 @@ def _place_rows(
     whose, elsewhere = (f"{paper.label}, ", paper.elsewhere) if paper else ("", {})
     for notebook in own:
         for card in notebook["cards"]:
-            for place, counted in card["places"].items():
+            for place, counted in card["claims"].items():
                 made[whose + place].append((card | counted, notebook))
     known = dict(paper.reproduces) if paper else {}
     titles = known | (dict(paper.also_shows) if paper else {})
@@ -262,7 +262,7 @@ def _place_rows(
         {"label": "", "name": f"{whose}beyond it", "title": card["caption"], "items": [(card, notebook)]}
         for notebook in own
         for card in notebook["cards"]
-        if card["verdicts"] and not card["paper"] and not card["places"]
+        if card["verdicts"] and not card["paper"] and not card["claims"]
     ]
     return beyond + [
         {

@@ -60,11 +60,11 @@ def _unpack(store: Store, place: Path) -> int:
     with tarfile.open(place / STEPS) as file, TemporaryDirectory(dir=partial) as temporary, grown(place) as files:
         own = {digest: files / name for name, digest in digests(files).items()}
         file.extractall(temporary, filter="data")
-        lacking = [name for name in artefacts_in(file.getnames()) if not (store.root / name).is_dir()]
-        for name in lacking:
+        missing = [name for name in artefacts_in(file.getnames()) if not (store.root / name).is_dir()]
+        for name in missing:
             folder = Path(temporary) / name
             for one, digest in json.loads((folder / "manifest.json").read_text()).items():
                 if digest in own:
                     shutil.copy(own[digest], folder / one)
             take_in(store, Path(temporary), name, restored(place))
-    return len(lacking)
+    return len(missing)

@@ -175,10 +175,10 @@ def published_network(source: str, *, classes: int, seed: int) -> nn.Module:
         if old:
             drawn = type(network)(network.config).state_dict()
             network.load_state_dict({name: drawn[name] for name in old}, strict=False)
-    lacking = [name for name in sorted(absent) if name.startswith(body) and ".pooler." not in name]
-    if lacking:  # transformers draws them at random, as it does the new classifier
+    missing = [name for name in sorted(absent) if name.startswith(body) and ".pooler." not in name]
+    if missing:  # transformers draws them at random, as it does the new classifier
         needed = "fetch its model.safetensors again"
-        raise PretrainedError(f"'{source}' lacks {len(lacking)} weights, such as '{lacking[0]}'; {needed}")
+        raise PretrainedError(f"'{source}' lacks {len(missing)} weights, such as '{missing[0]}'; {needed}")
     network.config.use_cache = False
     if network.config.pad_token_id is None:  # GPT-2 has none: its tokenizer's end of text serves
         network.config.pad_token_id = network.config.eos_token_id
