@@ -182,8 +182,9 @@ def train(lab, induced, monkeypatch, folder):
     found = {}
     folder.mkdir(exist_ok=True)
     induced.spec(lab)  # makes what it starts from
-    monkeypatch.setattr(image_steps, "votes", lambda lab, data, model, folder: found.update(model.state_dict()))
-    induced.build(lab, folder)
+    with monkeypatch.context() as patch:  # what is made afterwards has its votes again
+        patch.setattr(image_steps, "votes", lambda lab, data, model, folder: found.update(model.state_dict()))
+        induced.build(lab, folder)
     return found
 
 
