@@ -180,14 +180,14 @@ def test_items_in_several_places_of_a_batch():
 # -- whole rows --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", [1, 20, 30, 47, 62, 86])
-def test_whole_rows_come_as_near_to_the_count_as_rows_allow(wanted):
+@pytest.mark.parametrize("count", [1, 20, 30, 47, 62, 86])
+def test_whole_rows_come_as_near_to_the_count_as_rows_allow(count):
     scores = {"a": draw(8, 4).abs(), "b": draw(3, 2, 3, 3, seed=1).abs()}
-    found = select_rows(scores, wanted, network="n")
+    found = select_rows(scores, count, network="n")
     rows = [(float(row.sum()), row.numel(), name, i) for name in "ab" for i, row in enumerate(scores[name])]
     rows.sort(reverse=True)
     sizes = np.cumsum([size for _, size, _, _ in rows])
-    number = 1 + min(range(len(rows)), key=lambda i: abs(sizes[i] - wanted))
+    number = 1 + min(range(len(rows)), key=lambda i: abs(sizes[i] - count))
     expected = {(name, i) for _, _, name, i in rows[:number]}
     kept = {(name, i) for name in "ab" for i, row in enumerate(found.masks[name]) if row.all()}
     assert kept == expected and found.active == sizes[number - 1]

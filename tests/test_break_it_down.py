@@ -127,10 +127,10 @@ def test_annealing_has_a_row_per_epoch(lab):
 @pytest.mark.parametrize("profile", ["check", "tiny"])
 def test_every_step_stands_once_and_after_its_parents(profile, tmp_path):
     lab = Lab.open(profile, tmp_path)
-    wanted, everything = list(steps.every_step(lab)), PAPER.steps_of(lab)
-    assert len({step.name for step in wanted}) == len(wanted)
+    own, everything = list(steps.every_step(lab)), PAPER.steps_of(lab)
+    assert len({step.name for step in own}) == len(own)
     place = {step.name: number for number, step in enumerate(everything)}
-    assert len(place) == len(everything) > 2 * len(wanted)
+    assert len(place) == len(everything) > 2 * len(own)
     assert all(place[parent.name] < place[step.name] for step in everything for parent in step.parents)
     assert not any(tmp_path.iterdir()), "nothing is made for that"
 

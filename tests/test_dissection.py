@@ -167,7 +167,7 @@ def test_parts_of_every_base_model_in_one_table(lab):
 def test_a_dissection_frames_the_odd_one_and_writes_the_answer_bold(lab, pairs):
     for pair in pairs:
         shown = dissection.dissect(lab, pair, dissection.parts(dissection.subnetworks(lab, pair)))
-        figure = dissection_figures.taken_apart(shown)
+        figure = dissection_figures.one_example(shown)
         maps = [ax for ax in figure.axes if ax.collections]
         for ax, (_, answers) in zip(maps, shown.answers.groupby("subroutine", sort=False), strict=True):
             table = answers.pivot(index="part", columns="item", values="probability").loc[shown.accuracies.index]

@@ -256,8 +256,8 @@ def test_a_random_part_of_a_subnetwork_lies_in_it(lab, found):
         if within and draw:
             whole = {"A": a, "B": b}[within]
             assert (part - whole).active == 0
-            wanted = {"A - B": a & ~b, "B - A": b & ~a, "A & B": a & b}[name]
-            assert all(int(part.masks[n].sum()) == int(wanted.masks[n].sum()) for n in wanted.masks)
+            expected = {"A - B": a & ~b, "B - A": b & ~a, "A & B": a & b}[name]
+            assert all(int(part.masks[n].sum()) == int(expected.masks[n].sum()) for n in expected.masks)
 
 
 def test_effects_are_differences_of_what_is_left():

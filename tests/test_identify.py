@@ -213,7 +213,7 @@ def test_the_density_is_met_within_ten_percent_in_a_few_trainings(curve, density
     assert found.subnetwork.density == pytest.approx(density, rel=0.1) and len(tried) <= 7
     assert found.passes == 100 * len(tried)
     assert found.history["l0"].iloc[-1] == pytest.approx(tried[-1]), "the last one ended the search"
-    assert found.history["wanted_density"].tolist() == [density] and len(set(tried)) == len(tried)
+    assert found.history["target_density"].tolist() == [density] and len(set(tried)) == len(tried)
 
 
 def test_the_nearest_is_returned_when_tries_are_used_up():

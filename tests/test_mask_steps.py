@@ -192,14 +192,14 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
     """Those of the search, and the masks that count, in their own groups."""
     study = micro.language(precision="float32", masks_at_once=2)
     at_once = Lab.open(micro.but(study, controls={"l0_factors": [10.0]}), tmp_path)
-    wanted = tables.final_masks(at_once)
+    needed = tables.final_masks(at_once)
     tables.find_masks(at_once)
     found, expected = micro.masks_on_disk(at_once), micro.masks_on_disk(lab)
     assert len(found) == 10 and found.keys() <= expected.keys()
     assert max(differing(mask, expected[key]) for key, mask in found.items()) <= 0.01
     groups = [len(list(path.glob("[0-9]*"))) for path in (tmp_path / "break_it_down-group").iterdir()]
     assert groups == [2] * 5
-    for mask in wanted:
+    for mask in needed:
         cost = mask.mask(at_once).make(at_once).json("provenance")
         assert cost["training_seconds"] > 0 and cost["precision"] == "float32" and cost["device"] == "cpu"
     mask_sizes.effects_by_size(at_once)  # of masks of two lambdas, which are not one group
@@ -209,12 +209,12 @@ def test_masks_trained_at_once_are_the_same_but_for_rounding(lab, tmp_path):
 def test_a_group_that_is_killed_goes_on_to_the_same_bits(lab, tmp_path, monkeypatch, steps_back):
     monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
     labs = [opened(lab, tmp_path / name, masks_at_once=2) for name in ("killed", "whole")]
-    wanted = [one.candidates[0] for one in tables.searches(lab)]
+    needed = [one.candidates[0] for one in tables.searches(lab)]
     for one in labs:
-        wanted[0].base.make(one)
+        needed[0].base.make(one)
     count = steps_back.__len__
     steps_back.clear()
-    make_all(labs[1], wanted, "masks")
+    make_all(labs[1], needed, "masks")
     whole, forward = count(), masks.loss
 
     def killed(*batch):
@@ -225,10 +225,10 @@ def test_a_group_that_is_killed_goes_on_to_the_same_bits(lab, tmp_path, monkeypa
     steps_back.clear()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(masks, "loss", killed)
-        make_all(labs[0], wanted, "masks")
-    make_all(labs[0], wanted, "masks")
+        make_all(labs[0], needed, "masks")
+    make_all(labs[0], needed, "masks")
     assert whole < count() < whole + whole // 2, "it went on from the middle"
-    assert [mask.load(labs[0]) for mask in wanted] == [mask.load(labs[1]) for mask in wanted]
+    assert [mask.load(labs[0]) for mask in needed] == [mask.load(labs[1]) for mask in needed]
 
 
 def test_a_mask_that_diverges_among_others_is_told_and_the_others_are_found(lab, tmp_path, monkeypatch):
@@ -285,8 +285,8 @@ def sets_of(lab: Lab) -> tuple:
 
 
 def test_cached_outputs_stay_within_the_limit_of_all_together(lab, kept, monkeypatch, capsys):
-    base, wanted = sets_of(lab)
-    sizes = [prefixes.outputs(lab, base, chosen, "layer_2").gb for chosen in wanted]
+    base, needed = sets_of(lab)
+    sizes = [prefixes.outputs(lab, base, chosen, "layer_2").gb for chosen in needed]
     assert len(kept) == 6 and min(sizes) > 0
     limit, make, then = 2.5 * max(sizes), prefixes.FrozenPrefix, []
     kept.clear()
@@ -300,11 +300,11 @@ def test_cached_outputs_stay_within_the_limit_of_all_together(lab, kept, monkeyp
 
     monkeypatch.setattr(prefixes, "FrozenPrefix", made)
     for start in ("layer_2", "embeddings"):  # the empty prefix of the first stage has the items as its outputs
-        for chosen in wanted:
+        for chosen in needed:
             prefixes.outputs(scarce(lab, limit), base, chosen, start)
             assert sum(outputs.gb for outputs in kept.values()) <= limit
-    assert len(then) == 2 * len(wanted) and max(then) <= limit  # also at the moment when memory is taken
-    assert len(kept) >= 2 and next(reversed(kept))[2] == wanted[-1]
+    assert len(then) == 2 * len(needed) and max(then) <= limit  # also at the moment when memory is taken
+    assert len(kept) >= 2 and next(reversed(kept))[2] == needed[-1]
     assert capsys.readouterr().err == ""
 
 
@@ -317,21 +317,21 @@ def test_of_cached_outputs_those_not_used_for_longest_are_dropped(lab, kept):
 
 
 def test_outputs_of_a_group_stay_within_the_limit_together(lab, kept, tmp_path, monkeypatch, capsys):
-    (base, others), wanted = sets_of(lab), []
+    (base, others), needed = sets_of(lab), []
     group = [mask for one in tables.searches(lab) for mask in one.candidates if mask.point.start == "layer_2"]
     size = max(prefixes.outputs(lab, base, mask.train, "layer_2").gb for mask in group)
-    monkeypatch.setattr(masks, "discover_many", lambda model, tasks, *_, **__: wanted.extend(tasks) or [])
+    monkeypatch.setattr(masks, "discover_many", lambda model, tasks, *_, **__: needed.extend(tasks) or [])
     for share, cached in ((2.5, 2), (1.5, 1)):
         kept.clear()
-        wanted.clear()
+        needed.clear()
         little = scarce(lab, share * size)
         for chosen in others[:2]:
             prefixes.outputs(little, base, chosen, "layer_2")  # of an earlier mask
         masks.discover(little, group, tmp_path / "checkpoint")
-        alive = {id(outputs): outputs.gb for outputs in [*(one.items for one in wanted), *kept.values()]}
+        alive = {id(outputs): outputs.gb for outputs in [*(one.items for one in needed), *kept.values()]}
         assert sum(alive.values()) <= share * size
-        used = {id(one.items): one.items.gb for one in wanted}
-        assert len(wanted) == len(group) and len(used) == 2 and sum(gb > 0 for gb in used.values()) == cached
+        used = {id(one.items): one.items.gb for one in needed}
+        assert len(needed) == len(group) and len(used) == 2 and sum(gb > 0 for gb in used.values()) == cached
         assert ("recomputing them" in capsys.readouterr().err) == (cached < 2)
     assert prefixes.outputs(little, base, group[-1].train, "layer_2").gb > 0, "alone there is room"
 

@@ -66,8 +66,8 @@ def test_derivatives_agree_with_those_of_fitted_polynomials():
         others = dict.fromkeys(set(re.findall("[a-z]", polynomial + answer)) - {by}, 3)
         points = range(-4, 5)
         fitted = np.polynomial.Polynomial.fit(points, [value(polynomial, **others, **{by: x}) for x in points], 8)
-        wanted = [value(answer, **others, **{by: x}) for x in (0, 1)]
-        assert fitted.deriv(order)(np.array([0, 1])) == pytest.approx(wanted, rel=1e-6, abs=1e-3 * perm(8, order))
+        expected = [value(answer, **others, **{by: x}) for x in (0, 1)]
+        assert fitted.deriv(order)(np.array([0, 1])) == pytest.approx(expected, rel=1e-6, abs=1e-3 * perm(8, order))
 
 
 def test_collected_polynomials_are_equal_and_have_a_term_a_power():

@@ -158,9 +158,9 @@ def test_flat_masks_are_the_masks_of_each_weight(k, precision):
         own = {name: logits[name][i] for name in flat.views}
         expected, penalty = soft.masked_weights(method, weights, own, 2, draw)
         loss = sum((part * towards[name][i].to(precision)).sum() for name, part in expected.items())
-        wanted = torch.autograd.grad(loss + (i + 1) * penalty, list(own.values()))
+        truth = torch.autograd.grad(loss + (i + 1) * penalty, list(own.values()))
         assert penalties[i].item() == pytest.approx(penalty.item())
-        for name, gradient in zip(own, wanted, strict=True):
+        for name, gradient in zip(own, truth, strict=True):
             torch.testing.assert_close(masked[name][i], expected[name].to(precision))
             torch.testing.assert_close(changes[name][i].view(shapes[name]), gradient)
 
@@ -192,10 +192,10 @@ def test_flat_draws_are_the_draws_of_each_weight(method, compiled, monkeypatch):
     towards = {name: torch.randn(weight.shape, generator=draw) for name, weight in weights.items()}
     losses = [sum((one[name] * towards[name]).sum() for one in ones for name in "ab") for ones in (masked, expected)]
     (change,) = torch.autograd.grad(losses[0] + penalty, flat.logits)
-    wanted = torch.autograd.grad(losses[1] + method.penalty({}, logits), list(logits.values()))
+    truth = torch.autograd.grad(losses[1] + method.penalty({}, logits), list(logits.values()))
     for one, other in zip(masked, expected, strict=True):
         torch.testing.assert_close(one, other)
-    torch.testing.assert_close(change[0], torch.cat([part.flatten() for part in wanted]))
+    torch.testing.assert_close(change[0], torch.cat([part.flatten() for part in truth]))
 
 
 @pytest.mark.parametrize("network", ["plain", "waits", "ragged", "backward", "numpy"])
@@ -210,10 +210,10 @@ def test_parts_of_a_batch_have_their_own_draws(network):
         outputs = inputs @ own["a"] * scale.get(network, lambda: 1.0)()
         return (checkpoint(torch.sin, outputs, use_reentrant=False) if network == "backward" else outputs).sum()
 
-    wanted = torch.stack([loss({"a": masked["a"][i]}, *part) for i, part in enumerate(parts)])
+    truth = torch.stack([loss({"a": masked["a"][i]}, *part) for i, part in enumerate(parts)])
     found = flat.losses(loss, masked, parts)
-    torch.testing.assert_close(found, wanted)
-    gradients = [torch.autograd.grad(each.sum(), masked["a"])[0] for each in (found, wanted)]
+    torch.testing.assert_close(found, truth)
+    gradients = [torch.autograd.grad(each.sum(), masked["a"])[0] for each in (found, truth)]
     torch.testing.assert_close(*gradients)
     assert flat.at_once == (network in ("plain", "ragged"))
 
@@ -313,8 +313,8 @@ def test_shares_of_kept_weights_are_those_of_their_logits():
     n, s = 100000, torch.linspace(-4, 4, 9)
     drawn = GumbelSigmoid().soft({"w": s.expand(n, 9)}, 0, torch.Generator().manual_seed(0))["w"].sum(dim=0).numpy()
     expected = n * sigmoid(s.double().numpy())
-    for kept, wanted in zip(drawn, expected, strict=True):
-        assert chisquare([kept, n - kept], [wanted, n - wanted]).pvalue > 0.001
+    for kept, truth in zip(drawn, expected, strict=True):
+        assert chisquare([kept, n - kept], [truth, n - truth]).pvalue > 0.001
     assert chisquare([drawn[4] + 1000, n - drawn[4] - 1000], [n / 2, n / 2]).pvalue < 0.001  # one in a hundred more
 
 

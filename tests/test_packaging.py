@@ -44,8 +44,8 @@ def closure(roots: Iterable[Requirement]) -> set[str]:
     """Names of everything that installed packages say `roots` need here, without the GPU libraries of torch."""
     todo, seen = list(roots), set()
     while todo:
-        wanted = todo.pop()
-        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        requirement = todo.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
         if (name, extras) in seen or GPU_LIBRARY.match(name):
             continue
         seen.add((name, extras))

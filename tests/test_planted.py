@@ -239,11 +239,14 @@ def test_exchanged_parts_prove_nothing(groups):
 
 def test_a_file_gives_back_the_network(groups, tmp_path):
     save(groups, tmp_path)
-    again = load(tmp_path)
+    again = load(tmp_path, Design, Compiled)
     assert fingerprint(again.model) == fingerprint(groups.model) and again.parts == groups.parts
     assert (again.design, again.seed, again.proof) == (groups.design, 0, groups.proof)
     save(compiled(Compiled("redundant"), 7), tmp_path)
-    assert load(tmp_path).design == Compiled("redundant") and len(load(tmp_path).parts["first"]) == 2
+    assert (
+        load(tmp_path, Design, Compiled).design == Compiled("redundant")
+        and len(load(tmp_path, Design, Compiled).parts["first"]) == 2
+    )
 
 
 def test_a_damaged_file_is_refused(tmp_path):
@@ -255,14 +258,14 @@ def test_a_damaged_file_is_refused(tmp_path):
         damaged[change] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(StoreError, match="is damaged: it does not match its digest; delete it and run again") as at:
-            load(tmp_path)
+            load(tmp_path, Design, Compiled)
         assert "\n" not in str(at.value)
     path.write_bytes(content[:-10])
     with pytest.raises(StoreError, match="cannot be read as safetensors"):
-        load(tmp_path)
+        load(tmp_path, Design, Compiled)
     Subnetwork({"w": torch.tensor([True])}, "n").save(path)
     with pytest.raises(StoreError, match="holds no planted network"):
-        load(tmp_path)
+        load(tmp_path, Design, Compiled)
 
 
 # -- compiled networks -------------------------------------------------------------------------------------------------

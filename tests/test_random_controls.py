@@ -166,8 +166,8 @@ def test_a_unit_at_its_mean_is_constant(model):
         layer.register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.detach()))
         changed(items)
         out = seen[0].movedim(1, -1) if seen[0].ndim == 4 else seen[0]
-        wanted = means[name] if layer.bias is not None else torch.zeros_like(means[name])
-        assert torch.allclose(out[..., units[name]], wanted[units[name]].expand_as(out[..., units[name]]), atol=1e-6)
+        expected = means[name] if layer.bias is not None else torch.zeros_like(means[name])
+        assert torch.allclose(out[..., units[name]], expected[units[name]].expand_as(out[..., units[name]]), atol=1e-6)
         checked += int(units[name].sum())
     assert checked > 10
 

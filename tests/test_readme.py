@@ -30,11 +30,12 @@ EXAMPLE = re.compile(r"```python\n(?P<code>(?:(?!```).)*)```\n\n```\n(?P<printed
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 MARK = re.compile(r"<!-- (?P<table>\w+/\w+): (?P<columns>.+?)(?: where (?P<rows>.+))? -->")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d*\.?\d+%?")
-RESULT = re.compile(r"(?<![\w.])[-+]?\d*\.\d+|\d+%|\d+ of \d+")
-NO_RESULT = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
-"""Code and where links lead."""
-CHOSEN = {"95%", "99%", ".05", "-.05", "3.11"}
-"""Levels, thresholds and a version."""
+RESULT = re.compile(r"(?<![\w.-])-?\d*\.?\d+%?")
+NAMES = r"\[\d\d.? |otebooks? \d\d\w?(?: and \d\d\w?)?|in 04b|00_by|\d{4}\)|Figure \d"
+NO_RESULT = re.compile(rf"```.*?```|`[^`]*`|\]\([^)]*\)|{NAMES}", re.DOTALL)
+"""Code, where links lead, and numbers in names: notebooks, years, figures."""
+CHOSEN = {"95%", "99%", ".05", "-.05", "3.11", "0", "1", "13"}
+"""Levels, thresholds, a version, ends of scales, and what a task counts modulo."""
 OF_MANY = {name: getattr(pd.Series, name) for name in ("sum", "mean", "median", "min", "max")}
 
 
@@ -119,7 +120,7 @@ def test_a_page_is_short(page):
 def test_a_result_without_a_mark_is_found():
     text = "At 95% it is .3 [.1, .5]{a/b: c, d, e}, in 7 of 8{a/b: c, d} cases, or .20 of 12%, in 3 of 4: [x](1.5) `.6`"
     marked = re.sub(r"\{(.*?)\}", r"<!-- \1 -->", text)
-    assert not unmarked(marked.partition(", or")[0]) and unmarked(marked) == [".20", "12%", "3 of 4"]
+    assert not unmarked(marked.partition(", or")[0]) and unmarked(marked) == [".20", "12%", "3", "4"]
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_what_training_a_random_subnetwork_on_is_worth_is_judged_under_both_cont
 def test_a_condition_that_came_later_changes_no_key(lab):
     before = [name for name in CONDITIONS if name != "random_as_released_unfrozen"]
     other = Lab.open(study(transfer=ARITHMETIC["transfer"] | {"conditions": before}), lab.store.root)
-    few = Lab.open(study(transfer=ARITHMETIC["transfer"] | {"apart_samples": [20]}), lab.store.root)
+    few = Lab.open(study(transfer=ARITHMETIC["transfer"] | {"alone_samples": [20]}), lab.store.root)
     keys, more, less = ({step.name for step in arithmetic_steps.transfers(one)} for one in (other, lab, few))
     assert keys < less < more and (len(less - keys), len(more - keys)) == (2 * 2, 2 * 2 * 2)
 

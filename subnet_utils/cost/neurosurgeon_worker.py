@@ -42,8 +42,8 @@ def circuit(model, start):
     kinds = (torch.nn.Linear, torch.nn.Conv2d)
     names = [name for name, module in model.named_modules() if isinstance(module, kinds) and place(name) >= start]
     options = {"ablation": "none", "mask_unit": "weight", "mask_bias": False, "mask_init_value": 0.05}
-    wanted = model_configs.CircuitConfig("continuous_sparsification", options, names, True, True, 1e-8)
-    return CircuitModel(wanted, model)
+    config = model_configs.CircuitConfig("continuous_sparsification", options, names, True, True, 1e-8)
+    return CircuitModel(config, model)
 
 
 def main(network, start, examples, threads):

@@ -234,7 +234,7 @@ def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: 
     their order says little. On logarithmic scales the next lambda is where the line through two trainings meets the
     density: those nearest to it on both sides, or the two farthest ones on one side. The first guess is a slope of -.5.
 
-    find(masking): trains or scores. Its `history` gets the columns `l0` and `wanted_density`; `passes` counts all
+    find(masking): trains or scores. Its `history` gets the columns `l0` and `target_density`; `passes` counts all
     trainings. Raises ValueError for a method with no size to set.
     """
     if "density" in type(masking).model_fields:
@@ -252,7 +252,7 @@ def at_density(find: Callable[[Masking], Discovery], masking: Masking, density: 
             break
         strength = _next([(at, miss) for at, miss, _ in found])
     at, _, best = min(found, key=lambda trial: abs(trial[1]))
-    history = best.history.assign(l0=math.exp(at), wanted_density=density)
+    history = best.history.assign(l0=math.exp(at), target_density=density)
     return replace(best, history=history, passes=passes)
 
 

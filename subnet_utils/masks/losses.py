@@ -75,9 +75,9 @@ class Losses:
         if samples == 1:
             yield state, positions, targets
             return
-        for some, wanted in zip(positions.chunk(samples), targets.chunk(samples), strict=True):
+        for some, answers in zip(positions.chunk(samples), targets.chunk(samples), strict=True):
             # on a GPU it takes longer to look for what stands twice than to compute it twice
             count = some.numel()
             twice = (some.flatten(), torch.arange(count, device=some.device).view_as(some)) if some.is_cuda else None
             rows, own = twice or some.unique(return_inverse=True)
-            yield tuple(tensor.index_select(0, rows) for tensor in state), own, wanted
+            yield tuple(tensor.index_select(0, rows) for tensor in state), own, answers

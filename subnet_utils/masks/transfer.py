@@ -156,12 +156,12 @@ def measure_all(
     """
     device = next(model.parameters()).device
 
-    def every(items: Tensor, wanted: Tensor) -> Tensor:
-        return for_each(lambda own: measure(called_with(model, own, items), wanted), dict(weights))
+    def every(items: Tensor, answers: Tensor) -> Tensor:
+        return for_each(lambda own: measure(called_with(model, own, items), answers), dict(weights))
 
     chunks = zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True)
     with evaluating(model), full_precision(device):
-        return torch.cat([every(items.to(device), wanted.to(device)) for items, wanted in chunks], dim=1)
+        return torch.cat([every(items.to(device), answers.to(device)) for items, answers in chunks], dim=1)
 
 
 def _merged(new: Weights, original: Weights, stays: Weights) -> dict[str, Tensor]:

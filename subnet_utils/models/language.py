@@ -193,8 +193,8 @@ def trim_padding(state: State) -> State:
     return tuple(tensor[:, :length] for tensor in state)
 
 
-def _load(pretrained: str, wanted: BertConfig) -> BertModel:
-    """A pretrained network. Raises ValueError if it cannot be read, lacks more than the pooler or is not as wanted."""
+def _load(pretrained: str, expected: BertConfig) -> BertModel:
+    """A pretrained network. Raises ValueError if it cannot be read, lacks more than the pooler or is another one."""
     folder = Path(pretrained).expanduser()
     if not folder.is_dir() and (folder.is_absolute() or pretrained.startswith(".") or len(folder.parts) > 2):
         raise ValueError(f"pretrained '{pretrained}' is not a folder; {NEEDED}")
@@ -210,7 +210,7 @@ def _load(pretrained: str, wanted: BertConfig) -> BertModel:
         raise ValueError(f"pretrained '{pretrained}' lacks {len(missing)} weights, such as '{missing[0]}'")
     larger = ("vocab_size", "max_position_embeddings")
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", *larger):
-        found, asked = getattr(network.config, name), getattr(wanted, name)
+        found, asked = getattr(network.config, name), getattr(expected, name)
         if found < asked or found > asked and name not in larger:
             raise ValueError(f"pretrained '{pretrained}' has {name} {found}, the architecture asks for {asked}")
     return network

@@ -138,11 +138,11 @@ def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     The paper's beta is for this sum (appendix C.7).
     """
-    wanted = targets[:, : logits.shape[1]].long()
-    return cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PADDING, reduction="sum") / len(logits)
+    answers = targets[:, : logits.shape[1]].long()
+    return cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=PADDING, reduction="sum") / len(logits)
 
 
 def right(logits: Tensor, targets: Tensor) -> Tensor:
     """Which answers are right in every token: boolean [m]."""
-    wanted = targets[:, : logits.shape[1]]
-    return ((logits.argmax(dim=-1) == wanted) | (wanted == PADDING)).all(dim=1)
+    answers = targets[:, : logits.shape[1]]
+    return ((logits.argmax(dim=-1) == answers) | (answers == PADDING)).all(dim=1)

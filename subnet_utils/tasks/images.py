@@ -145,9 +145,9 @@ def split_folder(folder: Path, classes: Sequence[str], *, mask: int = 0, validat
 
 def _shares(there: int, mask: int, validation: int) -> tuple[int, int]:
     """How many files of a class to pool and to keep. What is not whole goes to the second, as the authors round."""
-    wanted = min(there, mask + validation)
-    pooled = wanted * mask // max(1, mask + validation)
-    return pooled, wanted - pooled
+    taken = min(there, mask + validation)
+    pooled = taken * mask // max(1, mask + validation)
+    return pooled, taken - pooled
 
 
 def conflict_files(folder: Path, classes: Sequence[str]) -> Files:

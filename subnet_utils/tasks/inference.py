@@ -138,8 +138,8 @@ def _collect(counts: Mapping[str, int], *, seed: int, split: str, taken: set[Pai
             raise ValueError(f"unknown kind '{kind}'; {nearest(kind, (*KINDS, UNRELATED))}")
         label = NOT_ENTAILED if kind == UNRELATED else is_entailed(kind)
         draw = Random(generator_for("inference", kind, split, seed).initial_seed())
-        wanted, tries = len(rows) + count, 0
-        while len(rows) < wanted:
+        goal, tries = len(rows) + count, 0
+        while len(rows) < goal:
             tries += 1
             if tries > 50 * count + 1000:
                 raise ValueError(f"there are not {count:,} distinct pairs of '{kind}'; ask for fewer")

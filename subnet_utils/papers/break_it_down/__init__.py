@@ -73,7 +73,7 @@ PAPER = Paper(
         Finding(
             "Without its subnetwork a network loses this subroutine more",
             "figure_4_values",
-            "taken_apart_sv-agreement-singular",
+            "dissection_sv-agreement-singular",
             "network == 'ablated'",
             holds="ours_high < 0",
         ),

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def scores(
-    lab: Lab, mask: "AnyMask", subnetwork: Subnetwork, roles: "Roles", wanted: Mapping[str, Sequence[str]] | None = None
+    lab: Lab, mask: "AnyMask", subnetwork: Subnetwork, roles: "Roles", only: Mapping[str, Sequence[str]] | None = None
 ) -> list[dict[str, Any]]:
-    """Scores of the subnetwork and the ablated model, one row each; wanted: on the sets of which roles.
+    """Scores of the subnetwork and the ablated model, one row each; only: on the sets of which roles.
 
     Raises WrongNetwork for a subnetwork of another network.
     """
-    wanted, base, start = wanted or dict.fromkeys(NETWORKS, tuple(roles.sets)), mask.base.load(lab), mask.start(lab)
-    sets, rows = outputs_of(lab, mask, roles, dict.fromkeys(role for own in wanted.values() for role in own)), []
+    only, base, start = only or dict.fromkeys(NETWORKS, tuple(roles.sets)), mask.base.load(lab), mask.start(lab)
+    sets, rows = outputs_of(lab, mask, roles, dict.fromkeys(role for own in only.values() for role in own)), []
     for name, part in zip(NETWORKS, (subnetwork, ~subnetwork), strict=True):
-        found = score_from(part.apply(base), start, {role: sets[role] for role in wanted[name]})
+        found = score_from(part.apply(base), start, {role: sets[role] for role in only[name]})
         rows.append({"network": name, "density": part.density, **columns(found)})
     return rows
 

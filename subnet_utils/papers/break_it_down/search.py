@@ -57,10 +57,10 @@ def selected_by_authors(
     Raises ValueError if they have no such base model.
     """
     table = reference.load("selected_masks")
-    wanted = {"condition": condition, "model": paper_model, "task": task, "number": number,
+    cell = {"condition": condition, "model": paper_model, "task": task, "number": number,
               "subroutine": subroutine, "base": base}  # fmt: skip
-    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    rows = table[(table[list(cell)] == pd.Series(cell)).all(axis=1)]
     if len(rows) != 1:
-        raise ValueError(f"the authors selected no mask for {wanted}; use masks.search: grid")
+        raise ValueError(f"the authors selected no mask for {cell}; use masks.search: grid")
     row = rows.iloc[0]
     return Point(float(row["learning_rate"]), float(row["mask_init"]), str(row["mask_start"]))

@@ -332,11 +332,11 @@ class BreakItDown(Section):
 
     def to_prune(self) -> tuple[Experiment, ...]:
         """The experiments cut down to the base models that are pruned; none if the study prunes nothing."""
-        wanted, only = self.pruning, []
+        pruning, only = self.pruning, []
         pairs = [(experiment, task) for experiment in self.experiments for task in experiment.tasks]
-        for experiment, task in pairs if wanted else ():
-            seeds = tuple(s for s in experiment.base.seeds if wanted.seeds is None or s in wanted.seeds)
-            if experiment.model in wanted.models and task in wanted.tasks and seeds:
+        for experiment, task in pairs if pruning else ():
+            seeds = tuple(s for s in experiment.base.seeds if pruning.seeds is None or s in pruning.seeds)
+            if experiment.model in pruning.models and task in pruning.tasks and seeds:
                 base = experiment.base.model_copy(update={"seeds": seeds})
                 only.append(experiment.model_copy(update={"tasks": (task,), "base": base}))
         return tuple(only)

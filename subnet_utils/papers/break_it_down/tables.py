@@ -79,9 +79,9 @@ def search_masks(lab: Lab) -> pd.DataFrame:
     A halved search has rows for the settings that went on. A mask whose training diverged has a row that says so under
     `fault`, and no scores.
     """
-    wanted = searches(lab)
-    make_all(lab, wanted, "mask search")
-    table = mask_table(lab, [mask for one in wanted for mask in one.tried(lab)], "mask search")
+    every = searches(lab)
+    make_all(lab, every, "mask search")
+    table = mask_table(lab, [mask for one in every for mask in one.tried(lab)], "mask search")
     winners = [group.index[search.best(group["score"])] for _, group in table.groupby(SEARCHED, sort=False)]
     return table.assign(winner=table.index.isin(winners))
 

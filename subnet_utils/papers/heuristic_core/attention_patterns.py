@@ -64,11 +64,11 @@ def _masks(tokens: Tensor, segments: Tensor, real: Tensor, *, causal: bool) -> d
     others = (segments[:, :, None] != segments[:, None, :]) & words[:, :, None] & words[:, None, :]
     separator = real & ~words
     separator[:, 0] = False  # the first token is [CLS], or a word
-    wanted = {"repeated": others & (tokens[:, :, None] == tokens[:, None, :]),
-              "previous": (steps[:, None] - 1 == steps) & words[:, :, None],
-              "next": (steps[:, None] + 1 == steps) & words[:, :, None],
-              "separator": separator[:, None, :] & words[:, :, None]}  # fmt: skip
+    patterns = {"repeated": others & (tokens[:, :, None] == tokens[:, None, :]),
+                "previous": (steps[:, None] - 1 == steps) & words[:, :, None],
+                "next": (steps[:, None] + 1 == steps) & words[:, :, None],
+                "separator": separator[:, None, :] & words[:, :, None]}  # fmt: skip
     if not causal:
-        return {name: (keys.any(dim=-1) if name == "repeated" else words, keys) for name, keys in wanted.items()}
-    seen = {name: keys & (steps[:, None] >= steps) for name, keys in wanted.items()}
+        return {name: (keys.any(dim=-1) if name == "repeated" else words, keys) for name, keys in patterns.items()}
+    seen = {name: keys & (steps[:, None] >= steps) for name, keys in patterns.items()}
     return {name: (keys.any(dim=-1), keys) for name, keys in seen.items()}

@@ -136,8 +136,8 @@ def save(planted: Planted, folder: Path) -> None:
     save_tensors(Path(folder) / FILE, tensors, {"planted": header, "digest": digest_of(tensors, header)})
 
 
-def load(folder: Path) -> Planted:
-    """Read what `save` wrote. Raises StoreError if the file is damaged or holds no such network."""
+def load(folder: Path, *designs: type[Designed]) -> Planted:
+    """Read what `save` wrote of one of these designs. Raises StoreError if the file is damaged or holds none."""
     path = Path(folder) / FILE
     tensors, metadata = load_tensors(path)
     if not {"planted", "digest"} <= metadata.keys():
@@ -145,7 +145,7 @@ def load(folder: Path) -> Planted:
     if metadata["digest"] != digest_of(tensors, metadata["planted"]):
         raise StoreError(f"{path} is damaged: it does not match its digest; delete it and run again")
     about = json.loads(metadata["planted"])
-    design = _designs()[about["kind"]](**about["design"])
+    design = {kind.__name__: kind for kind in designs}[about["kind"]](**about["design"])
     model = design.network(about["seed"])
     model.load_state_dict({name: tensors[f"weights/{name}"] for name in model.state_dict()})
     network = fingerprint(model)
@@ -157,9 +157,3 @@ def load(folder: Path) -> Planted:
 
     parts = {task: tuple(part(task, i) for i in range(count)) for task, count in about["copies"].items()}
     return Planted(model, parts, design, about["seed"])
-
-
-def _designs() -> dict[str, type]:
-    from subnet_utils.papers.identification_methods import compiled, planted  # which import this module
-
-    return {kind.__name__: kind for kind in (planted.Design, compiled.Compiled)}

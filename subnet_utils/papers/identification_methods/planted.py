@@ -165,7 +165,7 @@ class _Planting:
         self.start = {name: self.model.get_parameter(name).detach().clone() for name in maskable(self.model)}
         self.trained = {name: weight.clone().requires_grad_() for name, weight in self.start.items()}
         self.planted = _union([part for parts in self.parts.values() for part in parts])
-        self.asked = [(part, _wanted(tasks, able)) for part, able in _cases(self.parts)]
+        self.asked = [(part, _probabilities(tasks, able)) for part, able in _cases(self.parts)]
         self.inputs = torch.cat([task.inputs for task in tasks.values()])
 
     def weights(self) -> dict[str, Tensor]:
@@ -199,10 +199,10 @@ class _Planting:
     def loss(self, noise: Mapping[str, Tensor], epoch: int = 0) -> Tensor:
         """Mean cross-entropy over cases and items, nats above what is possible."""
         weights, losses = self.weights(), []
-        for part, wanted in self.asked:
+        for part, answers in self.asked:
             masked = {name: weight * (part[name] | noise[name]) for name, weight in weights.items()}
-            losses.append(cross_entropy(functional_call(self.model, masked, self.inputs), wanted))
-            losses[-1] = losses[-1] + torch.special.xlogy(wanted, wanted).sum(dim=1).mean()
+            losses.append(cross_entropy(functional_call(self.model, masked, self.inputs), answers))
+            losses[-1] = losses[-1] + torch.special.xlogy(answers, answers).sum(dim=1).mean()
         return torch.stack(losses).mean()
 
     @torch.no_grad()
@@ -221,7 +221,7 @@ class _Planting:
         return self.state()
 
 
-def _wanted(tasks: Mapping[str, Items], able: Sequence[str]) -> Tensor:
+def _probabilities(tasks: Mapping[str, Items], able: Sequence[str]) -> Tensor:
     """Probabilities [m, classes] for all items: 1 for the right answer to what is to be known, else all equal."""
     known = {name: one_hot(task.targets, BASE).float() for name, task in tasks.items()}
     return torch.cat([rows if name in able else torch.full_like(rows, 1 / BASE) for name, rows in known.items()])

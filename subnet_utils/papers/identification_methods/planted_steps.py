@@ -66,7 +66,7 @@ class PlantedNetwork(Step):
 
     def read(self, lab: Lab, artefact: Artefact) -> Planted:
         """See the class."""
-        return load(artefact.path)
+        return load(artefact.path, Design, Compiled)
 
 
 @dataclass(frozen=True)

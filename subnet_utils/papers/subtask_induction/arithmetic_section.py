@@ -42,7 +42,7 @@ class ArithmeticTransfer(Training):
     )  # fmt: skip
     """Disambiguating rows besides the diagonal ones."""
     conditions: Distinct[str] = tuple(CONDITIONS)
-    apart_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
+    alone_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
     """For conditions that are trained by themselves (`conditions.TRAINED_ALONE`); None: the same."""
     further_samples: Distinct[Annotated[int, Field(ge=0)]] | None = None
     """For all inductions but the first; None: the same."""
@@ -51,7 +51,7 @@ class ArithmeticTransfer(Training):
     @property
     def training(self) -> Self:
         """The part that one training depends on."""
-        return without(self, "samples", "conditions", "apart_samples", "further_samples", "further_conditions")
+        return without(self, "samples", "conditions", "alone_samples", "further_samples", "further_conditions")
 
     def of(self, *, first: bool) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Numbers of rows and conditions of the first induction, or of the others."""
@@ -135,7 +135,7 @@ class Arithmetic(Section):
             ("base.rows", self.base.rows, pairs, self.max),
             ("masks.rows", self.masks.rows, pairs, self.max),
             ("transfer.samples", max(self.transfer.samples), pairs - self.max, 0),
-            ("transfer.apart_samples", max(self.transfer.apart_samples or (0,)), pairs - self.max, 0),
+            ("transfer.alone_samples", max(self.transfer.alone_samples or (0,)), pairs - self.max, 0),
             ("transfer.further_samples", max(self.transfer.further_samples or (0,)), pairs - self.max, 0),
         ):
             if rows + held > there:

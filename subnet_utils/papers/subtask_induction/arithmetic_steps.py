@@ -119,8 +119,8 @@ class SubtaskMask(Mask):
         train, validation, test = (source.rows(pairs, self.subtask) for pairs in source.pairs(self.search.rows))
         # from the first layer on: the matrices of attention and MLP
         options = {"start": "layer_1", "seed": source.seed, "before": source.fresh, "label": self.label}
-        wanted = train.tokens, train.targets, loss_of(source.problem)
-        kept, size = self.discovered(lab, folder, model, *wanted, **options)
+        examples = train.tokens, train.targets, loss_of(source.problem)
+        kept, size = self.discovered(lab, folder, model, *examples, **options)
         return accuracies(kept.apply(model), validation=validation, test=test) | size
 
 
@@ -255,7 +255,7 @@ def transfers(lab: Lab) -> list[Transfers]:
         mask = _mask(settings, induction, layers, seed)
         samples, conditions = settings.transfer.of(first=induction == settings.inductions[0])
         about = {"target": induction.target, "training": settings.transfer.training}
-        alone = [((name,), settings.transfer.apart_samples or samples) for name in conditions if name in TRAINED_ALONE]
+        alone = [((name,), settings.transfer.alone_samples or samples) for name in conditions if name in TRAINED_ALONE]
         for names, numbers in ((tuple(name for name in conditions if name not in TRAINED_ALONE), samples), *alone):
             made += [Transfers(mask, samples=number, conditions=names, **about) for number in numbers]
     return made

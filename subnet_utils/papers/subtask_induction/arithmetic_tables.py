@@ -236,8 +236,8 @@ def further(curves: pd.DataFrame) -> dict[int, list[tuple[str, pd.DataFrame]]]:
 def missing(number: int, panels: Sequence[tuple[str, pd.DataFrame]]) -> str:
     """For a caption: the panels of the paper's figure that the study does not have, or nothing."""
     rows = reference.load("panels").query("figure == @number")
-    wanted = (f"{one.subtask} for {one.target}" for one in rows.itertuples())
-    others = [title for title in wanted if title not in dict(panels)]
+    titles = (f"{one.subtask} for {one.target}" for one in rows.itertuples())
+    others = [title for title in titles if title not in dict(panels)]
     return f" Not in this profile: {' and '.join(others)}.".replace("^2", "²").replace("^3", "³") if others else ""
 
 

@@ -265,10 +265,10 @@ def segmentation(lab: Lab) -> str:
     return "Segment Anything" if found is not None else "Felzenszwalb and Huttenlocher's graph method"
 
 
-def _rows(lab: Lab, wanted: Sequence[tuple[ModelSteps, str, Step]], label: str) -> pd.DataFrame:
-    """Make steps, and a row of each. wanted: model, name of the network, step."""
-    make_all(lab, [step for *_, step in wanted], label)
-    return pd.DataFrame([_row(lab, *one) for one in wanted])
+def _rows(lab: Lab, steps: Sequence[tuple[ModelSteps, str, Step]], label: str) -> pd.DataFrame:
+    """Make steps, and a row of each. steps: model, name of the network, step."""
+    make_all(lab, [step for *_, step in steps], label)
+    return pd.DataFrame([_row(lab, *one) for one in steps])
 
 
 def _row(lab: Lab, one: ModelSteps, network: str, step: Step) -> dict[str, Any]:

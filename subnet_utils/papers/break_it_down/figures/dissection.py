@@ -32,7 +32,7 @@ KINDS = {"whole network": BLACK, "subnetworks": CONDITIONS["subnetwork"].color,
 """Colors of the parts that are put together, by what they are."""
 
 
-def taken_apart(shown: Dissection) -> Figure:
+def one_example(shown: Dissection) -> Figure:
     """Figure 2 with a network in place of the drawing: what the whole and its parts answer to an example of each
     probe set, and their accuracy on the whole set."""
     parts, several = list(shown.accuracies.index), len(shown.items)
@@ -56,9 +56,9 @@ def taken_apart(shown: Dissection) -> Figure:
 
 
 def one_part(entry: Entry, *, example: int, part: str) -> Figure:
-    """`taken_apart` of a network of the zoo and one of its `dissection.parts`, before one example of each test."""
+    """`one_example` of a network of the zoo and one of its `dissection.parts`, before one example of each test."""
     parts = dissection.parts({one: entry.masks[one] for one in subroutines_of(entry.card["name"])})
-    return taken_apart(releases.dissected(entry, {part: parts[part]}, example=example))
+    return one_example(releases.dissected(entry, {part: parts[part]}, example=example))
 
 
 def _item(ax: Axes, item: Any, *, framed: bool) -> None:
