@@ -22,14 +22,14 @@ KNOWN = {
     "torchvision": ("45 MB", ""),
     "data/imagenet16/train": ("213,555 images", "ImageNet's terms"),
     "data/imagenet16/validation": ("", "ImageNet's terms"),
-    "data/cue-conflict": ("1,280 images", "see its page"),
+    "data/cue-conflict": ("1,280 images", "its page names none"),
     "all-minilm-l6-v2": ("83 MB", "Apache-2.0"),
-    "data/cifar10": ("170 MB", "see its page"),
+    "data/cifar10": ("170 MB", "its page names none"),
     "data/mnist": ("12 MB", "CC BY-SA 3.0"),
     "nyu-mll/multi_nli": ("227 MB", "CC BY 3.0, CC BY-SA 3.0, MIT, other"),
     "jhu-cogsci/hans": ("31 MB", "MIT"),
-    "nyu-mll/glue": ("", "see its page"),
-    "data/paws_qqp.tsv": ("", "see its page"),
+    "nyu-mll/glue": ("404,276 labelled pairs", "Quora's terms"),
+    "data/paws_qqp.tsv": ("12,675 pairs", "Quora's terms"),
 }
 """Name on a hub, folder of the profile `paper`, or a folder's own name -> size and license, '' if not known."""
 RESNET18 = "resnet18-f37072fd.pth"

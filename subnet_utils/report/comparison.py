@@ -69,7 +69,7 @@ def direction(effect: float, p: float, level: float = 0.05) -> float:
 OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
 COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "reason"]
 Criterion = Literal["value", "sign"]
-SHARES = ("accuracy", "density")
+SHARES = ("accuracy", "density", "share")
 """What is between 0 and 1."""
 
 

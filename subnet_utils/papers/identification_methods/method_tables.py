@@ -275,5 +275,5 @@ def findings(table: pd.DataFrame) -> pd.DataFrame:
     for about, some in groups(table, "model", "method"):
         for claim, name, able in CLAIMS:
             limits = (LEARNED, np.inf) if able else (-np.inf, some["lost"].iloc[0])
-            rows.append(about | {"claim": claim} | judged(some[name], some["seed"], limits))
+            rows.append(about | {"claim": claim} | judged(some[name], some["seed"], limits, possible=SHARE))
     return pd.DataFrame(rows).query("n_runs > 0")  # of an accuracy that there is not, nothing is said
