@@ -129,7 +129,10 @@ def claim(layers: pd.DataFrame) -> pd.DataFrame:
 
 def _interval(shares: pd.Series) -> tuple[float, float]:
     """The 95% interval of a share over base models: anything for one of them, NaN for none."""
-    return (0.0, 1.0) if len(shares) == 1 else t_interval(shares, shares.index)[1:] if len(shares) else (np.nan, np.nan)
+    if len(shares) < 2:
+        return (0.0, 1.0) if len(shares) else (np.nan, np.nan)
+    low, high = t_interval(shares, shares.index)[1:]  # it does not know what is possible
+    return max(low, 0.0), min(high, 1.0)
 
 
 def by_head(lab: Lab) -> pd.DataFrame:
