@@ -128,7 +128,7 @@ def test_the_papers_means_stand_beside_ours_and_are_judged_at_its_own_size_only(
     paper = subnetwork_overlap.compared(both, "paper").set_index("comparison")
     assert set(paper["verdict"]) == {"agrees", "cannot be told"} and paper.loc["between", "verdict"] == "agrees"
     assert (paper["low"] <= paper["high"]).all()
-    wide = pd.concat([layers, layers.assign(base_model="1", iou=0.9, as_printed=0.9)])
+    wide = pd.concat([layers, layers.assign(base_model="1", iou=0.9, as_printed=0.1)])
     ends = subnetwork_overlap.compared(wide, "paper")
     assert (ends["low"] == 0).all() and (ends["high"] == 1).all(), "no share is below 0 or above 1"
     fewer = subnetwork_overlap.compared(layers[layers["layer"] != "l0"], "paper")
