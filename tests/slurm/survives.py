@@ -202,8 +202,8 @@ def tables(profile: Path) -> dict[str, bytes]:
 
 
 def timeless(made: dict[str, bytes]) -> dict[str, str]:
-    """Tables without the column that says how long something took."""
-    frames = {name: pd.read_csv(io.BytesIO(table), dtype=str) for name, table in made.items()}
+    """Tables without the column that says how long something took, and without those that are empty."""
+    frames = {name: pd.read_csv(io.BytesIO(table), dtype=str) for name, table in made.items() if table.strip()}
     return {name: frame.drop(columns="seconds", errors="ignore").to_csv() for name, frame in frames.items()}
 
 
