@@ -13,8 +13,6 @@ import torch
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import Section, elsewhere_in
 
-Makers = Mapping[str, Callable[[Path], Path]]
-"""Name in a profile -> what makes its stand-in in a folder that does not exist yet, and says where it is."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 

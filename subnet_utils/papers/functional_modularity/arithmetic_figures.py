@@ -77,7 +77,7 @@ def by_strength(table: pd.DataFrame) -> Figure:
         for column, (label, color) in BY_STRENGTH.items():
             ax.plot(means.index, means[column], "-", rows["beta"], rows[column], "o", ms=2, color=color, label=label)
         log_axis(ax, means.index[:: 1 + len(means) // 5], "{:.1e}")
-        ax.set(xlabel="β", ylim=(0, 1.02))
+        ax.set(xlabel="β", ylabel="accuracy, or overlap", ylim=(0, 1.02))
 
     return panels(table, "model", draw, width=4.6)
 

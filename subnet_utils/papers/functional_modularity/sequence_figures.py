@@ -20,7 +20,7 @@ SPLITS, LEVELS = (WHOLE, OWN_MASK, DIRECT), (WHOLE, *MASKED)
 
 def accuracies(table: pd.DataFrame, parts: Sequence[str] = MASKED) -> Figure:
     """Accuracy in each split's tests (Figures 4a, 5 and 15)."""
-    some = table[table["part"].isin(parts)].assign(title=table["model"])
+    some = table[table["part"].isin(parts)].assign(title=table["model"]).replace({"split": {"easy": "hard questions"}})
     axis = {"ylabel": "accuracy in the tests", "ylim": (0, 1.02)}
     return bars(some, x="split", y="accuracy", hue="part", colors=COLORS, **axis)
 
@@ -46,7 +46,7 @@ def along_steps(table: pd.DataFrame) -> Figure:
             for _, run in rows[rows["part"] == part].groupby("seed"):
                 ax.plot(run["density"], run[value], color=COLORS[part], ls=style, lw=1, marker="o", ms=2, label=label)
         ax.invert_xaxis()
-        ax.set(xlabel="weights kept", ylabel="accuracy", ylim=(0, 1.02))
+        ax.set(xlabel="weights kept, falling", ylabel="accuracy", ylim=(0, 1.02))
 
     table = table.assign(title=table["model"] + ": " + table["split"])
     return panels(table, "title", draw, width=2.4, across=3, margin=0.7)

@@ -36,11 +36,11 @@ def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
     labels = {"own": "own function, alone", "other_without": "other function, without it"}
     own = table[table["planted"] & table["method"].isin(methods)].set_index(["design", "method"])
     own = own[[*labels, "precision"]] - own.groupby("design")[[*labels, "precision"]].transform("mean")
-    figure, axes = plt.subplots(1, 2, figsize=(6, 2.4), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.4), sharex=True, sharey=True)
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         for method, some in own.groupby("method"):
             ax.plot(some[name], some["precision"], "o", ms=4, color=color_of(method), mec="white", mew=0.4)
-        ax.set(xlabel=f"accuracy on the {label}")
+        ax.set(xlabel=f"accuracy on the {label} (design mean: 0)")
     axes[0].set_ylabel("precision (design mean: 0)")
     legend(figure, [key(named(method), color_of(method)) for method in methods])
     return figure

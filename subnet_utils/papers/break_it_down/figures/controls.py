@@ -41,7 +41,8 @@ def null_distribution(ax: Axes, draws: pd.DataFrame, tests: pd.DataFrame) -> Axe
     about = tests.set_index("kind")
     groups = {kind: known.loc[known["kind"] == kind, "difference"] for kind in KINDS if (known["kind"] == kind).any()}
     labels = [f"{len(values)} {CONDITIONS[kind].label}{_p(about.loc[kind, 'p'])}" for kind, values in groups.items()]
-    ax.hist(list(groups.values()), edges, color=[CONDITIONS[kind].color for kind in groups], label=labels, rwidth=1, lw=0)
+    for (kind, values), label in zip(groups.items(), labels, strict=True):
+        ax.hist(values, edges, color=CONDITIONS[kind].color, label=label, rwidth=1, lw=0, alpha=0.75)
     ax.axvline(0, ls=":", **LEVEL)
     for row in tests[~np.isclose(tests["observed"], tests["observed"].shift())].itertuples():
         first = row.kind == "random"
@@ -57,9 +58,9 @@ def null_distribution(ax: Axes, draws: pd.DataFrame, tests: pd.DataFrame) -> Axe
 
 
 def _bins(values: Sequence[float]) -> np.ndarray:
-    """Edges of about 25 equal bins, one centered at 0, multiples of half a percent wide: so all hold as many values."""
+    """Edges of equal bins, one centered at 0: at most about 25, at least .02 wide, multiples of half a percent."""
     low, high = np.nanmin(values), np.nanmax(values)
-    width = 0.005 * max(1, round((high - low) / 25 / 0.005))
+    width = 0.005 * max(4, round((high - low) / 25 / 0.005))
     first, last = np.floor(low / width) - 2, np.ceil(high / width) + 2
     return (np.arange(first, last + 2) - 0.5) * width
 
