@@ -40,7 +40,7 @@ def behavior(table: pd.DataFrame, methods: list[str]) -> Figure:
     for ax, (name, label) in zip(axes, labels.items(), strict=True):
         for method, some in own.groupby("method"):
             ax.plot(some[name], some["precision"], "o", ms=4, color=color_of(method), mec="white", mew=0.4)
-        ax.set(xlabel=f"accuracy on the {label} (design mean: 0)")
+        ax.set(xlabel=f"accuracy on {label} (design mean: 0)")
     axes[0].set_ylabel("precision (design mean: 0)")
     legend(figure, [key(named(method), color_of(method)) for method in methods])
     return figure
