@@ -130,7 +130,7 @@ def test_every_convolution_of_a_network_obeys_autocast_where_it_is_vectorized():
 
 
 def test_flips_draw_what_they_drew():
-    from subnet_utils.papers.break_it_down.networks import flipped
+    from subnet_utils.tasks.odd_one_out import mirrored
 
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     expected, generator = images, torch.Generator().manual_seed(1)
@@ -138,5 +138,5 @@ def test_flips_draw_what_they_drew():
         chosen = torch.rand(40, generator=generator) < 0.5
         expected = torch.where(chosen[:, None, None, None], expected.flip(dimension), expected)
     before = images.clone()
-    assert torch.equal(flipped(images, torch.Generator().manual_seed(1)), expected)
+    assert torch.equal(mirrored(images, torch.Generator().manual_seed(1)), expected)
     assert torch.equal(images, before)

@@ -17,9 +17,10 @@ from subnet_utils.papers.identification_methods import method_steps as steps
 from subnet_utils.papers.identification_methods import method_tables as tables
 from subnet_utils.papers.identification_methods.steps import every_step
 from subnet_utils.problems.modules import CONTROL
-from subnet_utils.problems.odd_one_out import Chooser, Subroutines, mirrored
+from subnet_utils.problems.odd_one_out import Chooser, Subroutines
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.tasks import agreement
+from subnet_utils.tasks.odd_one_out import mirrored
 from subnet_utils.tasks.tokenization import Vocabulary
 from tests.test_figures import assert_readable
 from tests.test_identification_methods import BRIEF, NETWORK, method, study

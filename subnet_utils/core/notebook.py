@@ -1,7 +1,6 @@
 """What every notebook does first: check its parameters, open the study, start the record of what it makes."""
 
 import ast
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from subnet_utils.core.messages import nearest
@@ -12,13 +11,12 @@ if TYPE_CHECKING:
     from subnet_utils.report import Results
 
 
-def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) -> "tuple[Lab, Results]":
+def begin(study: Any, notebook: str) -> "tuple[Lab, Results]":
     """Open the study of a notebook and the record of its figures and tables.
 
-    study: whatever `Study.load` takes; parameters: names of the notebook's parameters. Raises StudyError for a
-    parameter that the notebook does not have (papermill passes those on without a word) and for a study that is not
-    valid, or has no section for what the notebook is about; ValueError for data or published weights that the study
-    names and that are not there.
+    study: whatever `Study.load` takes. Raises StudyError for any other parameter (papermill passes those on without a
+    word) and for a study that is not valid, or has no section for what the notebook is about; ValueError for data or
+    published weights that the study names and that are not there.
     """
     with importing():
         import pandas as pd
@@ -32,7 +30,7 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
         from subnet_utils.plots import style
         from subnet_utils.report import Results, readable
 
-    if unknown := _unknown(parameters):
+    if unknown := _unknown():
         raise StudyError(unknown)
     lab, captions = Lab.open(study), {}
     if notebook in notebooks():
@@ -50,16 +48,16 @@ def begin(study: Any, notebook: str, *, parameters: Iterable[str] = ("study",)) 
     return lab, Results(lab.study.name, notebook, device=lab.device, captions=captions, used=lab.store.used)
 
 
-def _unknown(parameters: Iterable[str]) -> str | None:
+def _unknown() -> str | None:
     """What is wrong with the cell that papermill injected, if there is one: a name that is no parameter."""
     from IPython import get_ipython
 
-    known, shell = tuple(parameters), get_ipython()
+    shell = get_ipython()
     for source in shell.user_ns.get("In", []) if shell is not None else []:
         if not source.startswith("# Parameters"):
             continue
         for statement in ast.parse(source).body:
             for target in getattr(statement, "targets", []):
-                if isinstance(target, ast.Name) and target.id not in known:
-                    return f"unknown parameter '{target.id}'; {nearest(target.id, known)}"
+                if isinstance(target, ast.Name) and target.id != "study":
+                    return f"unknown parameter '{target.id}'; {nearest(target.id, ['study'])}"
     return None

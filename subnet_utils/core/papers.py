@@ -9,7 +9,7 @@ import csv
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,8 +73,8 @@ class Paper:
     `Release`s, for a lab. stand_ins: `module:table` of what stands in for published weights and data, see
     `cost.stand_ins`. reproduces: the paper's figures and tables, such as 'Figure 4', and what each
     shows; the report names those that are missing. elsewhere: of those that no notebook makes at most profiles, where
-    they come from. also_shows: further labels, such as appendices, that are not missed. findings: what the report
-    begins with. pages: further pages of the report that the paper writes by itself, by file name, and what they are.
+    they come from. also_shows: further labels, such as appendices, that are not missed. pages: further pages of
+    the report that the paper writes by itself, by file name, and what they are.
     """
 
     name: str
@@ -82,13 +82,12 @@ class Paper:
     reference: str
     section: type[Section]
     notebooks: tuple[Notebook, ...]
-    steps: str = ""
+    steps: str = "steps:every_step"
     releases: str = ""
     stand_ins: str = ""
     reproduces: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     also_shows: Mapping[str, str] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +99,11 @@ class Paper:
     def folders(self) -> tuple[str, ...]:
         """Where the room lies."""
         return tuple(import_module(f"{ROOMS}.{self.name}").__path__)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the report begins with: the rows of the room's `findings.csv`."""
+        return [Finding(**row) for folder in self.folders for row in _rows(Path(folder) / "findings.csv")]
 
     @property
     def captions(self) -> dict[str, tuple[str, list[str]]]:

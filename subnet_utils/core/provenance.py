@@ -1,6 +1,7 @@
 """Where a result comes from: versions, commit and machine."""
 
 import platform
+import re
 import subprocess
 import time
 from functools import cache
@@ -51,3 +52,10 @@ def _git_says(root: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
+
+
+def processor() -> str:
+    """The processor's name, as far as the system says."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
+    return found[1].strip() if found else platform.machine()

@@ -192,15 +192,13 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{artefact.kind}-{artefact.key}.lock")
         try:
-            lock.acquire(timeout=1)
+            held = lock.acquire(timeout=1)
         except Timeout:
             message = f"{artefact.kind} {artefact.key}: another process is building it; waiting"
             print(message, file=sys.stderr, flush=True)
-            lock.acquire()
-        try:
+            held = lock.acquire()
+        with held:
             yield
-        finally:
-            lock.release()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,9 +19,9 @@ import pandas as pd
 from subnet_utils.core.jobs import threads, worker_count
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
-from subnet_utils.core.step import Step, described, fault_of, with_parents
+from subnet_utils.core.step import Step, described, with_parents
 from subnet_utils.core.store import Artefact
-from subnet_utils.cost.sample import SampleStore, sample_fit, standing_in, time_limit
+from subnet_utils.cost.sample import SampleStore, made_of_samples, sample_fit
 
 SPENT, TO_COME = ["spent_s", "spent_cpu_s"], ["to_come_s", "to_come_cpu_s"]
 COUNTED = ["steps", "done", *SPENT, *TO_COME, "unknown"]
@@ -41,7 +42,7 @@ def predict(lab: Lab, *, limit: float = 120.0) -> pd.DataFrame:
     Where steps that are alike are done, their mean counts. limit: seconds for one sample. Trainings count with all
     their epochs, so with early stopping a profile costs at most this.
     """
-    table, samples = _steps(lab), {}
+    table, samples, known = _steps(lab), {}, partial(alike, known={})
     listed = {_name(artefact) for artefact in table["artefact"].dropna()}
     with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
         sampling = replace(lab, store=SampleStore(folder, lab.store))
@@ -50,8 +51,12 @@ def predict(lab: Lab, *, limit: float = 120.0) -> pd.DataFrame:
             if len(done):
                 samples[about], each, note = done["artefact"].iloc[0], done[SPENT].mean(), ""
             else:  # the last one: the first may share what it makes with a step of another kind
-                sample, each, note = _sampled(group["step"].iloc[-1], samples, sampling, limit, listed)
-                samples |= {} if sample is None else {about: sample}
+                sample, note = made_of_samples(group["step"].iloc[-1], samples, sampling, known, sample_fit, limit)
+                each = (math.nan, math.nan)
+                if sample is not None:
+                    samples[about] = sample
+                    listed.add(_name(sample))
+                    each = _seconds(sample, listed, [sampling.store.root, lab.store.root])
             table.loc[missing, [*TO_COME, "unknown", "note"]] = [*each, int(note != ""), note]
     return _by_kind(table)
 
@@ -122,26 +127,6 @@ def _seconds(artefact: Artefact, listed: set[str], roots: Sequence) -> np.ndarra
             listed.add(used)
             total += _seconds(Artefact(*used.split("/"), paths[0]), listed, roots)
     return total
-
-
-def _sampled(
-    step: Step, samples: Mapping[str, Artefact], lab: Lab, limit: float, listed: set[str]
-) -> tuple[Artefact | None, Sequence[float], str]:
-    """The sample of a step, whose parents are samples; its seconds by both clocks; or why there is none."""
-    names, none = {}, (math.nan, math.nan)
-    for parent in with_parents(step.parents):
-        if (about := alike(parent, names)) not in samples:
-            return None, none, "it needs what could not be sampled"
-        lab.store.stand_ins[parent.key(lab)] = samples[about]
-    try:
-        with standing_in(sample_fit), time_limit(limit):
-            artefact = step.make(lab)
-    except Exception as error:  # of any kind: the other groups go on
-        return None, none, f"{type(error).__name__}: {error}".splitlines()[0]
-    if fault := fault_of(artefact):
-        return None, none, f"its sample ended early: {fault}"
-    listed.add(_name(artefact))
-    return artefact, _seconds(artefact, listed, [lab.store.root, lab.store.real.root]), ""
 
 
 def _name(artefact: Artefact) -> str:

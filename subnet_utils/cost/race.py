@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
 
 from subnet_utils.core.devices import autocast, has_bfloat16
 from subnet_utils.core.jobs import keep_freed_memory, threads
@@ -26,6 +25,7 @@ from subnet_utils.masks.discover import discover
 from subnet_utils.masks.methods import ContinuousSparsification
 from subnet_utils.models import StagedModel, build
 from subnet_utils.models.frozen import sent
+from subnet_utils.tasks.odd_one_out import similarity_loss
 from subnet_utils.training import Recipe, fit
 
 Pace = Callable[[Iterable[Any]], Iterator[Any]]
@@ -105,7 +105,7 @@ def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable)
         rows, odd = (sent(part, items.device) for part in batch)
         with cast():
             embeddings = model(*model.compact((items[rows.flatten()],))).unflatten(0, rows.shape)
-        return _odd_one_out(embeddings.float(), odd)
+        return similarity_loss(embeddings.float(), odd)
 
     weights = dict(model.named_parameters())
     return lambda pace: fit(weights, lambda _: pace(_batches(items, examples)), loss, recipe=RECIPE)
@@ -114,7 +114,7 @@ def plain_step(model: StagedModel, items: Tensor, examples: int, cast: Callable)
 def masked_step(model: StagedModel, items: Tensor, examples: int, cast: Callable, start: str) -> Callable[[Pace], None]:
     """Training a mask from a stage on."""
     options = {"method": ContinuousSparsification(epochs=1), "start": start, "recipe": RECIPE, "autocast": cast}
-    return lambda pace: discover(model, items, lambda _: pace(_batches(items, examples)), _odd_one_out, **options)
+    return lambda pace: discover(model, items, lambda _: pace(_batches(items, examples)), similarity_loss, **options)
 
 
 def relative(rounds: list[dict[tuple[str, str], float]]) -> pd.DataFrame:
@@ -157,9 +157,3 @@ def _batches(items: Tensor, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
         rows = torch.randperm(len(items), generator=draw)
         rows = rows.repeat(-(-4 * examples // len(items)))[: 4 * examples]
         yield rows.view(examples, 4), torch.randint(4, (examples,), generator=draw)
-
-
-def _odd_one_out(embeddings: Tensor, odd: Tensor) -> Tensor:
-    """Cross-entropy of the item that is least like the others; embeddings: [examples, 4, d]."""
-    directions = normalize(embeddings, dim=-1)
-    return cross_entropy(-(directions * directions.sum(dim=-2, keepdim=True)).sum(dim=-1), odd)

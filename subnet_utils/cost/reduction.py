@@ -110,28 +110,21 @@ def effort(step: Step, known: dict[str, int]) -> float:
     return step.work * max(1, sum(known[one.name] for one in steps))
 
 
-def _numbers(value: Any, *, top: bool = True) -> Iterator[tuple[str, int]]:
+def _numbers(step: Step) -> Iterator[tuple[str, int]]:
     """Whole numbers in the fields of a step by name, those of its parents not among them."""
-    if isinstance(value, Step) and not top:
-        return
-    for name, one in _fields(value):
-        if type(one) is int:
-            yield name, one
-        yield from _numbers(one, top=False)
+    return ((name, one) for name, one in _within(step) if type(one) is int)
 
 
 def is_large(step: Step) -> bool:
     """Whether a step, or one that it is made of, is about a network of a LARGE class."""
-    return any(name in LARGE for one in with_parents([step]) for name in _sections(one))
+    return any(type(value).__name__ in LARGE for one in with_parents([step]) for _, value in _within(one))
 
 
-def _sections(value: Any, *, top: bool = True) -> Iterator[str]:
-    if isinstance(value, Step) and not top:
-        return
-    if isinstance(value, Section):
-        yield type(value).__name__
-    for _, one in _fields(value):
-        yield from _sections(one, top=False)
+def _within(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a value, and of all that is in it, by name; a step among them as it is."""
+    for name, one in _fields(value):
+        yield name, one
+        yield from () if isinstance(one, Step) else _within(one)
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:
@@ -201,17 +194,14 @@ def words(step: Step) -> str:
     return ", ".join(value if name == "network" else f"{name} {value}" for name, value in said)
 
 
-def _leaves(value: Any, *, top: bool = True) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Step) and not top:
-        return
-    for name, one in _fields(value):
+def _leaves(step: Step) -> Iterator[tuple[str, str]]:
+    for name, one in _within(step):
         if name in ("architecture", "section", "design"):
             yield "network", one if isinstance(one, str) else _named(one)
         elif name == "masking":
             yield name, one if isinstance(one, str) else type(one).__name__
         elif name in SHOWN and isinstance(one, str | int) and one != "":
             yield name, str(one)
-        yield from _leaves(one, top=False)
 
 
 def _named(section: Any) -> str:

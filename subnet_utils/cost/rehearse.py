@@ -8,10 +8,10 @@ One that fails stops no other. Networks are trained one by one here, as on a CPU
 
 import argparse
 import gc
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,14 +21,14 @@ import pandas as pd
 from subnet_utils.core.jobs import threads
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
-from subnet_utils.core.provenance import provenance
+from subnet_utils.core.provenance import processor, provenance
 from subnet_utils.core.sections import ROOT
-from subnet_utils.core.step import Step, fault_of, with_parents
+from subnet_utils.core.step import Step, with_parents
 from subnet_utils.core.store import Artefact, Store, clocks, key_of, save_json, write_whole
 from subnet_utils.core.study import Study
 from subnet_utils.cost.measures import Counted, forget_peak, peak
 from subnet_utils.cost.reduction import batch, effort, few_per_class, group, is_large, scale, shapes, smaller, words
-from subnet_utils.cost.sample import SampleStore, standing_in, time_limit
+from subnet_utils.cost.sample import SampleStore, made_of_samples
 from subnet_utils.cost.stand_ins import with_stand_ins
 
 RATE = 100.0
@@ -36,19 +36,8 @@ RATE = 100.0
 measured, not believed."""
 LIMIT = 600.0
 """Seconds for one step."""
-COLUMNS = [
-    "kind",
-    "about",
-    "steps",
-    "batch",
-    "batch_made",
-    "times",
-    "seconds",
-    "peak_gib",
-    "tflop",
-    "gpu_hours",
-    "failed",
-]
+COLUMNS = ["kind", "about", "steps", "batch", "batch_made", "times", "seconds", "peak_gib", "tflop", "gpu_hours",
+           "failed"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,37 +86,20 @@ def _group(alike: list[tuple[Step, Step]], known: dict[str, int]) -> Group:
 
 def rehearse(lab: Lab, *, rate: float = RATE, limit: float = LIMIT) -> Iterator[dict[str, Any]]:
     """Make one step of each group of a lab in a store that is thrown away; a row for each as soon as it is done."""
-    samples: dict[str, Artefact] = {}
+    samples, about = {}, partial(shapes, known={})
     with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
         lab = replace(lab, store=Stage(folder, Store(folder)))
         for one in groups(lab):
             work, begun = Counted(), clocks()
             forget_peak()
-            failed = _made(one.small, samples, lab, work, limit)
+            artefact, failed = made_of_samples(one.small, samples, lab, about, work.fit, limit)
+            if artefact is not None:
+                samples.setdefault(about(one.small), artefact)
             tflop = work.total * one.about["times"] / 1e12
             cost = {"tflop": tflop, "gpu_hours": tflop * one.work / rate / 3600}
             took = {"seconds": round(float((clocks() - begun)[0]), 1), "peak_gib": round(peak() / 2**30, 2)}
             yield one.about | took | {name: float(f"{value:.3g}") for name, value in cost.items()} | {"failed": failed}
             gc.collect()
-
-
-def _made(step: Step, samples: dict[str, Artefact], lab: Lab, work: Counted, limit: float) -> str:
-    """Make a step from samples and keep it as one; why this failed, or ''."""
-    known: dict[str, str] = {}
-    try:
-        for parent in with_parents(step.parents):
-            if (about := shapes(parent, known)) not in samples:
-                return f"it needs {parent.kind()}, which could not be made"
-            lab.store.stand_ins[parent.key(lab)] = samples[about]
-        lab.store.stand_ins.pop(step.key(lab), None)  # of its own a step is to be made, even if another stood in for it
-        with standing_in(work.fit), time_limit(limit):
-            artefact = step.make(lab)
-    except Exception as error:  # of any kind: the other groups go on
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    if fault := fault_of(artefact):
-        return f"it ended early: {fault}"
-    samples.setdefault(shapes(step, known), artefact)
-    return ""
 
 
 def main(arguments: list[str]) -> int:
@@ -166,20 +138,13 @@ def _written(rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any]) 
         write_whole(path, pd.DataFrame(done, columns=COLUMNS).to_csv(index=False).encode())
     table = pd.DataFrame(done, columns=COLUMNS)
     failed, hours = int((table["failed"] != "").sum()), table["gpu_hours"].sum()
-    facts = about | {"cpu": _processor(), "groups": len(table), "steps": int(table["steps"].sum()), "failed": failed}
+    facts = about | {"cpu": processor(), "groups": len(table), "steps": int(table["steps"].sum()), "failed": failed}
     facts |= {"hours": round(table["seconds"].sum() / 3600, 2), "peak_gib": float(table["peak_gib"].max())}
     facts |= {"gpu_hours": float(f"{hours:.3g}")}
     save_json(path.with_suffix(".json"), provenance(**facts))
     print(f"{failed} of {len(table)} groups failed ({facts['steps']} steps); {facts['hours']} hours, at most "
           f"{facts['peak_gib']} GiB; {facts['gpu_hours']:g} GPU hours", flush=True)  # fmt: skip
     return int(failed > 0)
-
-
-def _processor() -> str:
-    """The processor's name, as far as the system says."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
 
 
 if __name__ == "__main__":

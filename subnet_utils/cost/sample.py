@@ -15,7 +15,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
+from subnet_utils.core.step import Step, fault_of, with_parents
 from subnet_utils.core.store import Artefact, Store, building, clocks, key_of
 from subnet_utils.training import SAMPLE, Recipe, fit
 
@@ -94,6 +96,28 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def made_of_samples(
+    step: Step, samples: Mapping[str, Artefact], lab: Lab, about: Callable[[Step], str],
+    stand_in: Callable[..., pd.DataFrame], limit: float,
+) -> tuple[Artefact | None, str]:  # fmt: skip
+    """A step made from samples of what it is made of, in a lab with a `SampleStore`; or None, and why.
+
+    samples: by what `about` says of a step; stand_in: for `fit`; limit: seconds.
+    """
+    try:
+        for parent in with_parents(step.parents):
+            if about(parent) not in samples:
+                return None, f"it needs {parent.kind()}, which could not be made"
+            lab.store.stand_ins[parent.key(lab)] = samples[about(parent)]
+        lab.store.stand_ins.pop(step.key(lab), None)  # of its own a step is to be made, even if another stood in for it
+        with standing_in(stand_in), time_limit(limit):
+            artefact = step.make(lab)
+    except Exception as error:  # of any kind: the other groups go on
+        return None, f"{type(error).__name__}: {error}".splitlines()[0]
+    fault = fault_of(artefact)
+    return (None, f"it ended early: {fault}") if fault else (artefact, "")
 
 
 class SampleStore(Store):

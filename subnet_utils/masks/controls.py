@@ -18,7 +18,7 @@ from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import Fault
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.models.staged import StagedModel
+from subnet_utils.models.staged import StagedModel, watched
 
 
 class NoControl(Fault):
@@ -133,26 +133,19 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
     passes through, such as BERT's unused pooler, has no mean and is left out. Raises ValueError for a weight that is
     not one of a linear or 2d convolutional layer, or the queries, keys and values of a vision transformer.
     """
-    sums, counts, handles = {}, {}, []
+    sums, counts, seen = {}, {}, {name: _seen(model, name) for name in names}
 
-    def note(name: str, output: Tensor) -> None:
+    def note(name: str, _: Tensor, output: Tensor) -> None:
+        output = seen[name][1](output)
         convolves = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Conv2d)
         flat = output.detach().double().movedim(-3 if convolves else -1, -1).flatten(0, -2)
         sums[name] = sums.get(name, 0.0) + flat.sum(dim=0)
         counts[name] = counts.get(name, 0) + len(flat)
 
-    for name in names:
-        layer, finish = _seen(model, name)
-        handles.append(
-            layer.register_forward_hook(lambda _, __, output, name=name, finish=finish: note(name, finish(output)))
-        )
-    try:
-        with torch.no_grad(), full_precision(next(model.parameters()).device):
-            for items in batches:
-                model(items)
-    finally:
-        for handle in handles:
-            handle.remove()
+    layers, device = {name: layer for name, (layer, _) in seen.items()}, next(model.parameters()).device
+    with watched(layers, note), torch.no_grad(), full_precision(device):
+        for items in batches:
+            model(items)
     return {name: (sums[name] / counts[name]).float() for name in sums}
 
 

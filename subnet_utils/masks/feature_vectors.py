@@ -6,7 +6,6 @@ its tree gives clusters of any number. Correlations keep their sign here: units 
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from subnet_utils.masks.partitions import INPUTS, Partition, layer_of, strengths
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.models.staged import evaluating, fingerprint
+from subnet_utils.models.staged import evaluating, fingerprint, watched
 
 OUTPUTS = "outputs"
 """Of a feature vector: the part with correlations with outputs."""
@@ -78,18 +77,13 @@ def hierarchical(features: FeatureVectors, count: int) -> Partition:
 @torch.no_grad()
 def _activations(model: nn.Module, inputs: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """[m, units] of every layer, by its weight's name."""
-    found, device = {}, next(model.parameters()).device
+    found, layers, device = {}, {name: layer_of(model, name) for name in names}, next(model.parameters()).device
 
-    def note(name: str, layer: nn.Module, output: Tensor) -> None:
+    def note(name: str, _: Tensor, output: Tensor) -> None:
         active = output.relu()
-        found[name] = active if isinstance(layer, nn.Linear) else active.flatten(2).mean(dim=2)
+        found[name] = active if isinstance(layers[name], nn.Linear) else active.flatten(2).mean(dim=2)
 
-    with ExitStack() as context:
-        for name in names:
-            hook = layer_of(model, name).register_forward_hook(lambda layer, _, out, name=name: note(name, layer, out))
-            context.callback(hook.remove)
-        context.enter_context(evaluating(model))
-        context.enter_context(full_precision(device))
+    with watched(layers, note), evaluating(model), full_precision(device):
         model(inputs.to(device))
     return found
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from subnet_utils.masks.partitions import layer_of
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
+from subnet_utils.models.staged import watched
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -29,18 +30,12 @@ def mean_ablated(kept: Subnetwork, model: Network, inputs: Tensor) -> Network:
     if wrong := [name for name, one in layers.items() if not isinstance(one, nn.Linear) or one.bias is None]:
         raise ValueError(f"'{wrong[0]}' has no bias that could take up a mean; ablate it with zeros")
 
-    def note(name: str, inputs: Tensor) -> None:
-        means[name] = inputs.flatten(0, -2).mean(dim=0)
+    def note(name: str, taken: Tensor, _: Tensor) -> None:
+        means[name] = taken.flatten(0, -2).mean(dim=0)
 
-    hooks = [
-        layer.register_forward_pre_hook(lambda _, inputs, name=name: note(name, inputs[0]))
-        for name, layer in layers.items()
-    ]
     device = next(model.parameters()).device
-    with full_precision(device):
+    with watched(layers, note), full_precision(device):
         model(inputs.to(device))
-    for hook in hooks:
-        hook.remove()
     for name, layer in layers.items():
         lost = layer.weight.masked_fill(kept.masks[name].to(device), 0.0)
         layer_of(changed, name).bias += lost @ means[name]

@@ -31,7 +31,7 @@ from subnet_utils.core.messages import nearest
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
 from subnet_utils.masks.task_loss import TaskLoss
-from subnet_utils.models.staged import fingerprint
+from subnet_utils.models.staged import fingerprint, watched
 from subnet_utils.statistics import ratio
 
 INPUTS = "inputs"
@@ -155,15 +155,9 @@ def layer_of(model: nn.Module, name: str) -> nn.Module:
 def require_chain(task: TaskLoss, names: Sequence[str]) -> None:
     """Raise ValueError unless each layer with these weights gets what the layer before it gave, on the first batch."""
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
-    hooks = [
-        layer_of(task.model, name).register_forward_hook(lambda _, taken, given, own=own: own.append((*taken, given)))
-        for name, own in seen.items()
-    ]
-    try:
+    layers = {name: layer_of(task.model, name) for name in names}
+    with watched(layers, lambda name, *both: seen[name].append(both)):
         next(iter(task.losses({name: weight.requires_grad_() for name, weight in task.weights(names).items()})))
-    finally:
-        for hook in hooks:
-            hook.remove()
     for name, own in seen.items():
         if len(own) != 1:
             raise ValueError(f"'{name}' is used {len(own)} times, so the network is no chain; take another method")

@@ -8,6 +8,7 @@ scores count together: no result depends on their order.
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from subnet_utils.masks.subnetwork import Subnetwork
@@ -30,17 +31,11 @@ def ranking_scores(scores: Mapping[str, Tensor], truth: Subnetwork) -> dict[str,
     values, true = _flat(scores, truth)
     hits, kept = _steps(values, true)
     return {
-        "auroc": _auroc(hits, kept),
+        "auroc": float(mannwhitneyu(values[true], values[~true]).statistic / (true.sum() * (~true).sum())),
         "average_precision": float(np.sum(np.diff(hits) / hits[-1] * (hits[1:] / kept[1:]))),
         "precision_at_size": float(np.interp(hits[-1], kept, hits) / hits[-1]),
         "base_rate": float(true.mean()),
     }
-
-
-def _auroc(hits: np.ndarray, kept: np.ndarray) -> float:
-    """Chance that a weight of the truth is ranked before another one, ties counting half."""
-    misses = kept - hits
-    return float(np.sum(np.diff(misses) * (hits[1:] + hits[:-1]) / 2) / (hits[-1] * misses[-1]))
 
 
 def _steps(values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
+from subnet_utils.core.step import Step
+from subnet_utils.core.store import Artefact, StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.models.staged import fingerprint, uncompiled
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -174,3 +175,11 @@ class Subnetwork:
             raise WrongNetwork(f"subnetworks of two networks, {self.network} and {other.network}, cannot be combined")
         if self.masks.keys() != other.masks.keys():
             raise WrongNetwork("these subnetworks mask different weights; combine those with the same start stage")
+
+
+class SubnetworkStep(Step):
+    """A step whose artefact holds a subnetwork as `subnetwork`. `load` gives it."""
+
+    def read(self, lab: Any, artefact: Artefact) -> Subnetwork:
+        """See the class."""
+        return Subnetwork.load(artefact.path / "subnetwork.safetensors")

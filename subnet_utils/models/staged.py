@@ -10,7 +10,8 @@ No network is ever edited: masked weights go through `called_with(suffix, {name:
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -256,6 +257,16 @@ def _without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
+    """Inside the block each run of a layer is noted: note(name, input, output)."""
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            seen = partial(note, name)
+            hooks.enter_context(layer.register_forward_hook(lambda _, taken, given, seen=seen: seen(*taken, given)))
+        yield
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from subnet_utils.core.store import Artefact, save_table, save_tensors
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.masking import Masking
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.subnetwork import Subnetwork, SubnetworkStep
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.problems.trainings import MaskTraining, WeightTraining
 from subnet_utils.training import StepTraining, fit
@@ -128,7 +128,7 @@ def networks(settings: Section, problem: Problem, kind: type[Network] = Network)
 
 
 @dataclass(frozen=True)
-class Mask(Step):
+class Mask(SubnetworkStep):
     """A mask on one function of a network, or on its whole task (CONTROL). `load` gives the subnetwork.
 
     network: a `Network`, or another step with its `problem`, `seed` and `model` that loads a network. given: a mask of
@@ -180,10 +180,6 @@ class Mask(Step):
             limit_gb=cache_limit(lab.study.compute),
             label=f"{self.network.model}, seed {self.network.seed}, {self.function}", **options,
         )  # fmt: skip
-
-    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
-        """See the class."""
-        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,11 @@ class Chooser(nn.Module):
     def forward(self, items: Tensor) -> Tensor:
         """See the class."""
         each = items.flatten(0, 1)
-        found = self.embed(mirrored(each) if self.training and each.ndim == 4 else each)
+        found = self.embed(odd_one_out.mirrored(each) if self.training and each.ndim == 4 else each)
         found = found[0][:, 0] if isinstance(found, tuple) else found
         with torch.autocast(found.device.type, enabled=False):  # gaps between logits are small
             found = found.to(torch.get_default_dtype()).unflatten(0, items.shape[:2])
             return odd_one_out.similarity_logits(found)[:, None]
-
-
-def mirrored(images: Tensor) -> Tensor:
-    """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
-    for dimension in (2, 3):
-        chosen = (torch.rand(len(images), 1, 1, 1) < 0.5).to(images.device)
-        images = torch.where(chosen, images.flip(dimension), images)
-    return images
 
 
 @cache

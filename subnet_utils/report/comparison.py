@@ -6,7 +6,7 @@ and data are the paper's; whether a difference points the same way, smaller netw
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,6 @@ def direction(effect: float, p: float, level: float = 0.05) -> float:
 
 OURS = ["ours", "ours_low", "ours_high", "n_runs", "n_bases"]
 COLUMNS = ["paper", "paper_sd", *OURS, "criterion", "verdict", "reason"]
-Criterion = Literal["value", "sign"]
 SHARES = ("accuracy", "density", "share")
 """What is between 0 and 1."""
 
@@ -80,10 +79,7 @@ class Judgement(NamedTuple):
     reason: str
 
 
-def compare(
-    ours: pd.DataFrame, paper: pd.DataFrame, *, by: Sequence[str], value: str, profile: str,
-    criterion: Criterion | None = None,
-) -> pd.DataFrame:  # fmt: skip
+def compare(ours: pd.DataFrame, paper: pd.DataFrame, *, by: Sequence[str], value: str, profile: str) -> pd.DataFrame:
     """One row per group of `by` in ours: the paper's mean and sd, our mean and interval, and the verdict.
 
     ours: one row per run with columns `by`, `value`, `base_model` and, if known, `base_accuracy`. Runs of base models
@@ -102,7 +98,7 @@ def compare(
 
     All else cannot be told, nor can anything with one base model, which has no interval.
 
-    Default criterion: value `at_paper_size`, otherwise sign for `difference` and none for all else.
+    The criterion is value `at_paper_size`, otherwise sign for `difference` and none for all else.
     Raises ValueError for a missing column, no runs, or several paper rows for one group.
     """
     by = list(by)
@@ -115,10 +111,9 @@ def compare(
     if value in SHARES:  # a t interval does not know what is possible
         table[["ours_low", "ours_high"]] = table[["ours_low", "ours_high"]].clip(0, 1)
     table = table.merge(_summarize_paper(_with_keys(paper, by), by, value), on=by, how="left")
-    comparable = at_paper_size(profile) or criterion == "sign" or (criterion is None and value == "difference")
-    criterion = criterion or ("value" if at_paper_size(profile) or value != "difference" else "sign")
-    judged = [_judge(row, criterion, comparable, value) for row in table.itertuples()]
-    table["criterion"] = criterion if comparable else "none"
+    criterion = "value" if at_paper_size(profile) else "sign" if value == "difference" else "none"
+    judged = [_judge(row, criterion, value) for row in table.itertuples()]
+    table["criterion"] = criterion
     table[list(Judgement._fields)] = pd.DataFrame(judged, index=table.index)
     return table[[*by, *COLUMNS]]
 
@@ -154,12 +149,12 @@ def _summarize_paper(paper: pd.DataFrame, by: list[str], value: str) -> pd.DataF
     return paper.reindex(columns=[*by, *columns]).rename(columns=columns)
 
 
-def _judge(row: NamedTuple, criterion: Criterion, comparable: bool, value: str) -> Judgement:
+def _judge(row: NamedTuple, criterion: str, value: str) -> Judgement:
     if math.isnan(row.paper):
         return Judgement(NOT_COMPARABLE, "the paper reports no such value")
     if not row.learned:
         return Judgement(NOT_COMPARABLE, "no base model reaches 90%")
-    if not comparable:
+    if criterion == "none":
         return Judgement(NOT_COMPARABLE, f"{value} depends on the size of network and data")
     if math.isnan(row.ours_low):
         return Judgement(OPEN, "one base model gives no interval")

@@ -51,15 +51,11 @@ def in_words(frame: pd.DataFrame, digits: int, rows: int | None = None) -> pd.Da
     frame = frame.drop(columns=list(HIDDEN), errors="ignore")
     if not len(frame):
         return frame.rename(columns=head)
-    frame = frame.loc[:, [any(map(_says, frame.iloc[:, i].dropna())) for i in range(frame.shape[1])]]
+    frame = frame.loc[:, (frame.notna() & frame.ne("")).any().to_numpy()]
     heads = frame.columns.map(head)
     return frame.apply(_texts, digits=digits, rows=rows).set_axis(
         frame.columns if heads.has_duplicates else heads, axis=1
     )
-
-
-def _says(value: Any) -> bool:
-    return not isinstance(value, str) or value != ""
 
 
 def _texts(column: pd.Series, digits: int, rows: int | None) -> pd.Series:

@@ -7,7 +7,6 @@ Everything goes to `figures/<profile>/`: each figure as png and pdf, each table 
 import hashlib
 import io
 import os
-import platform
 import re
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from subnet_utils.core.provenance import checkout_state, provenance
+from subnet_utils.core.provenance import checkout_state, processor, provenance
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.store import save_json, write_whole
 from subnet_utils.report import readable
@@ -230,6 +229,4 @@ def _device_name(device: torch.device) -> str:
     """The accelerator's name, or the processor's and its number of cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
-    return f"{found.group(1).strip() if found else platform.machine()}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"

@@ -121,6 +121,14 @@ def batches(data: OddOneOut, batch_size: int, *, generator: torch.Generator) -> 
         yield draw(data.examples[rows], generator=generator)
 
 
+def mirrored(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
+    for dimension in (2, 3):
+        chosen = (torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5).to(images.device, non_blocking=True)
+        images = torch.where(chosen, images.flip(dimension), images)
+    return images
+
+
 def similarity_logits(embeddings: Tensor) -> Tensor:
     """Logits [b, 4] of "item i is the odd one" from embeddings [b, 4, d].
 
@@ -130,3 +138,8 @@ def similarity_logits(embeddings: Tensor) -> Tensor:
     """
     directions = torch.nn.functional.normalize(embeddings, dim=-1)
     return -(directions @ directions.sum(dim=-2).unsqueeze(-1)).squeeze(-1)
+
+
+def similarity_loss(embeddings: Tensor, odd: Tensor) -> Tensor:
+    """Cross-entropy of the odd one's place, nats, by `similarity_logits`."""
+    return torch.nn.functional.cross_entropy(similarity_logits(embeddings), odd)

@@ -1,6 +1,6 @@
 """*Break It Down*: do networks break tasks down into subroutines, each computed by a subnetwork?"""
 
-from subnet_utils.core.papers import Finding, Notebook, Paper
+from subnet_utils.core.papers import Notebook, Paper
 from subnet_utils.papers.break_it_down.section import BreakItDown
 
 PAPER = Paper(
@@ -17,7 +17,6 @@ PAPER = Paper(
         Notebook("05_pretraining", about="pretrained", requires="sets:require_pretrained", after=("03_ablations",)),
         Notebook("06_overlap", after=("03_ablations",)),
     ),
-    steps="steps:every_step",
     releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
@@ -62,34 +61,5 @@ PAPER = Paper(
         "Appendix F": "Examples of the language tasks",
         "Discrepancies": "Where print, released code and ours differ",
     },
-    findings=(
-        Finding(
-            "A subnetwork solves its own subroutine better than the other one",
-            "figure_4_values",
-            "figure_4",
-            "network == 'subnetwork'",
-            holds="ours_low > 0",
-        ),
-        Finding(
-            "Without its subnetwork a network loses this subroutine more",
-            "figure_4_values",
-            "dissection_sv-agreement-singular",
-            "network == 'ablated'",
-            holds="ours_high < 0",
-        ),
-        Finding(
-            "As many random weights solve the whole task",
-            "assembled_values",
-            "assembled",
-            "part.str.startswith('random like')",
-            holds="least >= .9",
-        ),
-        Finding(
-            "Masks of one subroutine overlap more than masks of two",
-            "overlap_claim",
-            "figure_19",
-            holds="verdict == 'agrees'",
-        ),
-    ),
     pages={"network.html": "Take a network apart"},
 )

@@ -23,7 +23,7 @@ from subnet_utils.core.store import Artefact, note, save_json
 from subnet_utils.masks.discover import Discovery, MaskTask, discover_many
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.methods import MaskMethod
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.subnetwork import Subnetwork, SubnetworkStep
 from subnet_utils.papers.break_it_down import prefixes, search
 from subnet_utils.papers.break_it_down.networks import Network, loss, mask_training, with_settings
 from subnet_utils.papers.break_it_down.scoring import scores
@@ -103,7 +103,7 @@ class AnyMask(Step):
 
 
 @dataclass(frozen=True)
-class Mask(AnyMask):
+class Mask(SubnetworkStep, AnyMask):
     """One training of a mask, with its history, its annealing, and its scores on validation data."""
 
     def mask(self, lab: Lab) -> "Mask":
@@ -141,10 +141,6 @@ class Mask(AnyMask):
             copy.replace(checkpoint)
         (found,) = discover(lab, [self], checkpoint)
         return _filed(lab, self, found, folder)
-
-    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
-        """See `AnyMask`."""
-        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
     def group(self, lab: Lab) -> Any:
         """On a GPU the masks of one base with the same settings, start and learning rate are trained at once."""

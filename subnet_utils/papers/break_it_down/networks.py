@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from subnet_utils.core.devices import precision_name
 from subnet_utils.core.jobs import cache_limit
@@ -28,7 +27,7 @@ from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, note, save_table, save_tensors
 from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.select import sparsest
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.subnetwork import SubnetworkStep
 from subnet_utils.models import StagedModel, build, fingerprint
 from subnet_utils.models.architectures import Bert, ResNet, ViT
 from subnet_utils.models.frozen import FrozenPrefix, embed_rows, full_precision, sent
@@ -38,7 +37,8 @@ from subnet_utils.papers.break_it_down.section import BaseSearch, BaseTraining, 
 from subnet_utils.papers.break_it_down.sets import SPLITS, ExampleSet, Sentences, example_set, published
 from subnet_utils.statistics import LEARNED
 from subnet_utils.tasks import tokenization
-from subnet_utils.tasks.odd_one_out import batches, similarity_logits
+from subnet_utils.tasks.odd_one_out import batches, mirrored
+from subnet_utils.tasks.odd_one_out import similarity_loss as loss
 from subnet_utils.training import Recipe, fit
 
 Architecture = Bert | ResNet | ViT
@@ -199,7 +199,7 @@ def mask_training(lab: Lab, base: Network) -> Iterator[Callable[[], AbstractCont
 
 
 @dataclass(frozen=True)
-class Pruning(Step):
+class Pruning(SubnetworkStep):
     """A subnetwork of a trained network that computes its whole task. `load` gives the subnetwork.
 
     examples: of the base training set, None: all; learning_rate, masking: one setting of the search.
@@ -233,10 +233,6 @@ class Pruning(Step):
         kept = found.subnetwork
         accuracy = score_model(kept.apply(model), base.validation.load(lab)).accuracy
         return {"validation_accuracy": accuracy, "active": kept.active, "total": kept.total}
-
-    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
-        """See the class."""
-        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
 
 @dataclass(frozen=True)
@@ -339,11 +335,6 @@ def with_settings(masking: Masking, **changes: float) -> Masking:
     return masking.model_copy(update=changes) if masking.trains else masking
 
 
-def loss(embeddings: Tensor, odd: Tensor) -> Tensor:
-    """Cross-entropy of the odd one's place, nats."""
-    return cross_entropy(similarity_logits(embeddings), odd)
-
-
 def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.DataFrame:
     """Train all weights of a network; the best ones by validation loss are left in it. Returns the history."""
     training, train, validation = network.training, network.train.load(lab), network.validation.load(lab)
@@ -359,7 +350,7 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
         rows, odd, generator = batch
         with lab.autocast():
             if training.flips:
-                embeddings = model(flipped(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
+                embeddings = model(mirrored(items(rows.flatten())[0], generator)).unflatten(0, rows.shape)
             else:
                 embeddings = embed_rows(model, items, rows)
         return loss(embeddings.float(), sent(odd, lab.device))
@@ -370,11 +361,3 @@ def _fit(network: Trained, lab: Lab, model: StagedModel, folder: Path) -> pd.Dat
 
     about = {"recipe": training.recipe(network.seed), "checkpoint": folder / CHECKPOINT, "label": network.label}
     return fit(dict(model.named_parameters()), one_pass, of_batch, validate=validate, **about)
-
-
-def flipped(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Images [k, 3, H, W], each mirrored left-right and top-bottom with probability one half."""
-    for dimension in (2, 3):
-        chosen = sent(torch.rand(len(images), 1, 1, 1, generator=generator).lt(0.5), images.device)
-        images = torch.where(chosen, images.flip(dimension), images)
-    return images

@@ -1,6 +1,6 @@
 """*Are Neural Nets Modular?*: do networks have modules for their functions, and do they use them again?"""
 
-from subnet_utils.core.papers import Finding, Notebook, Paper
+from subnet_utils.core.papers import Notebook, Paper
 from subnet_utils.papers.functional_modularity.section import FunctionalModularity
 
 PAPER = Paper(
@@ -14,7 +14,6 @@ PAPER = Paper(
         Notebook("09c_images", about="images", requires="image_steps:require_images"),
         Notebook("09d_what_masks_depend_on", about="arithmetic", after=("09a_functional_modularity",)),
     ),
-    steps="steps:every_step",
     releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
@@ -48,33 +47,4 @@ PAPER = Paper(
         )
     },
     also_shows={"Functional Modularity, Appendix B.1": "Overlap of two masks of one function"},
-    findings=(
-        Finding(
-            "Two functions share far fewer weights than two masks of one",
-            "modularity_findings",
-            "modularity_figure_1",
-            "claim.str.contains('far less than two masks')",
-        ),
-        Finding(
-            "Without the weights of a function the other one stays",
-            "modularity_findings",
-            "modularity_parts_add_mul",
-            "claim == 'and the other one is not'",
-        ),
-        Finding(
-            "Words and hard questions have weights of their own",
-            "sequences_findings",
-            "sequences_figure_4a",
-            "claim == 'its mask is worse than the control mask'",
-        ),
-        Finding(
-            "Classes of images have weights of their own", "images_findings", "images_figure_6", "place == 'Figure 6'"
-        ),
-        Finding(
-            "New tasks share less than 0.2 with old ones",
-            "images_sharing_findings",
-            "images_figure_3",
-            "claim.str.contains('less than 0.2')",
-        ),
-    ),
 )

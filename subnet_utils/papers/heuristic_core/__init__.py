@@ -1,8 +1,14 @@
 """*The Heuristic Core*: do all pruned networks share a core of heuristics?"""
 
-from subnet_utils.core.papers import Finding, Notebook, Paper
+from subnet_utils.core.papers import Notebook, Paper
 from subnet_utils.papers.heuristic_core.section import HeuristicCore
 
+MADE_BY = {
+    "paper_qqp": ("Figure 8", "Figure 14", "Table 4"),
+    "paper_roberta": ("Figure 15", "Table 5", "Table 6"),
+    "paper_gpt2": ("Figure 16", "Table 7", "Table 8"),
+}
+"""Profile -> what no other makes."""
 PAPER = Paper(
     name="heuristic_core",
     title="The Heuristic Core: Understanding Subnetwork Generalization in Pretrained Language Models",
@@ -13,7 +19,6 @@ PAPER = Paper(
         Notebook("08b_our_network", requires="pair_sets:require_pairs"),
         Notebook("08c_core_of_heads", requires="pair_sets:require_pairs", after=("08b_our_network",)),
     ),
-    steps="steps:every_step",
     releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
@@ -44,45 +49,7 @@ PAPER = Paper(
     },
     elsewhere={
         "Heuristic Core, Figure 1": "a drawing without numbers",
-        "Heuristic Core, Figure 8": "the profile paper_qqp makes it",
-        "Heuristic Core, Figure 14": "the profile paper_qqp makes it",
-        "Heuristic Core, Figure 15": "the profile paper_roberta makes it",
-        "Heuristic Core, Figure 16": "the profile paper_gpt2 makes it",
         "Heuristic Core, Table 2": "notebook 08b shows questions of PAWS at the profile paper_qqp, and files none",
-        "Heuristic Core, Table 4": "the profile paper_qqp makes it",
-        "Heuristic Core, Table 5": "the profile paper_roberta makes it",
-        "Heuristic Core, Table 6": "the profile paper_roberta makes it",
-        "Heuristic Core, Table 7": "the profile paper_gpt2 makes it",
-        "Heuristic Core, Table 8": "the profile paper_gpt2 makes it",
-    },
-    also_shows={},
-    findings=(
-        Finding(
-            "The printed numbers follow from the published ones", "core_claims", "core_figure_2", holds="as_printed"
-        ),
-        Finding(
-            "Pruned networks of one accuracy generalize differently",
-            "core_own_findings",
-            "core_own_figure_2",
-            "finding.str.contains('generalize')",
-        ),
-        Finding(
-            "Sparser networks are the pure heuristic",
-            "core_own_findings",
-            "core_own_figure_2",
-            "finding.str.contains('pure heuristic')",
-        ),
-        Finding(
-            "Pruned networks share a core of heads",
-            "core_own_findings",
-            "core_own_figure_5",
-            "finding.str.contains('share')",
-        ),
-        Finding(
-            "Heads of the core matter more than others",
-            "core_own_findings",
-            "core_own_ablations",
-            "finding.str.contains('matter')",
-        ),
-    ),
+    }
+    | {f"Heuristic Core, {one}": f"the profile {name} makes it" for name, made in MADE_BY.items() for one in made},
 )

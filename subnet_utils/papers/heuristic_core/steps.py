@@ -16,11 +16,11 @@ import torch
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Fault, Step
-from subnet_utils.core.store import Artefact, save_json, save_table, save_tensors
+from subnet_utils.core.store import save_json, save_table, save_tensors
 from subnet_utils.masks import units
 from subnet_utils.masks.controls import random_like
 from subnet_utils.masks.masking import HardConcrete, TrainedMasking
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.subnetwork import Subnetwork, SubnetworkStep
 from subnet_utils.models import fingerprint
 from subnet_utils.models.frozen import full_precision
 from subnet_utils.papers.heuristic_core.attention_patterns import example_maps, patterns
@@ -33,7 +33,7 @@ from subnet_utils.papers.heuristic_core.step_training import shuffled_batches
 
 
 @dataclass(frozen=True)
-class PrunedUnits(Step):
+class PrunedUnits(SubnetworkStep):
     """A checkpoint pruned to a target sparsity with a seed: scores, history, accuracies. `load` gives its units."""
 
     records_faults = True
@@ -93,10 +93,6 @@ class PrunedUnits(Step):
     def about(self) -> dict[str, Any]:
         """What a table says of it."""
         return {"step": self.checkpoint.step, "target_sparsity": self.sparsity, "seed": self.seed}
-
-    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
-        """The units that are left."""
-        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
     def _batches(self, lab: Lab) -> units.Batches:
         """An endless supply of training pairs with the whole network's log-probabilities."""

@@ -1,6 +1,6 @@
 """*Identifying Subnetworks*: methods side by side, composition, and a benchmark with known truth."""
 
-from subnet_utils.core.papers import Finding, Notebook, Paper
+from subnet_utils.core.papers import Notebook, Paper
 from subnet_utils.papers.identification_methods.section import IdentificationMethods
 
 PAPER = Paper(
@@ -13,31 +13,10 @@ PAPER = Paper(
         Notebook("10b_composition", "networks", "fine_tuning_steps:require_weights", ("10a_identification_methods",)),
         Notebook("10c_benchmark", about="benchmark", requires="planted_steps:benchmarked"),
     ),
-    steps="steps:every_step",
     releases="releases:releases",
     also_shows={
         "Identification Methods, Section 1": "The survey's vocabulary",
         "Identification Methods, Section 2": "Methods side by side",
         "Identification Methods, Section 3": "Composition",
     },
-    findings=(
-        Finding(
-            "A subnetwork computes its own function, whatever the method",
-            "identification_findings",
-            "identification_side_by_side_add_mul_mod13",
-            "claim == 'it computes its own function'",
-        ),
-        Finding(
-            "To take out A - B spares B more than to take out A",
-            "composition_findings",
-            "composition_ablations_add_mul_mod13",
-            "claim.str.contains('than without A')",
-        ),
-        Finding(
-            "A method finds planted weights better than chance",
-            "benchmark_findings",
-            "benchmark_leaderboard",
-            "claim.str.contains('random ranking')",
-        ),
-    ),
 )

@@ -15,7 +15,6 @@ from subnet_utils.core.step import Fault, Step
 from subnet_utils.core.store import Artefact, note
 from subnet_utils.masks.discover import Discovery
 from subnet_utils.masks.identify import class_loss
-from subnet_utils.masks.masking import Masking
 from subnet_utils.masks.overlap import OVERALL, iou
 from subnet_utils.papers.identification_methods.compiled import Compiled, compiled
 from subnet_utils.papers.identification_methods.known_truth import Planted, holds, load, save
@@ -100,16 +99,14 @@ class Scored(Step):
         def interval(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
             return ((rows, targets[rows]) for rows in drawn(len(inputs), self.training, generator))
 
-        return _scaled(self.training.masking, next(iter(planted.truth.values())).total).find(
+        masking, weights = self.training.masking, next(iter(planted.truth.values())).total
+        if masking.trains:  # the section's penalty is for `WEIGHTS`
+            masking = masking.model_copy(update={"l0": masking.l0 * WEIGHTS / weights})
+        return masking.find(
             planted.model, inputs, interval, class_loss,
             recipe=self.training.recipe(self.planted.seed),
             label=f"{self.planted.design_name}, seed {self.planted.seed}, {name}",
         )  # fmt: skip
-
-
-def _scaled(masking: Masking, weights: int) -> Masking:
-    """The method with its penalty for a network of so many weights; the section's is for `WEIGHTS`."""
-    return masking.model_copy(update={"l0": masking.l0 * WEIGHTS / weights}) if masking.trains else masking
 
 
 @dataclass(frozen=True)

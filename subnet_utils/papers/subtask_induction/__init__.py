@@ -1,6 +1,6 @@
 """*Instilling Inductive Biases with Subnetworks*: can a subnetwork teach another network?"""
 
-from subnet_utils.core.papers import Finding, Notebook, Paper
+from subnet_utils.core.papers import Notebook, Paper
 from subnet_utils.papers.subtask_induction.section import SubtaskInduction
 
 PAPER = Paper(
@@ -12,7 +12,6 @@ PAPER = Paper(
         Notebook("07_subtask_induction", about="arithmetic"),
         Notebook("07b_shape_bias", about="images", requires="image_steps:require_images"),
     ),
-    steps="steps:every_step",
     releases="releases:releases",
     stand_ins="stand_ins:MAKERS",
     reproduces={
@@ -33,25 +32,4 @@ PAPER = Paper(
     },
     elsewhere={f"Subtask Induction, Figure {number}": "a drawing without numbers" for number in (1, 2)},
     also_shows={"Subtask Induction, Appendix C.3": "Accuracies by class"},
-    findings=(
-        Finding(
-            "With a subnetwork inside, a network learns arithmetic from fewer examples than with random weights",
-            "induction_gaps_by_samples",
-            "induction_figure_3",
-            "control == 'random'",
-            holds="low > 0",
-        ),
-        Finding(
-            "Without a subnetwork less is left than without random weights",
-            "induction_ablations",
-            "induction_ablations_figure",
-            holds="low > 0",
-        ),
-        Finding(
-            "With a shape subnetwork inside, a network sees more shape than without",
-            "shape_advantages",
-            "shape_figure_5",
-            "measure == 'shape_bias' and baseline == 'scratch' and reason.isna()",
-        ),
-    ),
 )

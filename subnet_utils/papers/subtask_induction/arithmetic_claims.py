@@ -22,7 +22,10 @@ def claims(table: pd.DataFrame, *, profile: str) -> pd.DataFrame:
     Ours: mean over seeds of each one's mean over depths, with a 95% t interval; of ratios the geometric mean.
     table: from `arithmetic_tables.transfers`, of one induction. An accuracy is judged at the papers' sizes alone.
     """
-    return pd.DataFrame([*_scratch(table, profile), *_rows_needed(table), *_alike(table)])
+    alike = _difference(
+        table, "random weights of the complement are like any random ones", "random_complement", "random"
+    )
+    return pd.DataFrame([*_scratch(table, profile), *_rows_needed(table), alike])
 
 
 def frozen_or_not(table: pd.DataFrame) -> pd.DataFrame:
@@ -53,11 +56,6 @@ def _rows_needed(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     yield _judged(
         "a random subnetwork needs about six times the rows: ratio", paper, (paper / NEAR, paper * NEAR), found
     )
-
-
-def _alike(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    claim = "random weights of the complement are like any random ones"
-    yield _difference(table, claim, "random_complement", "random")
 
 
 def _difference(

@@ -17,9 +17,10 @@ from subnet_utils.core.store import Artefact
 from subnet_utils.papers.subtask_induction import arithmetic_steps, reference
 from subnet_utils.papers.subtask_induction.arithmetic_steps import FOUND, OfSubtask, settings_of
 from subnet_utils.papers.subtask_induction.chosen_mask import ChosenMask
-from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, interval_of_share, printed, say
+from subnet_utils.papers.subtask_induction.comparison import ahead, compared, printed, say
 from subnet_utils.papers.subtask_induction.conditions import VARIANTS
 from subnet_utils.report.comparison import SIZE, at_paper_size
+from subnet_utils.report.findings import SHARE, groups, interval
 from subnet_utils.tasks.modular_arithmetic import rows_of
 
 MASK = ["source", "subtask", "layers"]
@@ -62,7 +63,7 @@ def densities(found: pd.DataFrame, *, profile: str) -> pd.DataFrame:
     computes the subtask.
     """
     rows = []
-    for about, group in groups(found[found["chosen"]], MASK):
+    for about, group in groups(found[found["chosen"]], *MASK):
         found_in = group["test_accuracy"] >= FOUND  # else it is not the size of what computes the subtask
         quantity = f"density of {about['subtask']} in {about['source']}"
         paper = printed("subtask_induction", quantity=quantity, layers=str(about["layers"]))
@@ -89,7 +90,7 @@ def ablation_tests(table: pd.DataFrame) -> pd.DataFrame:
     draws, the mask itself among them, that cost as much; over seeds, of the mean of every draw.
     """
     rows = []
-    for about, group in groups(table, MASK):
+    for about, group in groups(table, *MASK):
         means = group.groupby(["network", "draw"])["source_accuracy"].mean()
         own = {name: float(means[name].iloc[0]) for name in ("whole network", "subnetwork", "ablated")}
         random = means["random ablated"]
@@ -133,8 +134,8 @@ def _finished(lab: Lab, steps: Sequence[ChosenMask | OfSubtask], label: str) -> 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
     """Mean test accuracy with a 95% t interval over seeds, for each induction, depth, condition and number of rows."""
     return pd.DataFrame(
-        about | interval_of_share(group["test_accuracy"])._asdict() | {"n_runs": len(group)}
-        for about, group in groups(table, [*ABOUT, "chance", "condition", "samples"])
+        about | interval(group["test_accuracy"], range(len(group)), "mean", SHARE)
+        for about, group in groups(table, *ABOUT, "chance", "condition", "samples")
     )
 
 
@@ -151,7 +152,7 @@ def samples_needed(table: pd.DataFrame, *, level: float = 0.99) -> pd.DataFrame:
     `median`, and `low` and `high`, the smallest and largest.
     """
     rows = []
-    for about, group in groups(table, [*ABOUT, "condition"]):
+    for about, group in groups(table, *ABOUT, "condition"):
         reached = group[group["test_accuracy"] >= level].groupby("seed")["samples"].min()
         first = reached.reindex(group["seed"].unique()).fillna(math.inf).to_numpy()
         about |= {"median": np.median(first), "low": first.min(), "high": first.max()}
@@ -189,7 +190,7 @@ def gaps_by_samples(table: pd.DataFrame) -> pd.DataFrame:
     Intervals are single ones: where one of many excludes 0 by little, it may do so by chance.
     """
     rows = []
-    for about, whole in groups(table, INDUCTION):
+    for about, whole in groups(table, *INDUCTION):
         depths = list(whole.groupby("layers"))
         for layers, group in [*depths, ("all", whole)] if len(depths) > 1 else depths:
             controls = [name for name in group["condition"].unique() if name != "subnetwork"]

@@ -13,7 +13,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact
 from subnet_utils.masks.select import sparsest
-from subnet_utils.masks.subnetwork import Subnetwork
+from subnet_utils.masks.subnetwork import Subnetwork, SubnetworkStep
 from subnet_utils.models import StagedModel
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.papers.subtask_induction.stacks import shuffled
@@ -21,7 +21,7 @@ from subnet_utils.training import Recipe
 
 
 @dataclass(frozen=True)
-class Mask(Step):
+class Mask(SubnetworkStep):
     """A mask that is found with one setting. Its result holds `validation_accuracy`, `active` and `total`, or `fault`.
 
     `load` gives the subnetwork.
@@ -51,10 +51,6 @@ class Mask(Step):
         )
         found.save(folder)
         return found.subnetwork, {"active": found.subnetwork.active, "total": found.subnetwork.total}
-
-    def read(self, lab: Lab, artefact: Artefact) -> Subnetwork:
-        """See the class."""
-        return Subnetwork.load(artefact.path / "subnetwork.safetensors")
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,15 @@
-"""What the tables of both parts share: groups of rows, intervals over seeds, and the paper's numbers next to ours."""
+"""What the tables of both parts share: what is ahead of what, and the paper's numbers next to ours."""
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from subnet_utils.papers.subtask_induction import reference
 from subnet_utils.report.comparison import CLAIM, verdict
-from subnet_utils.statistics import Interval, t_interval
-
-
-def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """The groups of a table as they first occur, each with what it is about."""
-    for about, group in table.groupby(list(keys), sort=False):
-        yield dict(zip(keys, about, strict=True)), group
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% t interval of one value a seed. The ends are missing for fewer than two, all for none."""
-    return t_interval(values, range(len(values))) if len(values) else Interval(math.nan, math.nan, math.nan)
-
-
-def interval_of_share(values: Sequence[float]) -> Interval:
-    """The `interval` of accuracies or densities, cut to what these can be."""
-    return Interval(*np.clip(interval(values), 0, 1).tolist())
+from subnet_utils.report.findings import SHARE, interval
 
 
 def ahead(one: pd.Series, other: pd.Series, name: str) -> dict[str, Any]:
@@ -35,8 +18,7 @@ def ahead(one: pd.Series, other: pd.Series, name: str) -> dict[str, Any]:
     The values have an index with the seed. Several of a seed count as their mean.
     """
     difference = (one - other).dropna().groupby("seed").mean()
-    mean, low, high = interval(difference)
-    return {name: mean, "low": low, "high": high, "n_runs": len(difference)}
+    return interval(difference, difference.index, name)
 
 
 def printed(table: str, **about: Any) -> float:
@@ -52,10 +34,9 @@ def compared(values: pd.Series, paper: float, *, comparable: bool, margin: float
     It agrees if it lies in the interval, and the interval within `margin` of it. comparable: whether data and networks
     are the paper's, else there is no verdict.
     """
-    values = values.dropna()
-    mean, low, high = interval_of_share(values)
+    ours, low, high, count = interval(values, range(len(values)), within=SHARE).values()
     judged = verdict(low, high, (paper, paper), margin=margin, comparable=comparable)
-    return {"paper": paper, "ours": mean, "ours_low": low, "ours_high": high, "n_runs": len(values), "verdict": judged}
+    return {"paper": paper, "ours": ours, "ours_low": low, "ours_high": high, "n_runs": count, "verdict": judged}
 
 
 def say(faults: Iterable[str]) -> None:

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from subnet_utils.papers.subtask_induction.arithmetic_figures import BLACK, DOTTED, FEWEST, LINES, Line, legend_below
-from subnet_utils.papers.subtask_induction.comparison import interval
 from subnet_utils.plots.layout import grid
+from subnet_utils.report.findings import SHARE, interval
 
 NETWORKS = {
     "base": Line(BLACK, "-", "base network"),
@@ -63,9 +63,9 @@ def dots(table: pd.DataFrame, measures: Mapping[str, str], *, chance: float) -> 
             values = table[table["network"] == name][measure].dropna()
             # below the interval, which would hide the seeds
             ax.plot(values, np.full(len(values), place + 0.3), "o", ms=3, color=line.color, alpha=0.6, mew=0)
-            mean, low, high = interval(values)
+            mean, *ends, _ = interval(values, range(len(values)), within=SHARE).values()
             if len(values) >= FEWEST:
-                ax.plot(np.clip([low, high], 0, 1), [place, place], color=line.color, lw=1.2)
+                ax.plot(ends, [place, place], color=line.color, lw=1.2)
             ax.plot(mean, place, "o", ms=5, color=line.color, mec="white", mew=0.6)
         if measure not in ("robustness", "shape_bias"):  # for which guessing gives no constant
             ax.axvline(chance, **DOTTED)

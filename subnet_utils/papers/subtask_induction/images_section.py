@@ -15,7 +15,6 @@ from subnet_utils.core.sections import (
     Section,
     Seed,
     Seeds,
-    Several,
     heads_divide_width,
 )
 from subnet_utils.papers.subtask_induction.conditions import (
@@ -25,6 +24,7 @@ from subnet_utils.papers.subtask_induction.conditions import (
     require_known,
 )
 from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
+from subnet_utils.problems.trainings import ModelName, Networks
 from subnet_utils.tasks.textures import SHAPES, TEXTURES
 from subnet_utils.training import Training
 
@@ -167,7 +167,7 @@ class ImageMasks(MaskSearch):
 class ImageModel(Section):
     """One architecture: base network, masks and what is trained around them."""
 
-    model: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    model: ModelName
     paper_model: Literal["resnet18", "vit_b"]
     architecture: Annotated[ResNetClassifier | ViTClassifier, Field(discriminator="family")]
     base: ImageTraining = ImageTraining()
@@ -193,7 +193,7 @@ class Images(Section):
 
     rendered: Rendered | None = None
     folders: Folders | None = None
-    models: Several[ImageModel]
+    models: Networks[ImageModel]
 
     @property
     def data(self) -> Rendered | Folders:
@@ -215,8 +215,4 @@ class Images(Section):
             if one.architecture.family == "vit_classifier" and self.data.resolution % one.architecture.patch:
                 what = f"{self.data.resolution} is not a multiple of patch {one.architecture.patch} of '{one.model}'"
                 raise invalid("resolution", f"{what}; change one of them")
-        names = [one.model for one in self.models]
-        for name in names:
-            if names.count(name) > 1:
-                raise invalid("models", f"'{name}' stands twice; give each a name of its own")
         return self

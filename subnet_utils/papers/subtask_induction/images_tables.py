@@ -18,11 +18,12 @@ from torch import Tensor
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Step, fault_of, make_all
 from subnet_utils.core.store import Artefact
-from subnet_utils.papers.subtask_induction.comparison import ahead, compared, groups, printed, say
+from subnet_utils.papers.subtask_induction.comparison import ahead, compared, printed, say
 from subnet_utils.papers.subtask_induction.image_sets import ImageSets, image_sets, settings_of
 from subnet_utils.papers.subtask_induction.image_steps import ModelSteps, models
 from subnet_utils.papers.subtask_induction.images_section import Folders
 from subnet_utils.report.comparison import CLAIM, FINDING, OPEN, POSITIVE, SIZE, at_paper_size, verdict
+from subnet_utils.report.findings import groups
 from subnet_utils.tasks.images import ImageSet, classical_segments, mean_pool
 
 MEASURES = ("original", "pooled", "shape_accuracy", "robustness", "shape_bias")
@@ -93,7 +94,7 @@ def table_1(table: pd.DataFrame, *, comparable: bool) -> pd.DataFrame:
     reasons = unfound(table)
     return pd.DataFrame(
         _judged(about, measure, group, comparable, reasons.get(about["model"]) if about["network"] in INHERIT else None)
-        for about, group in groups(table, ["model", "paper_model", "network"])
+        for about, group in groups(table, "model", "paper_model", "network")
         for measure in MEASURES
     )
 
@@ -104,7 +105,7 @@ def table_2(found: pd.DataFrame, base_rows: pd.DataFrame, *, comparable: bool) -
     found: from `masks`; base_rows: from `bases`.
     """
     taken, rows = found[found["chosen"] & (found["condition"] == "trained")], []
-    for about, group in groups(taken, ["model", "paper_model"]):
+    for about, group in groups(taken, "model", "paper_model"):
         whole = base_rows[base_rows["model"] == about["model"]]
         for network, measure, own in ((MASK, "density", group), (BASE, "pooled", whole), (MASK, "pooled", group)):
             reason = unfound(taken).get(about["model"]) if measure == "density" else None
