@@ -66,6 +66,16 @@ def test_annealing_draws_temperature_density_and_histograms():
     assert_readable(figure)
 
 
+def test_masks_of_other_methods_have_no_temperature():
+    trace, histograms = hardening()
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    discovery_figures.annealing(axes, trace.drop(columns="beta"), histograms)
+    assert [len(ax.lines) for ax in figure.axes] == [0, 0, 1]
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4))
+    discovery_figures.annealing(axes, trace[["epoch", "density"]].tail(1), histograms[["epoch"]].tail(1))  # a ranking
+    assert [len(ax.lines) for ax in figure.axes] == [0, 1]
+
+
 def test_learning_curves_have_one_color_a_run():
     epochs = np.arange(5)
     history = pd.concat(

@@ -933,6 +933,8 @@ def test_an_unknown_profile_is_one_line_that_names_the_nearest(root, monkeypatch
 
 def test_a_damaged_manifest_is_one_line(tmp_path):
     Results("tiny", "nb", root=tmp_path).close()
+    (tmp_path / "figures/tiny/note.json").write_text('{"what": "a note, no manifest"}')
+    assert [record["notebook"] for record in Site("tiny", root=tmp_path).records] == ["nb"]
     (tmp_path / "figures/tiny/nb.json").write_text("{")
     with pytest.raises(ValueError, match=r"nb\.json is no manifest of a notebook; delete it and run nb again"):
         Site("tiny", root=tmp_path)

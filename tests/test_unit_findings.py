@@ -15,7 +15,7 @@ from subnet_utils.papers.heuristic_core import published_cores as paper_cores
 from subnet_utils.papers.heuristic_core import shared_core
 from subnet_utils.papers.heuristic_core import tables as core_tables
 from subnet_utils.papers.heuristic_core.pair_sets import IN_DOMAIN
-from subnet_utils.papers.heuristic_core.published import faithful_sizes, mean_sizes
+from subnet_utils.papers.heuristic_core.published import faithful_sizes, mean_sizes, onset
 
 X, Y = "constituent_cn_x", "lexical_overlap_ln_y"
 
@@ -447,3 +447,14 @@ def test_effective_size_is_that_of_the_sparsest_faithful_network_of_each_seed():
     assert found.set_index("seed")["effective_size"].to_dict() == {0: 0.5, 1: 1.0}
     mean = mean_sizes(found).iloc[0]
     assert mean["effective_size"] == 0.75 and mean["smallest_possible"] == 0.5 and mean["n_runs"] == 2
+
+
+def test_the_onset_of_generalization_comes_after_the_lowest_accuracy():
+    assert onset(pd.Series({500: 0.9, 10_000: 0.05, 20_000: 0.2, 30_000: 0.5})) == 20_000
+    assert onset(pd.Series({500: 0.9, 10_000: 0.5})) is None
+
+
+def test_draws_without_a_correlation_do_not_count():
+    one = [torch.tensor([[True, False]])] * 2  # half of the draws have both heads equally often
+    found = shared_core.correlation(pair(one, one), draws=99)
+    assert (found["rho"], found["p"], found["p_less"]) == (1, 1, 1)

@@ -24,7 +24,8 @@ REMEDIES = {
     "model_type": "a mapping of keys", "model_attributes_type": "a mapping of keys",
     "greater_than": "more than {gt:g}", "greater_than_equal": "at least {ge:g}", "less_than_equal": "at most {le:g}",
     "less_than": "less than {lt:g}", "finite_number": "a finite number",
-    "literal_error": "{expected}", "string_pattern_mismatch": "lower-case letters, digits, - and _",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "lower-case letters, digits, - and _, none of the two first",
 }  # fmt: skip
 """What to give instead, by pydantic's name of the error."""
 

@@ -25,7 +25,7 @@ class StudyError(ValueError):
 class BaseStudy(Section):
     """A whole run: a named profile. `Study` adds the sections of papers."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     """Figures go to figures/<name>/."""
     compute: Compute = Compute()
 

@@ -44,7 +44,7 @@ class Site:
         a damaged manifest."""
         root = Path(root or ROOT)
         self.profile, self.folder = profile, root / "figures" / profile
-        self.records = [_record(path) for path in sorted(self.folder.glob("*.json"))]
+        self.records = [one for path in sorted(self.folder.glob("*.json")) if (one := _record(path))]
         if not self.records:
             known = sorted({path.parent.name for path in (root / "figures").glob("*/*.json")})
             hint = f"; {nearest(profile, known)}" if known else ""
@@ -182,9 +182,12 @@ def expected() -> dict[str, str]:
     return {label: title for paper in papers().values() for label, title in paper.reproduces.items()}
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _record(path: Path) -> dict[str, Any] | None:
+    """The manifest of a notebook; None for a note on something else, which names no notebook."""
     try:
         record = json.loads(path.read_text())
+        if "notebook" not in record:
+            return None
         provenance_rows(record)
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is no manifest of a notebook; delete it and run {path.stem} again") from None

@@ -111,8 +111,9 @@ def mean_sizes(sizes: pd.DataFrame) -> pd.DataFrame:
 
 
 def onset(accuracies: pd.Series) -> int | None:
-    """The first checkpoint whose accuracy is ONSET above the lowest. accuracies: out of domain, by step."""
-    later = accuracies[accuracies > accuracies.min() + ONSET]
+    """The first checkpoint after the lowest accuracy that is ONSET above it. accuracies: out of domain, by step."""
+    later = accuracies.sort_index().loc[accuracies.idxmin() :]
+    later = later[later > accuracies.min() + ONSET]
     return int(later.index.min()) if len(later) else None
 
 

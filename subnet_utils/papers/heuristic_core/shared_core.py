@@ -39,7 +39,8 @@ def correlation(kept: Kept, *, draws: int = DRAWS) -> dict[str, float]:
         order = rng.random((draws, own.shape[-1])).argsort(axis=1)
         shuffled = shuffled + own[:, order]
     chance, (low, high) = _rhos(shuffled), _jackknifed(networks, found["rho"])
-    return found | {"expected": float(np.nanmean(chance)), **tails(chance, found["rho"]), "low": low, "high": high}
+    chance = chance[~np.isnan(chance)]  # where all heads are as frequent there is no rho
+    return found | {"expected": float(chance.mean()), **tails(chance, found["rho"]), "low": low, "high": high}
 
 
 def _jackknifed(networks: np.ndarray, rho: float) -> tuple[float, float]:

@@ -82,17 +82,19 @@ def search_heatmap(ax: Axes, search: pd.DataFrame) -> Axes:
 def annealing(axes: Sequence[Axes], trace: pd.DataFrame, histograms: pd.DataFrame) -> Sequence[Axes]:
     """One mask hardening: temperature and density over epochs (left), its soft values at five epochs (right).
 
-    axes: two; trace: one row an epoch (from 0) with `epoch`, `beta` and `density`, the share of weights that the hard
-    mask keeps; histograms: one row an epoch with `epoch` and `bin_00`, `bin_01`, ..., the shares of sigma(beta s) in
-    equal bins of [0, 1].
+    axes: two; trace: one row an epoch (from 0) with `epoch`, `density`, the share of weights that the hard mask keeps,
+    and `beta` where the method has one; histograms: one row an epoch with `epoch` and `bin_00`, `bin_01`, ..., the
+    shares of soft values in equal bins of [0, 1]. A ranking has none, so the right axes are left out.
     """
     left, right = axes
     twin, epochs = left.twinx(), trace["epoch"] + 1
-    for ax, values, color, name, line in (
-        (left, trace["beta"], CONDITIONS["mean"].color, "inverse temperature $\\beta$", (0, (4, 1.5))),
-        (twin, 100 * trace["density"], CONDITIONS["random"].color, "weights kept (%)", "-"),
-    ):
-        ax.plot(epochs, values, color=color, ls=line)
+    lines = [(twin, 100 * trace["density"], CONDITIONS["random"].color, "weights kept (%)", "-")]
+    if "beta" in trace:
+        beta = "inverse temperature $\\beta$"
+        lines.insert(0, (left, trace["beta"], CONDITIONS["mean"].color, beta, (0, (4, 1.5))))
+    left.yaxis.set_visible("beta" in trace)
+    for ax, values, color, name, line in lines:
+        ax.plot(epochs, values, color=color, ls=line, marker="o" if len(epochs) == 1 else None)
         ax.set_ylabel(name, color=color)
         ax.tick_params(axis="y", colors=color, which="both")
     left.set(xlabel="epoch", yscale="log")
@@ -100,13 +102,16 @@ def annealing(axes: Sequence[Axes], trace: pd.DataFrame, histograms: pd.DataFram
     twin.set_ylim(0, None)
     twin.spines["right"].set_visible(True)
     shares = histograms.set_index("epoch").filter(regex=r"^bin_\d+$")
+    if shares.empty:
+        right.remove()
+        return axes
     shares = shares.iloc[np.unique(np.linspace(0, len(shares) - 1, 5).round().astype(int))]
     edges = np.linspace(0, 1, shares.shape[1] + 1)
     for (epoch, values), color in zip(shares.iterrows(), sns.color_palette("viridis_r", len(shares)), strict=True):
         drawable = values.clip(lower=1e-12)  # a logarithmic axis has no zero
         right.stairs(drawable, edges, color=color, lw=1.3, label=str(epoch + 1), baseline=None)
     smallest = shares.where(shares > 0).min(axis=None)
-    right.set(xlabel="soft mask $\\sigma(\\beta s)$", ylabel="share of weights", yscale="log", ylim=(smallest / 2, 2))
+    right.set(xlabel="soft mask $\\sigma(\\beta s)$" if "beta" in trace else "soft mask", ylabel="share of weights", yscale="log", ylim=(smallest / 2, 2))
     layout.legend(right, columns=1, title="epoch", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes
 
