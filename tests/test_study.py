@@ -413,6 +413,12 @@ def test_unknown_profile_is_answered_with_the_nearest():
         (b"name: !!python/name:os.system", "study.yaml, line 1: not valid YAML, could not determine a constructor"),
         (b"\xff\xfe\x00", "study.yaml cannot be read as YAML: 'utf-8' codec can't decode byte 0xff"),
         (b"a: \x07", "study.yaml cannot be read as YAML: unacceptable character #x0007"),
+        (b"a: 2020-13-45", "study.yaml cannot be read as YAML: month must be in 1..12"),
+        (b"a: !!bool foo", "study.yaml cannot be read as YAML: 'foo'"),
+        (b"a: !!int ''", "study.yaml cannot be read as YAML: string index out of range"),
+        (b"a: !!timestamp foo", "study.yaml cannot be read as YAML: 'NoneType' object has no attribute"),
+        (b"a: " + b"[" * 3000, "study.yaml cannot be read as YAML: maximum recursion depth exceeded"),
+        (b"a: " + b"1" * 5000, "study.yaml cannot be read as YAML: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_file_that_holds_no_study(tmp_path: Path, content: bytes, what: str):

@@ -42,6 +42,11 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     return f"{hint}valid: {', '.join(valid)}"
 
 
+def first_line(error: BaseException) -> str:
+    """Of what an error says; of one without words, its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
 def of_companion() -> Iterator[None]:
     """Around imports that the core installation lacks. Raises ModuleNotFoundError that says how to get them."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from subnet_utils.core.messages import explain, invalid, nearest, of_companion
+from subnet_utils.core.messages import explain, first_line, invalid, nearest, of_companion
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
 
@@ -112,8 +112,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         values = Loader(path.read_text(encoding="utf-8")).get_single_data()
     except yaml.MarkedYAMLError as error:
         raise StudyError(f"{path.name}, line {error.problem_mark.line + 1}: not valid YAML, {error.problem}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StudyError(f"{path.name} cannot be read as YAML: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # PyYAML raises many unrelated types for values that are none of their tag
+        raise StudyError(f"{path.name} cannot be read as YAML: {first_line(error)}") from None
     if not isinstance(values, Mapping):
         raise StudyError(f"{path.name} holds no mapping; it must have one top-level key, 'study'")
     return values
