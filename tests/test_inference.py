@@ -116,11 +116,29 @@ def test_faults_of_a_table_are_named(tmp_path):
     for i, (frame, message) in enumerate(cases):
         with pytest.raises(DataError, match=message):
             pair_files.read_hans(write(frame, tmp_path / f"{i}.tsv"))
+    cases = {"a\tb\t0\t5": "more fields than its header", "": "no pair", "\tb\t0": "row 1: no premise",
+             "a\tb\t0\n \tb\t0": "row 2: no premise"}  # fmt: skip
+    for rows, message in cases.items():
+        (tmp_path / "pairs.tsv").write_text(f"premise\thypothesis\tlabel\n{rows}\n")
+        with pytest.raises(DataError, match=message):
+            pair_files.read_pairs(tmp_path / "pairs.tsv")
+    named = FRAME.assign(label=[0, 7]).set_index(pd.Index(["r1", "r2"]))
+    with pytest.raises(DataError, match="row 2: unknown label '7'"):
+        pair_files.read_pairs(write(named, tmp_path / "named.parquet"))
     with pytest.raises(DataError, match="no file"):
         pair_files.read_hans(tmp_path / "nothing.tsv")
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match="damaged.parquet cannot be read as a table"):
         pair_files.read_hans(tmp_path / "damaged.parquet")
+
+
+def test_pairs_without_a_gold_label_are_left_out_with_a_line(tmp_path, capsys):
+    frame = pd.DataFrame({"gold_label": ["-", "neutral"], "sentence1": ["a", "b"], "sentence2": ["c", "d"]})
+    pairs = pair_files.read_pairs(write(frame, tmp_path / "mnli.tsv"), labels=pair_files.CLASSES)
+    assert pairs.to_dict("records") == [{"premise": "b", "hypothesis": "d", "label": 1, "kind": ""}]
+    assert capsys.readouterr().err.endswith("mnli.tsv: 1 pairs without a gold label (-) are left out\n")
+    with pytest.raises(DataError, match="row 2: unknown label 'neutrl'"):
+        pair_files.read_pairs(write(frame.assign(gold_label=["-", "neutrl"]), tmp_path / "x.tsv"), labels=["neutral"])
 
 
 def hub(monkeypatch, table: pd.DataFrame, names: list[str] | None = None, *, script: bool = False) -> list:
