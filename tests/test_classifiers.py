@@ -106,6 +106,15 @@ def test_weights_that_cannot_be_had_or_do_not_fit_are_named(resnet18, vit, tmp_p
     refused(VIT | {"pretrained": str(tmp_path / "part")}, r"part lacks \d+ weights, such as ", resolution=32)
 
 
+def test_no_pickle_is_loaded_from_the_folder_of_a_transformer(vit, tmp_path):
+    network, folder = vit
+    shutil.copy(folder / "config.json", tmp_path)
+    for content in (network.state_dict(), {"weights": torch.save}):
+        torch.save(content, tmp_path / "pytorch_model.bin")
+        with pytest.raises(WeightsError, match=r"no ViT in .*; give a folder or hub name$"):
+            build(VIT | {"pretrained": str(tmp_path)}, seed=0, resolution=32)
+
+
 def test_a_pickle_that_runs_code_is_not_run(tmp_path):
     class Evil:
         def __reduce__(self):

@@ -1,6 +1,7 @@
 """Classes of a network and permuted images: pictures, networks, masks with a given output layer, tables and figures."""
 
 import gzip
+import math
 
 import numpy as np
 import pandas as pd
@@ -105,6 +106,42 @@ def test_files_of_mnist_and_cifar10_are_read_and_damaged_ones_named(tmp_path):
         (cifar / name).write_bytes(rows.tobytes())
     test = pictures.from_folder(cifar)["test"]
     assert np.array_equal(test.pixels.flatten(1), rows[:, 1:]) and test.labels.tolist() == rows[:, 0].tolist()
+
+
+def write_idx(folder, count: int) -> None:
+    folder.mkdir()
+    for title in ("train", "t10k"):
+        for name, sizes in (("images-idx3", (count, 4, 4)), ("labels-idx1", (count,))):
+            head = bytes([0, 0, 8, len(sizes)]) + b"".join(size.to_bytes(4, "big") for size in sizes)
+            (folder / f"{title}-{name}-ubyte").write_bytes(head + bytes(math.prod(sizes)))
+
+
+def test_kaggles_folders_are_passed_by_and_empty_or_damaged_sets_named(tmp_path):
+    write_idx(tmp_path / "none", 0)
+    with pytest.raises(pictures.PictureError, match="pictures .* do not match"):
+        pictures.from_folder(tmp_path / "none")
+    folder, name = tmp_path / "kaggle", "train-images-idx3-ubyte"
+    write_idx(folder, 3)
+    (folder / name).rename(folder / "train-images.idx3-ubyte")
+    (folder / name).mkdir()
+    assert len(pictures.from_folder(folder)["train"].pixels) == 3 and pictures.digest_of(folder)
+    damaged = bytearray(gzip.compress((folder / "train-images.idx3-ubyte").read_bytes()))
+    damaged[10] = 7  # the kind of a block
+    (folder / f"{name}.gz").write_bytes(damaged)
+    with pytest.raises(pictures.PictureError, match="ubyte.gz cannot be read"):
+        pictures.from_folder(folder)
+    for path in folder.glob("train-images*"):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (folder / name).symlink_to("nothing")
+    with pytest.raises(pictures.PictureError, match="no file train-images"):
+        pictures.digest_of(folder)
+
+
+def test_every_file_of_cifar10_holds_whole_pictures(tmp_path):
+    for name, size in (("data_batch_1", 3074), ("data_batch_2", 3072), ("test_batch", 3073)):
+        (tmp_path / f"{name}.bin").write_bytes(bytes(size))
+    with pytest.raises(pictures.PictureError, match="lacks pictures of CIFAR10's binary version"):
+        pictures.from_folder(tmp_path)
 
 
 def test_a_folder_without_pictures_is_refused_before_anything_is_trained(tmp_path):

@@ -164,6 +164,19 @@ def test_a_conflict_has_the_shape_of_its_folder_and_a_texture_of_the_classes(fol
         conflict_files(folder / "conflicts", CLASSES[:1])
 
 
+def test_names_of_classes_may_have_capitals_and_underlines(tmp_path):
+    save(tmp_path / "Sea_lion" / "Sea_lion3-Polar_bear1.png")
+    save(tmp_path / "Polar_bear" / "Polar_bear-Sea_lion.png")
+    found = conflict_files(tmp_path, ("Sea_lion", "Polar_bear"))
+    assert [labels for _, *labels in found] == [[0, 1], [1, 0]]
+
+
+def test_a_link_to_nothing_is_named(folder):
+    (folder / "train" / "cat" / "9.png").symlink_to("nothing")
+    with pytest.raises(ImageError, match=r"9\.png is a folder, or a link to nothing; remove it or fetch it again"):
+        split_folder(folder / "train", CLASSES)
+
+
 @pytest.mark.parametrize("name", ["stray", "bear3-bear2"])
 def test_a_file_whose_name_does_not_tell_its_shape_and_texture_is_named(folder, name):
     save(folder / "conflicts" / "cat" / f"{name}.png")
@@ -180,6 +193,16 @@ def test_images_of_sixteen_bits_are_named(tmp_path):
 def test_what_segment_anything_lacks_is_named(monkeypatch, tmp_path):
     with pytest.raises(ImageError, match="no Segment Anything model in .*; give a folder or hub name, or leave"):
         segment_anything(str(tmp_path), torch.device("cpu"))
+
+    def pipeline(task, *, trust_remote_code, model_kwargs, **_):
+        raise RuntimeError(f"{trust_remote_code}, {model_kwargs}\nand more")
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ImageError, match=r"elsewhere: False, \{'use_safetensors': True\}; "),
+    ):
+        patch.setattr("transformers.pipeline", pipeline)
+        segment_anything("elsewhere", torch.device("cpu"))
 
     def generate(image, points_per_crop):
         raise RuntimeError("Couldn't load custom C++ ops.")  # a CPU-only torch beside torchvision's wheel

@@ -457,6 +457,10 @@ def test_damaged_pretrained_weights_are_refused(pretrained, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(damaged)
     with pytest.raises(ValueError, match="cannot be loaded: .*; give a folder with config.json"):
         small("bert", pretrained=str(tmp_path))
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(network.state_dict(), tmp_path / "pytorch_model.bin")  # a pickle
+    with pytest.raises(ValueError, match="cannot be loaded: .*; give a folder with config.json"):
+        small("bert", pretrained=str(tmp_path))
 
 
 def test_libraries_that_take_seconds_are_imported_when_a_network_is_built():

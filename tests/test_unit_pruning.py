@@ -329,6 +329,16 @@ def test_published_networks_that_lack_weights_or_words_are_refused(files):
         published_tokenizer(str(files / "bert"))
 
 
+def test_code_beside_a_tokenizer_is_neither_run_nor_asked_about(files, capsys):
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoTokenizer": ["own.Words", None]}}
+    for name in ("config.json", "tokenizer_config.json"):
+        (files / "bert" / name).write_text(json.dumps(own | {"tokenizer_class": "Words"}))
+    (files / "bert" / "own.py").write_text("raise SystemExit('code of a folder has run')")
+    with pytest.raises(PretrainedError, match=r"bert': tokenizer cannot be loaded \(.*custom code[^\n]*$"):
+        published_tokenizer(str(files / "bert"))
+    assert "[y/N]" not in capsys.readouterr().out
+
+
 def test_pairs_longer_than_a_published_network_takes_are_refused_at_once(files):
     section = from_files(files)
     section["architecture"]["max_length"] = 65

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from subnet_utils.core.messages import nearest
+from subnet_utils.core.messages import first_line, nearest
 from subnet_utils.models.layers import obeying_autocast
 from subnet_utils.models.staged import StagedModel, require_positive
 from subnet_utils.models.vision import TokenHead, pooling, residual_stages, transformer_stages, with_convolutions
@@ -153,7 +153,7 @@ def _torchvision(source: str) -> Mapping[str, Tensor]:
             return safetensors.torch.load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes the two libraries raise
-        raise WeightsError(f"{source} cannot be read as weights: {str(error).splitlines()[0]}; get a new one") from None
+        raise WeightsError(f"{source} cannot be read as weights: {first_line(error)}; get a new one") from None
 
 
 def _renamed(name: str, ours: Mapping[str, Any]) -> str:
@@ -168,9 +168,10 @@ def _transformers(source: str, layers: int, heads: int) -> tuple[dict[str, Tenso
     from transformers import ViTModel  # seconds to import, needed by few
 
     try:
-        found, report = ViTModel.from_pretrained(source, add_pooling_layer=False, output_loading_info=True)
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"no ViT in {source}: {str(error).splitlines()[0]}; give a folder or hub name") from None
+        options = {"add_pooling_layer": False, "use_safetensors": True, "output_loading_info": True}
+        found, report = ViTModel.from_pretrained(source, **options)
+    except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
+        raise WeightsError(f"no ViT in {source}: {first_line(error)}; give a folder or hub name") from None
     sizes = {"layers": (found.config.num_hidden_layers, layers), "heads": (found.config.num_attention_heads, heads)}
     for what, (theirs, ours) in sizes.items():
         if theirs != ours:

@@ -18,6 +18,7 @@ from torch.nn.utils import skip_init
 from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer, BertPooler
 
+from subnet_utils.core.messages import first_line
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.models.layers import attend, packed, spread
 from subnet_utils.models.staged import StagedModel, State, require_multiple, require_positive
@@ -200,11 +201,11 @@ def _load(pretrained: str, expected: BertConfig) -> BertModel:
         raise ValueError(f"pretrained '{pretrained}' is not a folder; {NEEDED}")
     source = str(folder) if folder.is_dir() else pretrained
     options = {"dtype": torch.float32, "local_files_only": folder.is_dir(), **NO_DROPOUT}
+    options["use_safetensors"] = folder.is_dir() or None  # BERT-small's own on the hub are of another format
     try:
         network, report = BertModel.from_pretrained(source, output_loading_info=True, **options)
     except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"pretrained '{pretrained}' cannot be loaded: {reason}; {NEEDED}") from error
+        raise ValueError(f"pretrained '{pretrained}' cannot be loaded: {first_line(error)}; {NEEDED}") from error
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise ValueError(f"pretrained '{pretrained}' lacks {len(missing)} weights, such as '{missing[0]}'")

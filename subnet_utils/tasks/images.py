@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from subnet_utils.core.messages import nearest
+from subnet_utils.core.messages import first_line, nearest
 
 POINTS, SMALLEST = 16, 100
 """Segment Anything gets a grid of 16 x 16 points on the image, and of 8 x 8 on each of its quarters. Segments of fewer
@@ -107,9 +107,10 @@ def _mask_generation(source: str, device: str):
     from transformers import pipeline  # seconds to import, needed by few
 
     try:
-        return pipeline("mask-generation", model=source, device=device)
-    except (OSError, ValueError) as error:
-        message = f"no Segment Anything model in {source}: {str(error).splitlines()[0]}"
+        return pipeline("mask-generation", model=source, device=device, trust_remote_code=False,
+                        model_kwargs={"use_safetensors": True})  # fmt: skip
+    except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
+        message = f"no Segment Anything model in {source}: {first_line(error)}"
         raise ImageError(f"{message}; give a folder or hub name, or leave 'segment_anything' out") from None
 
 
@@ -160,11 +161,11 @@ def conflict_files(folder: Path, classes: Sequence[str]) -> Files:
     found: Files = []
     for label, name in enumerate(classes):
         for path in files_of(folder, name, classes):
-            named = re.fullmatch(r"([a-z]+)\d*-([a-z]+)\d*", path.stem)
-            if not named or named[1] != name:
+            named = re.fullmatch(rf"{re.escape(name)}\d*-(.+?)\d*", path.stem)
+            if not named:
                 raise ImageError(f"{path} does not tell its shape and texture; name it as in '{name}3-elephant1.png'")
-            if named[2] != name and named[2] in classes:
-                found.append((path, label, classes.index(named[2])))
+            if named[1] != name and named[1] in classes:
+                found.append((path, label, classes.index(named[1])))
     if not found:
         raise ImageError(f"no image in {folder} has the shape of one class and the texture of another; fetch it again")
     return found
@@ -184,6 +185,8 @@ def files_of(folder: Path, name: str, classes: Sequence[str]) -> list[Path]:
     found = sorted(path for path in within.iterdir() if path.suffix.lower() in IMG_EXTENSIONS)
     if not found:
         raise ImageError(f"{within} holds no images ({', '.join(IMG_EXTENSIONS)}); fill it or leave the class out")
+    if broken := [path for path in found if not path.is_file()]:
+        raise ImageError(f"{broken[0]} is a folder, or a link to nothing; remove it or fetch it again")
     return found
 
 

@@ -8,6 +8,7 @@ gzipped) and the binary version of CIFAR10. Neither format can run code, unlike 
 import gzip
 import hashlib
 import math
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,14 +103,14 @@ def digest_of(folder: Path) -> str:
 
 def _idx_set(folder: Path, title: str) -> Pictures:
     pixels, labels = (read_idx(_file(folder, name)) for name in IDX[title])
-    if pixels.ndim != 3 or pixels.shape[:1] != labels.shape:
+    if pixels.ndim != 3 or pixels.shape[:1] != labels.shape or not pixels.size:
         raise PictureError(f"{folder}: pictures {pixels.shape} and labels {labels.shape} do not match; fetch it again")
     return Pictures(torch.from_numpy(pixels)[:, None], torch.from_numpy(labels).long())
 
 
 def _file(folder: Path, name: str) -> Path:
     """The one file of a folder whose name begins so."""
-    found = sorted(folder.glob(f"{name}[-.]idx*"))
+    found = sorted(filter(Path.is_file, folder.glob(f"{name}[-.]idx*")))  # Kaggle has folders of this name, too
     if not found:
         raise PictureError(f"no file {name}-idx*-ubyte in {folder}; {REMEDY}")
     return found[0]
@@ -119,7 +120,7 @@ def read_idx(path: Path) -> np.ndarray:
     """An array of bytes from a file in MNIST's idx format: two zeros, type 8, dimensions, sizes (big-endian), data."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise PictureError(f"{path} cannot be read ({error}); fetch it again") from None
     start = 4 + 4 * content[3] if len(content) > 3 else 0
     sizes = np.frombuffer(content[4:start], ">u4") if len(content) >= start else ()
@@ -130,12 +131,12 @@ def read_idx(path: Path) -> np.ndarray:
 
 def _cifar(folder: Path, title: str) -> Pictures:
     """Of 3,073 bytes each: a label, and red, green and blue in 32 rows of 32."""
-    content = b"".join(path.read_bytes() for path in _cifar_files(folder) if path.match(CIFAR[title]))
-    if not content or len(content) % 3073:
+    files = [path.read_bytes() for path in _cifar_files(folder) if path.match(CIFAR[title])]
+    if not files or any(not content or len(content) % 3073 for content in files):
         raise PictureError(f"{folder} lacks pictures of CIFAR10's binary version ({CIFAR[title]}); fetch it again")
-    rows = torch.from_numpy(np.frombuffer(content, np.uint8).reshape(-1, 3073).copy())
+    rows = torch.from_numpy(np.frombuffer(b"".join(files), np.uint8).reshape(-1, 3073).copy())
     return Pictures(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].long())
 
 
 def _cifar_files(folder: Path) -> list[Path]:
-    return sorted(path for pattern in CIFAR.values() for path in folder.glob(pattern))
+    return sorted(path for pattern in CIFAR.values() for path in folder.glob(pattern) if path.is_file())

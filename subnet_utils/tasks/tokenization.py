@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from subnet_utils.core.messages import first_line
 from subnet_utils.tasks.agreement import grammar_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -70,8 +71,7 @@ def _word_pieces(folder: str | Path):
     try:
         return BertTokenizerFast.from_pretrained(str(folder), local_files_only=not on_hub)
     except Exception as error:  # transformers, its hub client and tokenizers raise many unrelated types
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"the vocabulary of '{folder}' cannot be loaded: {reason}; {remedy}") from error
+        raise ValueError(f"the vocabulary of '{folder}' cannot be loaded: {first_line(error)}; {remedy}") from error
 
 
 def tokenizer(folder: str | Path | None = None) -> Vocabulary | WordPiece:

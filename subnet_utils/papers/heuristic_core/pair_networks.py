@@ -18,6 +18,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
+from subnet_utils.core.messages import first_line
 from subnet_utils.masks.units import shape_of
 from subnet_utils.models import fingerprint
 from subnet_utils.papers.heuristic_core.section import OwnTransformer, PublishedTransformer
@@ -224,8 +225,9 @@ def _loaded(source: str, what: str, kind: str, **options: Any) -> Any:
     import transformers  # seconds to import
 
     try:
-        return getattr(transformers, kind).from_pretrained(source, local_files_only=Path(source).is_dir(), **options)
+        options |= {"local_files_only": Path(source).is_dir(), "trust_remote_code": False}
+        return getattr(transformers, kind).from_pretrained(source, **options)
     except Exception as error:  # transformers, its hub client and safetensors raise many unrelated types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
     folder = "a folder with config.json, model.safetensors and the tokenizer's files"
     raise PretrainedError(f"'{source}': {what} cannot be loaded ({reason}); give {folder}, or a name on the model hub")
