@@ -50,10 +50,19 @@ def main(arguments: list[str]) -> int:
         with own_gpu() as gpu:
             print(f"{study.name}, {' '.join(chosen.step)}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
             make(study, chosen.step)
-    except ValueError as error:
+    except (ValueError, *_named_faults()) as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _named_faults() -> tuple[type[Exception], ...]:
+    """Errors whose message is for the reader. Called when there is one: these modules import torch."""
+    from subnet_utils.core.jobs import WorkerDied
+    from subnet_utils.core.step import Fault
+    from subnet_utils.core.store import StoreError
+
+    return WorkerDied, Fault, StoreError
 
 
 def missing(study: Study) -> dict[str, Shard]:

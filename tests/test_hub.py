@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from huggingface_hub import HfApi
@@ -129,6 +130,22 @@ def test_a_truncated_or_foreign_file_is_refused(tmp_path: Path, there, api: HfAp
     there.files.clear()
     there.files.update(whole)
     assert hub.pull(other, NAME, api) == 1 and set(artefacts(other)) == set(whole)
+
+
+def test_what_is_being_built_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Taken in at once, it would be in the way of the process that builds it."""
+    store, other = filled(tmp_path / "own", 1), Store(tmp_path / "other")
+    (one,) = store.root.glob("kind-0/*")
+    coming = Thread(target=hub.take_in, args=(other, store.root, f"kind-0/{one.name}", ""))
+
+    def begin(folder: Path) -> None:
+        coming.start()
+        coming.join(0.3)
+        build(folder)
+
+    built = other.make("kind-0", {"number": 0}, begin)
+    coming.join(30)
+    assert not coming.is_alive() and built.digest == other.find("kind-0", {"number": 0}).digest
 
 
 def test_an_artefact_under_the_name_of_another_is_refused(tmp_path: Path, there, api: HfApi, one: str):

@@ -6,8 +6,11 @@ import re
 import pytest
 
 from subnet_utils import shards
+from subnet_utils.core.jobs import WorkerDied
 from subnet_utils.core.papers import notebooks
 from subnet_utils.core.sections import ROOT
+from subnet_utils.core.step import Fault
+from subnet_utils.core.store import StoreError
 from subnet_utils.core.study import Study
 from tests.toy_paper import run, write_profile
 
@@ -22,6 +25,12 @@ def test_unknown_step_or_profile_is_one_line(capsys):
     assert shards.main(["tyni"]) == 2 and shards.main(["tiny", "base-0"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and "did you mean 'tiny'?" in lines[0] and "no step 'base-0' in profile 'tiny'" in lines[1]
+
+
+@pytest.mark.parametrize("kind", [StoreError, Fault, WorkerDied])
+def test_what_ends_a_run_is_one_line(kind, monkeypatch, capsys):
+    monkeypatch.setattr(shards, "make", lambda *_: (_ for _ in ()).throw(kind("make it writable")))
+    assert shards.main(["tiny", "all"]) == 2 and capsys.readouterr().err == "make it writable\n"
 
 
 def test_the_papers_own_settings_come_to_hundreds_of_shards_and_no_notebook_waits_for_another_paper(tmp_path):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from subnet_utils.core.messages import of_companion
+from subnet_utils.core.messages import first_line, of_companion
 from subnet_utils.core.store import Artefact, Store, StoreError, damage_of, digests, key_of
 
 with of_companion():
@@ -76,10 +76,16 @@ def artefacts_in(files: Sequence[str]) -> set[str]:
 
 
 def take_in(store: Store, folder: Path, name: str, remedy: str) -> None:
-    """Move an artefact, `kind/key` in a folder, into a store that lacks it. Raises StoreError as `require` does."""
+    """Move an artefact, `kind/key` in a folder, into a store. Raises StoreError as `require` does.
+
+    If another process is building it, that is waited for, and what it has built stays.
+    """
     require(folder, name, remedy)
-    (store.root / name).parent.mkdir(exist_ok=True)
-    os.replace(folder / name, store.root / name)
+    place = store.root / name
+    with store.lock(Artefact(*name.split("/"), place)):
+        if not place.is_dir():
+            place.parent.mkdir(exist_ok=True)
+            os.replace(folder / name, place)
 
 
 def require(root: Path, name: str, remedy: str) -> None:
@@ -112,8 +118,7 @@ def main() -> int:
     try:
         count = {"push": push, "pull": pull}[arguments.direction](store, arguments.repository, HfApi())
     except Exception as error:  # the hub client raises many unrelated types
-        what = str(error).strip() or type(error).__name__
-        print(f"{arguments.repository}: {what.splitlines()[0]}", file=sys.stderr)
+        print(f"{arguments.repository}: {first_line(error)}", file=sys.stderr)
         return 2
     print(f"{store.root}: {count} artefacts were lacking" if count else f"{store.root}: nothing is lacking")
     return 0

@@ -139,7 +139,7 @@ class Store:
         if (found := self.find(kind, spec)) is not None:
             return found
         artefact = self._artefact(kind, spec)
-        with _explained(self.root), _counted(-1), self._lock(artefact):
+        with _explained(self.root), _counted(-1), self.lock(artefact):
             if not artefact.path.is_dir():  # another process may have built it meanwhile
                 self._build(artefact, spec, build)
         _note_use(artefact)
@@ -152,7 +152,7 @@ class Store:
             if not artefact.path.is_dir():
                 return None
             if artefact.path not in _INTACT and damage_of(artefact.path):
-                with self._lock(artefact):
+                with self.lock(artefact):
                     _set_aside(artefact, self.root / "quarantine")
                 return None
         _INTACT.add(artefact.path)
@@ -187,7 +187,8 @@ class Store:
         _INTACT.add(artefact.path)
 
     @contextmanager
-    def _lock(self, artefact: Artefact) -> Iterator[None]:
+    def lock(self, artefact: Artefact) -> Iterator[None]:
+        """While an artefact is built or moved; of other processes, one waits for the other."""
         folder = self.root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{artefact.kind}-{artefact.key}.lock")
