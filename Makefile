@@ -15,6 +15,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # Where it is set, every process compiles what it imports again: ten seconds each, and there are hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# For a shell, whatever is in it.
+quoted = '$(subst ','\'',$(1))'
+
 # A profile is a name in params/ or a YAML file; its figures and runs go by its name.
 NAME = $(notdir $(basename $(PROFILE)))
 FILE = $(if $(filter %.yaml %.yml,$(PROFILE)),$(PROFILE),params/$(PROFILE).yaml)
@@ -38,7 +41,7 @@ ifneq ($(filter reproduce site cost rehearse,$(MAKECMDGOALS)),)
 ifeq ($(strip $(foreach name,$(PROFILES) $(wildcard $(FILE)),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \
 	print(*("did you mean %r?" % name for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
-	'$(PROFILE)' $(PROFILES))
+	$(call quoted,$(PROFILE)) $(PROFILES))
 $(error no profile '$(PROFILE)'; $(strip $(NEAREST) valid: $(PROFILES)))
 endif
 endif
@@ -47,18 +50,18 @@ endif
 # --nolock: a run that was killed must not block the next one; the Snakefile has a lock that dies with its process.
 # --rerun-incomplete: a notebook that was interrupted runs again and finds its finished and half-finished artefacts.
 reproduce: .venv/.installed
-	$(VENV_PYTHON) -m subnet_utils.shards $(PROFILE) all
-	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(PROFILE) made=1 \
+	$(VENV_PYTHON) -m subnet_utils.shards $(call quoted,$(PROFILE)) all
+	$(VENV_PYTHON) -m snakemake --cores $(CORES) --config profile=$(call quoted,$(PROFILE)) made=1 \
 		--nolock --rerun-incomplete --quiet host progress reason
-	@$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+	@$(VENV_PYTHON) -m subnet_utils.report $(call quoted,$(NAME))
 
 # All that a static host needs, in site/<profile>/; the network that a reader takes apart is trained if the zoo has none.
 site: .venv/.installed
 	@$(VENV_PYTHON) -m subnet_utils.zoo unpack
-	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.network_page $(PROFILE)
+	$(VENV_PYTHON) -m subnet_utils.papers.break_it_down.network_page $(call quoted,$(PROFILE))
 	$(VENV_PYTHON) -W ignore -m pdoc subnet_utils $(addprefix subnet_utils.,core masks models statistics tasks) \
-		'!.*(papers\.|__main__)' -d markdown -t docs/api -o site/$(NAME)/api
-	$(VENV_PYTHON) -m subnet_utils.report $(NAME)
+		'!.*(papers\.|__main__)' -d markdown -t docs/api -o $(call quoted,site/$(NAME)/api)
+	$(VENV_PYTHON) -m subnet_utils.report $(call quoted,$(NAME))
 
 # The page of the notebook lies beside the report, which is made from the committed figures and tables.
 show: runs/laptop/00c_zoo.ipynb
@@ -74,16 +77,17 @@ runs/laptop/00c_zoo.ipynb: .venv/.installed notebooks/00c_zoo.ipynb $(wildcard z
 	@mv runs/00c_zoo.ipynb $@
 
 push pull: .venv/.installed
-	@test -n '$(REPO)' || { echo 'name a dataset on the model hub: make $@ REPO=OWNER/NAME' >&2; exit 1; }
-	$(VENV_PYTHON) -m subnet_utils.core.hub $@ '$(REPO)'
+	@test -n $(call quoted,$(REPO)) || { echo 'name a dataset on the model hub: make $@ REPO=OWNER/NAME' >&2; exit 1; }
+	$(VENV_PYTHON) -m subnet_utils.core.hub $@ $(call quoted,$(REPO))
 
 cost: .venv/.installed
-	@mkdir -p runs/$(NAME)
-	$(VENV_PYTHON) -m subnet_utils.execute notebooks/11_cost_of_a_study.ipynb runs/$(NAME)/11_cost_of_a_study.ipynb \
-		-f $(FILE) --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -
+	@mkdir -p $(call quoted,runs/$(NAME))
+	$(VENV_PYTHON) -m subnet_utils.execute notebooks/11_cost_of_a_study.ipynb \
+		$(call quoted,runs/$(NAME)/11_cost_of_a_study.ipynb) -f $(call quoted,$(FILE)) \
+		--no-progress-bar --log-level WARNING --stdout-file - --stderr-file -
 
 rehearse: .venv/.installed
-	$(VENV_PYTHON) -m subnet_utils.cost.rehearse $(PROFILE) $(ARGS)
+	$(VENV_PYTHON) -m subnet_utils.cost.rehearse $(call quoted,$(PROFILE)) $(ARGS)
 
 # The tests of the package side by side, a file at a time; then the notebooks, as `reproduce` does it: first all that
 # they show, which keeps all cores busy, then several at a time.

@@ -26,6 +26,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from subnet_utils.check import cannot_run
+from subnet_utils.core.messages import nearest
 from subnet_utils.core.papers import notebooks, papers
 from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study, profile_file
@@ -36,6 +37,20 @@ PAPERMILL = (
     "{sys.executable:q} -m subnet_utils.execute {input.notebook:q} {log:q} -f {input.study:q}"
     " --no-progress-bar --log-level WARNING --stdout-file - --stderr-file -"
 )
+
+
+def number(key, least):
+    """A whole number of --config; without one, the least that it may be."""
+    value = str(config.get(key, least))
+    if not value.isdecimal() or int(value) < least:
+        raise SystemExit(f"{key}={value} is not valid; give a whole number, {least} or more")
+    return int(value)
+
+
+KEYS = ("profile", "shards", "made", "batch")
+for KEY in config:
+    if KEY not in KEYS:
+        raise SystemExit(f"--config {KEY}=: unknown key; {nearest(KEY, KEYS)}")
 try:
     FILE = profile_file(str(config.get("profile", "tiny")))
     STUDY = Study.load(FILE)
@@ -43,10 +58,7 @@ except ValueError as error:
     raise SystemExit(str(error))
 RUNS, FIGURES = f"runs/{STUDY.name}", os.path.relpath(ROOT / "figures" / STUDY.name)
 NOTEBOOKS = {name: both for name, both in notebooks().items() if both[1].is_about(both[0].section_of(STUDY))}
-IN_SHARDS, MADE = (int(config.get(key, 0)) for key in ("shards", "made"))
-BATCH = int(config.get("batch", 1))
-if BATCH < 1:
-    raise SystemExit(f"batch={BATCH}: a job makes at least one step; say batch=1 or more")
+IN_SHARDS, MADE, BATCH = number("shards", 0), number("made", 0), number("batch", 1)
 # Snakemake's own lock outlives a SIGKILL; this one is the operating system's and dies with its process. Without it, a
 # second `make reproduce` could replace files under the hands of a first one that lost its terminal.
 only_run = FileLock(Path(RUNS, ".lock"))

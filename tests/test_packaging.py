@@ -387,6 +387,28 @@ def test_unknown_profile_is_one_line_with_the_nearest_name(checkout: Path):
         assert code != 0 and "no profile 'labtop'; did you mean 'laptop'? valid: " in line
 
 
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [("profle=laptop", "--config profle=: unknown key; did you mean 'profile'? valid: "),
+     ("batch=abc", "batch=abc is not valid; give a whole number, 1 or more"),
+     ("shards=yes", "shards=yes is not valid; give a whole number, 0 or more")],
+)  # fmt: skip
+def test_a_config_that_is_not_valid_is_one_line(checkout: Path, config: str, what: str):
+    code, output = planned(checkout, config)
+    assert code != 0 and what in output and "Traceback" not in output
+
+
+def test_a_profile_is_no_code_for_a_shell(checkout: Path):
+    """Neither where it is looked up, as by `make -n`, nor in a recipe."""
+    (checkout / "x';>ran;'.yaml").touch()
+    own = [f"PYTHON={sys.executable}", "-o", ".venv/.installed", "VENV_PYTHON=:"]
+    code, output = finish(start("make", "-n", "reproduce", "PROFILE=x';touch ran;'", *own, folder=checkout))
+    assert code != 0 and "no profile" in output and not (checkout / "ran").exists()
+    for goal in ("reproduce", "site", "cost", "rehearse"):
+        code, output = finish(start("make", goal, "PROFILE=x';>ran;'.yaml", *own, folder=checkout))
+        assert code == 0 and not (checkout / "ran").exists(), output
+
+
 @pytest.mark.parametrize("name", ["tiny laptop", "ti%", "", "nowhere.yaml"])
 def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     code, output = finish(reproduce(checkout, name))
