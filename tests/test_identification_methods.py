@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.mean_ablation import mean_ablated
 from subnet_utils.masks.overlap import OVERALL, iou
@@ -23,6 +24,7 @@ from subnet_utils.papers.identification_methods import (
     fine_tuning_steps,
     method_figures,
     planted_figures,
+    planted_steps,
     planted_tables,
     reference,
 )
@@ -421,8 +423,19 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
     [
         ({"learns": {"task": "add_mul", "modulus": 12, "base": 5}}, "the modulus 12 is no power of 5"),
         ({"methods": [method("random"), method("random")]}, "'random' stands twice"),
-        ({"methods": [method("hard_concrete", l0=0)]}, "searched: needs an l0 above 0 to vary; raise it"),
+        (
+            {"methods": [method("hard_concrete", l0=0), method("random")]},
+            "searched: needs an l0 above 0 to vary; raise it",
+        ),
+        (
+            {"methods": NETWORK["methods"][:2]},
+            "methods: 'random' is missing, which the others are compared with; add it",
+        ),
+        ({"methods": NETWORK["methods"][1:]}, "methods: none trains masks"),
+        ({"searched": [0.5, 0.5]}, "searched: holds 0.5 twice"),
         ({"reference": 1.5}, "reference"),
+        ({"reference": 0.2}, "reference: 0.2 is none of the densities; add it to them"),
+        ({"clusters": {"counts": [2], "shuffles": 1}}, "shuffles: 1 is not valid; give at least 2"),
         ({"clusters": {"counts": [1]}}, "counts"),
         ({"clusters": {"counts": [2, 15]}}, "counts: more than the 14 hidden units; ask for fewer"),
     ],
@@ -433,19 +446,67 @@ def test_what_does_not_fit_together_is_one_line(more, what):
     assert "\n" not in str(error.value)
 
 
-def test_parts_that_do_not_fit_into_a_network_are_refused_before_anything_is_trained(tmp_path):
-    from subnet_utils.papers.identification_methods.planted_steps import benchmarked
+BENCHMARK = {"designs": [{"name": "groups"}], "seeds": [0], "methods": NETWORK["methods"]}
 
+
+def benchmark(**more) -> dict:
+    return {"name": "micro", "compute": {"workers": 1}, "identification_methods": {"benchmark": BENCHMARK | more}}
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"designs": [{"name": "groups"}, {"name": "groups", "overlap": 0.5}]}, "designs: 'groups' stands twice"),
+        ({"methods": NETWORK["methods"] * 2}, "methods: 'hard_concrete' stands twice; give each method once"),
+        ({"methods": NETWORK["methods"][:2]}, "methods: 'random' is missing"),
+        ({"methods": NETWORK["methods"][1:]}, "methods: none trains masks"),
+        ({"compiled": ["plain", "plain"]}, "compiled: holds 'plain' twice"),
+    ],
+)
+def test_a_benchmark_that_would_mix_things_up_is_refused(more, what):
+    with pytest.raises(StudyError, match=what):
+        Study.load(benchmark(**more))
+
+
+def test_networks_of_pictures_have_enough_units_for_the_clusters():
+    one = {"model": "mlp", "architecture": "mlp", "widths": [6, 5]}
+    pictures = {"networks": [one], "clusters": {"counts": [4, 22]}}
+    with pytest.raises(StudyError, match="clusters.counts: more than the 21 hidden units and outputs; ask for fewer"):
+        Study.load({"name": "micro", "identification_methods": {"networks": [NETWORK], "pictures": pictures}})
+
+
+@pytest.mark.usefixtures("paper_style")
+def test_what_diverged_is_left_out_of_the_scores_and_named(tmp_path, capsys):
+    methods = [method("hard_concrete", l0=0.001) | {"learning_rate": 1e39}, *NETWORK["methods"][1:]]
+    lab = Lab.open(benchmark(compiled=["plain"], methods=methods), tmp_path)
+    compiled = planted_steps.benchmarked(lab)[1:]
+    scores = planted_tables.scores(lab, compiled)
+    assert list(scores["method"]) == ["attribution", "random"]
+    assert capsys.readouterr().err.startswith("hard_concrete: ")
+    assert planted_tables.behavior(scores, []).empty
+    assert_readable(planted_figures.overlaps(scores.iloc[:0], []))
+
+
+def test_without_a_proven_network_a_benchmark_ends_with_a_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(planted_steps, "holds", lambda proof: False)
+    monkeypatch.setattr(planted_steps, "plant", lambda *_: planted_steps.compiled(planted_steps.Compiled("plain"), 0))
+    lab = Lab.open(benchmark(), tmp_path)
+    with pytest.raises(Fault, match="^no planted network can be used; groups, seed 0: its truth is not proven"):
+        planted_tables.proofs(lab, planted_steps.benchmarked(lab))
+
+
+def test_parts_that_do_not_fit_into_a_network_are_refused_before_anything_is_trained(tmp_path):
     whole = study()
     design = {"name": "too_many", "redundancy": 9}
     whole["identification_methods"]["benchmark"] = {"designs": [design], "methods": NETWORK["methods"]}
     with pytest.raises(ValueError, match="lower density or redundancy"):
-        benchmarked(Lab.open(whole, tmp_path))
+        planted_steps.benchmarked(Lab.open(whole, tmp_path))
 
 
 def test_exact_on_a_network_that_is_too_large_is_refused_before_anything_is_trained(tmp_path):
-    require(Lab.open(study(methods=[method("exact")]), tmp_path))
-    wide = study(methods=[method("exact")], learns=NETWORK["learns"] | {"widths": [300, 200]})
+    methods = [*NETWORK["methods"], method("exact")]
+    require(Lab.open(study(methods=methods), tmp_path))
+    wide = study(methods=methods, learns=NETWORK["learns"] | {"widths": [300, 200]})
     with pytest.raises(ValueError, match="'exact' leaves out every weight in turn, of 65,200; take 'attribution'"):
         require(Lab.open(wide, tmp_path))
 
@@ -455,7 +516,7 @@ def test_no_method_sees_what_was_planted():
     whole = study()
     whole["identification_methods"]["benchmark"] = {
         "designs": [{"name": "groups"}],
-        "methods": [method("weight_change")],
+        "methods": [*NETWORK["methods"], method("weight_change")],
     }
     with pytest.raises(StudyError, match="tells what was planted; leave it out"):
         Study.load(whole)

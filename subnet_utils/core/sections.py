@@ -17,6 +17,7 @@ from subnet_utils.core.messages import auto_or_positive, distinct, invalid, not_
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], Strict(False), AfterValidator(not_empty)]
 Distinct = Annotated[Several[T], AfterValidator(distinct)]
+DistinctOrNone = Annotated[tuple[T, ...], Strict(False), AfterValidator(distinct)]
 PositiveInt = Annotated[int, Field(gt=0)]
 Layers = Annotated[int, Field(gt=0, le=1000)]
 """Each has a name, so a misprint of twelve digits would never end."""

@@ -22,6 +22,18 @@ def named_once(networks: tuple[T, ...]) -> tuple[T, ...]:
     return networks
 
 
+def comparable(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...]:
+    """Validator of methods that stand side by side: by name each once, `random` among them, and one that trains."""
+    names = [one.masking.method for one in methods]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise invalid("", f"'{twice[0]}' stands twice; give each method once")
+    if "random" not in names:
+        raise invalid("", "'random' is missing, which the others are compared with; add it")
+    if not any(one.masking.trains for one in methods):
+        raise invalid("", "none trains masks, so nothing stands beside rankings; add one, such as 'hard_concrete'")
+    return methods
+
+
 Networks = Annotated[Several[T], AfterValidator(named_once)]
 USUAL = GumbelSigmoid(samples=4)
 
@@ -57,6 +69,9 @@ class MaskTraining(WeightTraining):
             what = f"{samples} samples do not divide the batch of {self.batch_size}; change one of them"
             raise invalid("masking.samples", what)
         return self
+
+
+Methods = Annotated[Several[MaskTraining], AfterValidator(comparable)]
 
 
 class PictureNetwork(Section):

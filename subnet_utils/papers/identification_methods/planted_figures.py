@@ -52,7 +52,7 @@ def overlaps(table: pd.DataFrame, methods: list[str]) -> Figure:
     for method in methods:
         some = table[table["method"].eq(method) & table["planted"]].groupby("true_overlap")["found_overlap"].mean()
         ax.plot(some.index, some, "o-", ms=4, color=color_of(method), label=named(method))
-    end = np.nanmax(table["true_overlap"]) + 0.05
+    end = np.nanmax([0, *table["true_overlap"]]) + 0.05
     ax.plot([0, end], [0, end], **LEVEL | {"label": "as planted"})
     ax.set(xlabel="overlap of the planted subnetworks (IoU)", ylabel="overlap of those found", xlim=(-0.01, end))
     legend(figure)

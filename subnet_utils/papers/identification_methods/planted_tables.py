@@ -1,5 +1,6 @@
 """Tables of the benchmark with known truth. Over designs the designs are the observations, within one its networks."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from subnet_utils.core.lab import Lab
-from subnet_utils.core.step import make_all
+from subnet_utils.core.step import Fault, make_all
 from subnet_utils.papers.identification_methods.planted_steps import Benchmarked
 from subnet_utils.report.findings import SHARE, groups, interval, judged
 
@@ -23,7 +24,10 @@ def _about(one: Benchmarked) -> dict[str, Any]:
 
 
 def proofs(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
-    """The proof of each network by subtask, or why it is not used (`rejected`); see `known_truth.Planted.proof`."""
+    """The proof of each network by subtask, or why it is not used (`rejected`); see `known_truth.Planted.proof`.
+
+    Raises Fault if no planted network is proven.
+    """
     make_all(lab, [one.network for one in found], "planted networks")
     rows = []
     for one in found:
@@ -31,24 +35,28 @@ def proofs(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
         about, proven = _about(one) | {"rejected": fault or np.nan}, {} if fault else one.network.result(lab)
         rows += [about | {"subtask": name} | row for name, row in proven.items()] or [about]
     table = pd.DataFrame(rows)
+    if (rejected := table.loc[table["planted"], "rejected"]).notna().all():
+        raise Fault(f"no planted network can be used; {rejected.iloc[0]}")
     return table[[*table.columns.drop("rejected"), "rejected"]]
 
 
 def scores(lab: Lab, found: Sequence[Benchmarked]) -> pd.DataFrame:
     """What each method has found in each network whose truth is proven: means over subtasks, a row for each.
 
+    A method that diverged in a network is left out there, and a line says so.
+
     Columns design, planted (or compiled), seed, method and those of `scoring.score_method`; found_overlap and
     true_overlap, the IoU of both subtasks' subnetworks. Of a ranking, what depends on its size is at the density of its
     section.
     """
     make_all(lab, [step for one in found for step in one.steps], "benchmark")
-    rows = [
-        _about(one) | {"method": method} | row
-        for one in found
-        if not one.network.fault(lab)
-        for method, step in one.scored.items()
-        for row in step.result(lab)
-    ]
+    rows = []
+    for one in (one for one in found if not one.network.fault(lab)):
+        for method, step in one.scored.items():
+            if fault := step.fault(lab):
+                print(f"{method}: {fault}", file=sys.stderr)
+            else:
+                rows += [_about(one) | {"method": method} | row for row in step.result(lab)]
     table = pd.DataFrame(rows).drop(columns="subtask")
     about = ["design", "planted", "seed", "method"]
     table = table.astype({name: float for name in table if name not in about})
@@ -93,8 +101,11 @@ def behavior(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
 
     table: from `scores`; methods: those that train masks. Columns measure; mean correlation over designs in which the
     measure varies, its interval, n_runs (designs); more, more_low, more_high: how far above that of the own accuracy.
+    Empty where all of them diverged.
     """
     some = table[table["method"].isin(methods) & table["planted"]].dropna(subset=["precision"])
+    if some.empty:
+        return pd.DataFrame()
     each = some[[*BEHAVIOR, "precision"]].groupby(some["design"]).corr("spearman")["precision"].unstack()[[*BEHAVIOR]]
     rows = []
     for name in BEHAVIOR:

@@ -5,20 +5,21 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
-from subnet_utils.core.sections import Distinct, PositiveInt, Section, Seeds, Several, has_a_part
+from subnet_utils.core.sections import Distinct, DistinctOrNone, PositiveInt, Section, Seeds, has_a_part
 from subnet_utils.problems import trainings
 from subnet_utils.problems.tasks import AddMul, Drawn, ImageData, LanguageModel, Learned
-from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, PictureNetwork, WeightTraining
+from subnet_utils.problems.trainings import Methods, ModelName, Networks, PictureNetwork, WeightTraining
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+TwoOrMore = Annotated[int, Field(ge=2)]
 
 
 class Clusters(Section):
     """Clusters of units, and what they are compared with."""
 
-    counts: Distinct[Annotated[int, Field(ge=2)]] = (4, 12)
+    counts: Distinct[TwoOrMore] = (4, 12)
     """Numbers of clusters."""
-    shuffles: PositiveInt = 50
+    shuffles: TwoOrMore = 50
     """Networks with the weights of each layer in another order, whose cuts are compared."""
     lesions: PositiveInt = 50
     """Random sets of units that are silenced beside each cluster."""
@@ -41,10 +42,10 @@ class IdentifiedNetwork(Section):
     seeds: Seeds = (0, 1, 2)
     repeats: PositiveInt = 2
     """Masks for each function, with seeds of their own."""
-    methods: Several[MaskTraining]
+    methods: Methods
     densities: Distinct[Share] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     """At which rankings are cut."""
-    searched: Annotated[tuple[Share, ...], Strict(False)] = ()
+    searched: DistinctOrNone[Share] = ()
     """To which trained masks are brought by their penalty; each takes up to four trainings."""
     reference: Share = 0.1
     """Density at which rankings stand beside trained masks."""
@@ -64,8 +65,8 @@ class IdentifiedNetwork(Section):
         only = ["spectral_clusters"] * ("spectral_clusters" in names) + ["fine_tuning"] * (self.fine_tuning is not None)
         if only and self.learns.task != "add_mul":
             raise invalid(only[0], "is for networks that learn add_mul; leave it out")
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise invalid("methods", f"'{twice[0]}' stands twice; give each method once")
+        if self.reference not in self.densities:
+            raise invalid("reference", f"{self.reference} is none of the densities; add it to them")
         if self.searched and any(one.masking.trains and not getattr(one.masking, "l0", 0) for one in self.methods):
             raise invalid("searched", "needs an l0 above 0 to vary; raise it, or leave 'searched' out")
         if self.learns.task == "add_mul" and max(self.clusters.counts) > sum(self.learns.widths):
@@ -90,6 +91,13 @@ class ClusteredPictures(Section):
     networks: Networks[PictureNetwork]
     clusters: Clusters = Clusters()
 
+    @model_validator(mode="after")
+    def _units_suffice(self):
+        units = min(sum(one.widths) for one in self.networks) + len(self.data.classes)
+        if max(self.clusters.counts) > units:
+            raise invalid("clusters.counts", f"more than the {units} hidden units and outputs; ask for fewer")
+        return self
+
 
 class PlantedNetworks(Section):
     """Networks into which subnetworks are planted; see `planted.Design`."""
@@ -105,16 +113,18 @@ class PlantedNetworks(Section):
     hidden: Annotated[tuple[PositiveInt, ...], Strict(False)] = ()
     """Widths; () for the usual ones of the architecture."""
 
+    model = property(lambda self: self.name)
+
 
 class Benchmark(Section):
     """The benchmark with known truth."""
 
-    designs: Several[PlantedNetworks]
+    designs: Networks[PlantedNetworks]
     seeds: Seeds = (0, 1, 2)
     """A network of each design for each seed."""
-    compiled: Annotated[tuple[Literal["plain", "noise", "shared", "redundant"], ...], Strict(False)] = ()
+    compiled: DistinctOrNone[Literal["plain", "noise", "shared", "redundant"]] = ()
     """Networks whose weights were set by hand; see `compiled.Compiled`."""
-    methods: Several[MaskTraining]
+    methods: Methods
     """`l0` is for 14,000 weights, and is scaled for networks that have more or less."""
 
     @model_validator(mode="after")

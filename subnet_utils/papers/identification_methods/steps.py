@@ -28,5 +28,5 @@ def require(lab: Lab) -> None:
     exact = (one for one in settings.networks or () if "exact" in [each.masking.method for each in one.methods])
     for network in (one.learns.problem().network(seed=0) for one in exact):
         require_few({name: network.get_parameter(name) for name in maskable(network)})
-    if settings.pictures and settings.pictures.data.source == "files":
+    if settings.pictures:
         Source.of(settings.pictures.data).load("train")
