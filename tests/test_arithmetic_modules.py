@@ -397,7 +397,7 @@ def test_a_method_and_a_strength_have_masks_of_their_own(lab, found):
 FAULTS = [
     (0, {"task": "add_sub"}, "task: 'add_sub' is not valid; give 'add_mul' or 'double_addition'"),
     (0, {"copied": [0]}, "copied: is for feedforward networks"),
-    (0, {"masks": MASKS | {"masking": "magnitude"}}, "l0: 'magnitude' has no l0 to vary"),
+    (0, {"masks": MASKS | {"masking": "magnitude"}}, "masks.masking: 'magnitude' trains no masks, as notebook 09d"),
     (2, {"examples": 9}, "examples: an LSTM reads items with both pairs"),
     (1, {"copied": [2]}, "copied: 2 is none of the seeds"),
     (2, {"architecture": NETWORKS[2]["architecture"] | {"steps": 3}}, "steps: 3 cannot be halved"),
@@ -407,6 +407,8 @@ FAULTS = [
     (0, {"training": BRIEF | {"interval": 4}}, "interval: 4 does not divide steps 6"),
     (0, {"training": BRIEF | {"warmup": 2}}, "warmup: a constant learning rate has none"),
     (1, {"model": "small"}, "'small' stands twice"),
+    (1, {"copied": [0, 0]}, "copied: holds 0 twice"),
+    (0, {"others": [MASKS, MASKS | {"clip": None}]}, "others: are told apart by their methods"),
 ]
 
 

@@ -15,7 +15,7 @@ from subnet_utils.models import small_images
 from subnet_utils.models.staged import maskable
 from subnet_utils.papers.functional_modularity import image_figures, image_steps, image_tables, section
 from subnet_utils.papers.functional_modularity import permuted_steps as permuted
-from subnet_utils.problems.tasks import DIGITS
+from subnet_utils.problems.tasks import DIGITS, Files
 from subnet_utils.tasks import pictures
 from tests.test_figures import assert_readable
 
@@ -95,6 +95,8 @@ def test_files_of_mnist_and_cifar10_are_read_and_damaged_ones_named(tmp_path):
             (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     found = pictures.from_folder(tmp_path)
     assert np.array_equal(found["test"].pixels[:, 0], pixels) and found["train"].labels.tolist() == labels.tolist()
+    with pytest.raises(pictures.PictureError, match="'train' has no image of class '.'; each class needs some in"):
+        image_steps.Source.of(Files(source="files", folder=str(tmp_path))).load("test")
     path = tmp_path / "train-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(pictures.PictureError, match="train-labels-idx1-ubyte is no idx file of bytes, or not whole"):
@@ -147,6 +149,13 @@ def test_every_file_of_cifar10_holds_whole_pictures(tmp_path):
 def test_a_folder_without_pictures_is_refused_before_anything_is_trained(tmp_path):
     lab = Lab.open(study(data={"source": "files", "folder": str(tmp_path)}), tmp_path / "store")
     with pytest.raises(pictures.PictureError, match="no file train-images-idx.* MNIST's or Fashion-MNIST's idx files"):
+        image_steps.require_images(lab)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_class_without_images_is_refused_before_anything_is_trained(tmp_path):
+    lab = Lab.open(study(data=IMAGES["data"] | {"test": 10}), tmp_path / "store")
+    with pytest.raises(pictures.PictureError, match="drawn digits: 'test' has no image of class '.'; each class needs"):
         image_steps.require_images(lab)
     assert not (tmp_path / "store").exists()
 
@@ -253,6 +262,17 @@ def test_figures_are_legible(lab):
         assert_readable(figure)
 
 
+def test_stability_stands_beside_the_paper_for_the_network_that_it_is_of(lab):
+    drops, stable = image_tables.drops(lab), image_tables.stability(lab)
+    without = Lab.open(study(networks=[IMAGES["networks"][0] | {"pairs": 0}]), lab.store.root)
+    assert stable["model"].eq("cnn").all(), "the paper's number is of the network without dropout"
+    ours, of_cnn, none = (
+        set(image_tables.compared_with_paper(lab, drops, table)["quantity"])
+        for table in (stable.assign(model="plain"), stable, image_tables.stability(without))
+    )
+    assert ours - of_cnn == {"overlap of two masks of one function"} and none == of_cnn
+
+
 def test_a_drop_below_zero_is_seen_in_any_panel():
     rows = [{"model": model, "class": "3", **dict.fromkeys(image_figures.DROPS, 0.1)} for model in ("cnn", "resnet")]
     rows[1]["sham_drop"] = -0.2
@@ -266,6 +286,8 @@ FAULTS = [
     ({"networks": [FIRST, FIRST]}, "'cnn' stands twice"),
     ({"networks": [FIRST | {"architecture": {"family": "resnet", "depth": 18}}]}, "depth: 18 is not valid"),
     ({"networks": [FIRST | {"training": BRIEF | {"drops": [3]}}]}, "3 is no multiple of interval 4"),
+    ({"networks": [FIRST | {"training": BRIEF | {"drops": [4, 4]}}]}, "drops: holds 4 twice"),
+    ({"data": IMAGES["data"] | {"test": 9}}, "data.test: 9 is not valid; give at least 10"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": {"samples": 3}}}}, "3 samples do not divide the batch"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": "magnitude"}}}, "'magnitude' trains no masks"),
 ]

@@ -2,11 +2,13 @@
 
 import re
 
+import nbformat
 import numpy as np
 import pytest
 import torch
 
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.sections import ROOT
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.sequences import END, PADDING, START, right, token_loss
@@ -196,6 +198,27 @@ def test_bad_settings_are_one_line(change, said):
     with pytest.raises(StudyError) as error:
         Study.load(study([NETWORKS[0] | change]))
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_networks_are_told_apart_by_name():
+    with pytest.raises(StudyError, match="sequences: 'lstm' stands twice"):
+        Study.load(study(NETWORKS * 2))
+
+
+def test_the_notebook_needs_a_network_that_learns_scan(lab, tmp_path):
+    steps.require_scan(lab)
+    sorts = {"task": "sort", "architecture": TRANSFORMER, "splits": None, "direct": None}
+    with pytest.raises(ValueError, match="sequences: none learns scan, which 09b shows; add one that does"):
+        steps.require_scan(Lab.open(study([NETWORKS[0] | sorts]), tmp_path))
+
+
+def test_the_notebook_ends_without_the_split_jump(lab, capsys):
+    notebook = nbformat.read(ROOT / "notebooks/09b_sequences.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = {"accuracies": tables.accuracies(lab), "weights": tables.output_weights(lab)}
+    found = {name: table[table["split"] != "jump"] for name, table in found.items()}
+    exec(cells[-1].source, found | {"lab": lab, "scan": scan, "along": tables.along_steps(lab)})  # noqa: S102
+    assert "densities are shares: True" in capsys.readouterr().out
 
 
 def test_every_task_may_stand_in_the_zoo():

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-DISCRIMINATORS = ("family", "method", "task")
+DISCRIMINATORS = ("family", "method", "task", "source")
 """Fields that tell sections apart that may stand in the same place."""
 REMEDIES = {
     "float_type": "a number", "int_type": "a whole number", "bool_type": "true or false", "string_type": "text",

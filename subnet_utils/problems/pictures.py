@@ -42,20 +42,36 @@ class Source:
         return cls(data.model_copy(update={"folder": ""}), files, data.folder)
 
     def load(self, title: str) -> Pictures:
-        """The images of `train` or `test`. Raises PictureError for files that cannot be read or have changed."""
+        """The images of `train` or `test`.
+
+        Raises PictureError for files that cannot be read or have changed, and for a class without images.
+        """
         return _loaded(self)[title]
 
 
 @lru_cache(maxsize=2)
 def _loaded(source: Source) -> dict[str, Pictures]:
-    data, sets = source.data, ("train", "test")
-    if data.source == "drawn":
-        look = data.model_dump(exclude={"source", *sets})
-        return {title: pictures.drawn(getattr(data, title), about=title, **look) for title in sets}
+    found = _drawn(source.data) if source.data.source == "drawn" else _read(source)
+    for title, one in found.items():
+        there, names = set(one.labels.tolist()), source.data.classes
+        if missing := [name for i, name in enumerate(names) if i not in there]:
+            what = f"{source.folder or 'drawn digits'}: '{title}' has no image of class '{missing[0]}'"
+            raise PictureError(f"{what}; each class needs some in 'train' and in 'test', so give more images")
+    return found
+
+
+def _drawn(data: Drawn) -> dict[str, Pictures]:
+    sets = ("train", "test")
+    look = data.model_dump(exclude={"source", *sets})
+    return {title: pictures.drawn(getattr(data, title), about=title, **look) for title in sets}
+
+
+def _read(source: Source) -> dict[str, Pictures]:
     if _digest(source.folder) != source.files:
         raise PictureError(f"the images of {source.folder} have changed; start again")
     found = pictures.from_folder(Path(source.folder))
-    if (most := max(int(one.labels.max()) for one in found.values())) >= len(data.classes):
+    most, classes = max(int(one.labels.max()) for one in found.values()), source.data.classes
+    if most >= len(classes):
         raise PictureError(f"{source.folder} has a class number {most}; give 'classes' at least {most + 1} names")
     return found
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a profile is read without them
 
 ClassName = Annotated[str, Field(pattern=r"^[^,]+$")]
 DIGITS = tuple("0123456789")
+OneEach = Annotated[int, Field(ge=len(DIGITS))]
+"""So many digits, so that there can be one of each."""
 
 
 class AddMul(Section):
@@ -98,8 +100,8 @@ class Drawn(Section):
     """Digits that the study draws (`tasks.pictures.drawn`)."""
 
     source: Literal["drawn"]
-    train: PositiveInt = 8000
-    test: PositiveInt = 2000
+    train: OneEach = 8000
+    test: OneEach = 2000
     resolution: Annotated[int, Field(ge=16)] = 28
     noise: Annotated[float, Field(ge=0, le=1)] = 0.2
     turn: Annotated[float, Field(ge=0, le=1)] = 0.3

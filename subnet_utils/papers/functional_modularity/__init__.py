@@ -10,7 +10,7 @@ PAPER = Paper(
     section=FunctionalModularity,
     notebooks=(
         Notebook("09a_functional_modularity", about="arithmetic"),
-        Notebook("09b_sequences", about="sequences"),
+        Notebook("09b_sequences", about="sequences", requires="sequence_steps:require_scan"),
         Notebook("09c_images", about="images", requires="image_steps:require_images"),
         Notebook("09d_what_masks_depend_on", about="arithmetic", after=("09a_functional_modularity",)),
     ),

@@ -137,11 +137,10 @@ def settings_of(lab: Lab) -> section.Images:
 
 
 def require_images(lab: Lab) -> None:
-    """Raise PictureError for a folder that is named and holds no images."""
+    """Raise PictureError for images that are not there, and for a class that has none."""
     settings = settings_of(lab)
-    for data in (settings.data, settings.permuted.data):
-        if data is not None and data.source == "files":
-            Source.of(data).load("train")
+    for data in (settings.data, settings.permuted.data or settings.data):
+        Source.of(data).load("train")
 
 
 def families(lab: Lab) -> list[Family]:

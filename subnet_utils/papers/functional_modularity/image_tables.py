@@ -205,7 +205,7 @@ def stability(lab: Lab) -> pd.DataFrame:
         about |= {"iou": iou(masks)[OVERALL], "as_released": iou(released)[OVERALL]}
         about |= {"chance": expected_iou(masks, draws=100)[OVERALL], "density": sum(one.density for one in masks) / 2}
         rows.append(about | {"key": pair[0].key(lab)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["model", "seed", "function", "iou", "as_released", "chance", "density", "key"])
 
 
 def compared_with_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> pd.DataFrame:
@@ -233,7 +233,8 @@ def _measured(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> Iterator[p
     kinds = {one.model: one.paper_network for one in image_steps.settings_of(lab).networks}
     usual, known = (one[one["usual_l0"]].assign(network=one["model"].map(kinds)) for one in (table, networks(lab)))
     tables = [(name, usual, column) for name, column in OURS.items()] + [("accuracy of the network", known, "accuracy")]
-    tables.append(("overlap of two masks of one function", stable.assign(network="CNN without dropout"), "iou"))
+    own = stable.assign(network=stable["model"].map(kinds))
+    tables.append(("overlap of two masks of one function", own, "iou"))
     for name, one, column in tables:
         yield one[["network", "seed"]].assign(quantity=name, value=one[column])
     drop, accuracy = (

@@ -58,7 +58,7 @@ class ArithmeticNetwork(MaskedNetwork):
     architecture: Annotated[FeedForward | Lstm, Field(discriminator="family")]
     repeats: PositiveInt = 2
     """Masks for each function, with seeds of their own: how much two of them overlap is the most one can expect."""
-    copied: Annotated[tuple[Seed, ...], Strict(False)] = ()
+    copied: sections.DistinctOrNone[Seed] = ()
     """Seeds whose networks are also taken with one pair's inputs and outputs copied onto the other's (Figure 8)."""
     others: Annotated[tuple[MaskTraining, ...], Strict(False)] = ()
     """Other ways of finding masks in the same networks, such as another method."""
@@ -76,8 +76,11 @@ class ArithmeticNetwork(MaskedNetwork):
             raise invalid("copied", "is for feedforward networks that add two pairs; leave it out")
         if unknown := [seed for seed in self.copied if seed not in self.seeds]:
             raise invalid("copied", f"{unknown[0]} is none of the seeds; add it to them")
-        if self.l0 and not self.masks.masking.trains:
-            raise invalid("l0", f"'{self.masks.masking.method}' has no l0 to vary; leave it out")
+        if not self.masks.masking.trains:
+            what = f"'{self.masks.masking.method}' trains no masks, as notebook 09d needs; give it in 'others'"
+            raise invalid("masks.masking", what)
+        if len({one.masking.method for one in self.others}) < len(self.others):
+            raise invalid("others", "are told apart by their methods; give each method once")
         if self.examples and lstm and pairs:
             raise invalid("examples", "an LSTM reads items with both pairs; set 'pool' instead")
         if lstm and self.architecture.reading == "forced":
@@ -189,7 +192,7 @@ class ImageTraining(WeightTraining):
     """Training of a classifier (appendix C.8)."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
-    drops: Annotated[tuple[PositiveInt, ...], Strict(False)] = ()
+    drops: sections.DistinctOrNone[PositiveInt] = ()
     """Steps at which the learning rate falls to a tenth."""
     augment: bool = False
     """Mirror images left-right and shift them by up to 4 pixels, at random."""
@@ -275,7 +278,7 @@ class FunctionalModularity(Section):
     """Modules for functions: in arithmetic (notebooks 09a and 09d), sequences (09b) and images (09c)."""
 
     arithmetic: Networks[ArithmeticNetwork] | None = None
-    sequences: Several[SequenceNetwork] | None = None
+    sequences: Networks[SequenceNetwork] | None = None
     images: Images | None = None
 
     _something_to_do = model_validator(mode="after")(sections.has_a_part)

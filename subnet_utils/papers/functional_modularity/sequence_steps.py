@@ -227,6 +227,12 @@ class Inspected(Masked):
         return {"model": self.settings.model, "task": self.settings.task, "seed": self.network.seed}
 
 
+def require_scan(lab: Lab) -> None:
+    """Raise ValueError without a network that learns SCAN, by which notebook 09b shows its method."""
+    if "scan" not in [one.task for one in lab.section("functional_modularity").sequences]:
+        raise ValueError("functional_modularity.sequences: none learns scan, which 09b shows; add one that does")
+
+
 def inspected(lab: Lab) -> list[Inspected]:
     """Every network of the study."""
     made = []
