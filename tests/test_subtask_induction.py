@@ -347,6 +347,7 @@ def test_figures_of_which_laptop_has_a_part_are_listed_as_that():
     ("change", "message"),
     [({"transfer": {"conditions": ["subnetwork", "scratch"]}}, "conditions: 'random' is missing; a subnetwork and its"),
      ({"p": 1}, "arithmetic.p: p = 1 is no modulus"),
+     ({"test": 9}, "arithmetic.test: 9 is not valid; give at least 10"),
      ({"max": 5}, "arithmetic.max: max = 5 leaves no symbols for the answers mod 7"),
      ({"inductions": [{"source": "a+c"}]}, "arithmetic.inductions.0.source: 'a+c': unexpected 'c' at character 3"),
      ({"transfer": {"conditions": ["strct"]}}, "conditions: 'strct' is unknown; did you mean 'strict'?"),
@@ -387,6 +388,13 @@ def test_beside_the_reference_stand_the_same_sizes_only(tmp_path):
     assert (row["measured"], row["ours"]) == (0.925, pytest.approx(0.845)) and not row["within_05"]
     elsewhere = subtask_induction.with_reference(large, ours.assign(subtask="a"))
     assert elsewhere.empty
+
+
+def test_few_conditions_and_other_inductions_leave_out_what_is_not_there(lab):
+    few = subtask_induction.curves(made_up())  # none of those that go with the control as released
+    (ax,) = induction_figures.frozen_or_not([("2 layers", few)]).axes
+    assert "random as in the text" in ax.get_title()
+    assert subtask_induction.with_reference(lab, made_up().assign(subtask="a")).empty
 
 
 def test_a_diverged_condition_costs_no_other(lab, monkeypatch, tmp_path):

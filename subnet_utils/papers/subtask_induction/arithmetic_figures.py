@@ -74,9 +74,10 @@ def panels(frames: Sequence[tuple[str, pd.DataFrame]], conditions: Sequence[str]
 
 
 def frozen_or_not(by_depth: Sequence[tuple[str, pd.DataFrame]]) -> Figure:
-    """Figure 7: two panels for each (title, curves), one for each random control; see `panels`."""
+    """Figure 7: two panels for each (title, curves), one for each random control that there is; see `panels`."""
     shown = [(f"{title}, {reading}", curves[curves["condition"].isin(names)])
              for title, curves in by_depth for reading, names in FROZEN_OR_NOT.items()]  # fmt: skip
+    shown = [panel for panel in shown if len(panel[1])]
     return panels(shown, tuple(dict.fromkeys(sum(FROZEN_OR_NOT.values(), ()))), across=2)
 
 

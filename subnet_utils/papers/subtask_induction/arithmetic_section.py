@@ -12,6 +12,9 @@ from subnet_utils.papers.subtask_induction.mask_search import MaskSearch
 from subnet_utils.tasks.polynomials import parse
 from subnet_utils.training import Training
 
+Held = Annotated[int, Field(ge=10)]
+"""So many held-out pairs that some are not on the diagonal, where computations agree."""
+
 
 class ArithmeticTraining(Training):
     """Training of a source network (appendix B.1)."""
@@ -100,8 +103,8 @@ class Arithmetic(Section):
     """On all three next symbols, as GPT-2 is trained, or on the answer alone."""
     seeds: Seeds = (0, 1, 2, 3, 4)
     """Each has a base model, a mask, controls, data and new weights of its own."""
-    validation: PositiveInt = 1000
-    test: PositiveInt = 1000
+    validation: Held = 1000
+    test: Held = 1000
     base: ArithmeticTraining = ArithmeticTraining()
     masks: ArithmeticMasks = ArithmeticMasks()
     transfer: ArithmeticTransfer = ArithmeticTransfer()

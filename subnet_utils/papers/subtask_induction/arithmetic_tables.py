@@ -218,6 +218,7 @@ def with_reference(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
     measured = measured[(measured["max"] == settings.max) & (measured["width"] == settings.width)]
     keys, theirs = ["layers", "samples", "condition"], ["measured", "seeds"]
     ours = curves(_of(table, ("a+ab", "ab", "a^2+ab"))).reindex(columns=[*keys, "mean", "low", "high", "n_runs"])
+    ours = ours.astype({"condition": object})  # where there are none, too
     joined = measured[[*keys, *theirs]].merge(ours, on=keys)
     close = (joined["measured"] - joined["mean"]).abs() <= 0.05
     return joined.rename(columns={"mean": "ours", "low": "ours_low", "high": "ours_high"}).assign(within_05=close)
