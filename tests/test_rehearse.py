@@ -162,6 +162,18 @@ def test_a_step_that_fails_stops_no_other_and_is_told(lab, toy, tmp_path, capsys
     assert (facts["failed"], facts["groups"], facts["steps"]) == (2, len(failed), 10) and facts["created"]
 
 
+def test_what_failed_is_made_again_and_what_it_is_made_of(lab, toy):
+    before = pd.DataFrame(rehearse.rehearse(lab)).assign(seconds=99.0)
+    base = before["kind"].str.endswith("base")
+    for earlier in (before, before.assign(failed=before["failed"].mask(base, ""))):
+        rows = pd.DataFrame(rehearse.rehearse(lab, before=earlier))
+        again = rows["seconds"] != 99
+        assert again.sum() == 2 and rows.loc[again, "failed"].tolist() == before["failed"][again].tolist()
+        assert rows[~again].equals(before[~again])
+    with pytest.raises(ValueError, match="has other groups than this study; rehearse it without --again"):
+        list(rehearse.rehearse(lab, before=before.iloc[1:]))
+
+
 def test_the_steps_of_the_check_profile_are_each_in_one_group(tmp_path):
     lab = Lab.open("check", tmp_path)
     steps = with_parents(step for paper in papers().values() for step in paper.steps_of(lab))

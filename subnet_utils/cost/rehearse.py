@@ -8,10 +8,12 @@ One that fails stops no other. Networks are trained one by one here, as on a CPU
 
 import argparse
 import gc
+import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,8 +36,8 @@ from subnet_utils.cost.stand_ins import with_stand_ins
 RATE = 100.0
 """TFLOP/s that training is assumed to reach on a GPU: an H100 at a tenth of what it does at best in bfloat16. To be
 measured, not believed."""
-LIMIT = 600.0
-"""Seconds for one step."""
+LIMIT = 1200.0
+"""Seconds for one step. With other work beside it, one takes twice as long as alone."""
 COLUMNS = ["kind", "about", "steps", "batch", "batch_made", "times", "seconds", "peak_gib", "tflop", "gpu_hours",
            "failed"]  # fmt: skip
 
@@ -84,12 +86,21 @@ def _group(alike: list[tuple[Step, Step]], known: dict[str, int]) -> Group:
     return Group(*alike[last], len(alike), sum(efforts) / efforts[last])
 
 
-def rehearse(lab: Lab, *, rate: float = RATE, limit: float = LIMIT) -> Iterator[dict[str, Any]]:
-    """Make one step of each group of a lab in a store that is thrown away; a row for each as soon as it is done."""
+def rehearse(
+    lab: Lab, *, rate: float = RATE, limit: float = LIMIT, before: pd.DataFrame | None = None
+) -> Iterator[dict[str, Any]]:
+    """Make one step of each group of a lab in a store that is thrown away; a row for each as soon as it is done.
+
+    before: an earlier table. Then groups are made again that failed in it, and what they are made of; other rows stay.
+    Raises ValueError if its groups are not those of the lab.
+    """
     samples, about = {}, partial(shapes, known={})
     with TemporaryDirectory() as folder, threads(lab.study.compute.threads):
         lab = replace(lab, store=Stage(folder, Store(folder)))
-        for one in groups(lab):
+        for one, row in _with_rows(groups(lab), before, about):
+            if row is not None:
+                yield row
+                continue
             work, begun = Counted(), clocks()
             forget_peak()
             artefact, failed = made_of_samples(one.small, samples, lab, about, work.fit, limit)
@@ -102,27 +113,55 @@ def rehearse(lab: Lab, *, rate: float = RATE, limit: float = LIMIT) -> Iterator[
             gc.collect()
 
 
+def _with_rows(
+    found: list[Group], before: pd.DataFrame | None, about: Callable[[Step], str]
+) -> Iterator[tuple[Group, dict[str, Any] | None]]:
+    """Each group with its row of an earlier table if that can stay, else with None."""
+    if before is None:
+        return zip(found, repeat(None), strict=False)
+    rows = before.to_dict("records")
+    if [(row["kind"], row["about"], row["steps"]) for row in rows] != [
+        (one.about["kind"], one.about["about"], one.steps) for one in found
+    ]:
+        raise ValueError("the last table has other groups than this study; rehearse it without --again")
+    failed = [one.small for one, row in zip(found, rows, strict=True) if row["failed"]]
+    needed = {about(step) for step in with_parents(failed)}
+    return ((one, None if about(one.small) in needed else row) for one, row in zip(found, rows, strict=True))
+
+
 def main(arguments: list[str]) -> int:
     """Rehearse a profile: a line for each group, the table in figures/rehearsals/. Exit status 1 if a step failed."""
     parser = argparse.ArgumentParser(prog="python -m subnet_utils.cost.rehearse", description=__doc__.splitlines()[0])
     parser.add_argument("profile", help="a name, such as paper, or a YAML file")
     parser.add_argument("--rate", type=float, default=RATE, help=f"TFLOP/s of the GPU in training ({RATE:g})")
     parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for one step at most ({LIMIT:g})")
+    parser.add_argument(
+        "--again", action="store_true", help="only what failed in the last table, and what it is made of"
+    )
     parser.add_argument("--folder", type=Path, default=ROOT / "figures" / "rehearsals", help="of the table")
     chosen = parser.parse_args(arguments)
     try:
-        whole = Study.load(chosen.profile)
+        return _rehearsed(Study.load(chosen.profile), chosen)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _rehearsed(whole: Study, chosen: argparse.Namespace) -> int:
+    """Rehearse a study as the command line has it. The exit status."""
+    path, before = chosen.folder / f"{whole.name}.csv", None
+    about = {"rate_tflop_s": chosen.rate, "limit_s": chosen.limit}
+    if chosen.again:
+        if not path.is_file():
+            raise ValueError(f"{path} is not there; rehearse without --again first")
+        before, last = pd.read_csv(path, keep_default_na=False), json.loads(path.with_suffix(".json").read_text())
+        about["other_rows"] = {name: last[name] for name in ("commit", "created")}
     with TemporaryDirectory() as folder:
         study, made = with_stand_ins(few_per_class(whole), Path(folder))
         on_cpu = study.compute.model_copy(update={"device": "cpu", "workers": 1})
         lab = Lab.open(study.model_copy(update={"compute": on_cpu}), Path(folder) / "store")
         print(f"stand-ins for {', '.join(made) or 'nothing'}; a GPU at {chosen.rate:g} TFLOP/s", flush=True)
-        rows = rehearse(lab, rate=chosen.rate, limit=chosen.limit)
-        about = {"rate_tflop_s": chosen.rate, "limit_s": chosen.limit}
-        return _written(rows, chosen.folder / f"{whole.name}.csv", about)
+        return _written(rehearse(lab, rate=chosen.rate, limit=chosen.limit, before=before), path, about)
 
 
 def _written(rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any]) -> int:
