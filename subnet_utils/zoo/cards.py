@@ -162,4 +162,6 @@ def _table(header: Sequence[str], rows: Sequence[Any]) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.1g}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+    return "" if value is None else str(value)
