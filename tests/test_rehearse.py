@@ -162,7 +162,12 @@ def test_a_step_that_fails_stops_no_other_and_is_told(lab, toy, tmp_path, capsys
     assert (facts["failed"], facts["groups"], facts["steps"]) == (2, len(failed), 10) and facts["created"]
 
 
-def test_what_failed_is_made_again_and_what_it_is_made_of(lab, toy):
+def killed(rows):
+    yield next(iter(rows))
+    raise KeyboardInterrupt
+
+
+def test_what_failed_is_made_again_and_what_it_is_made_of(lab, toy, tmp_path):
     before = pd.DataFrame(rehearse.rehearse(lab)).assign(seconds=99.0)
     base = before["kind"].str.endswith("base")
     for earlier in (before, before.assign(failed=before["failed"].mask(base, ""))):
@@ -170,6 +175,10 @@ def test_what_failed_is_made_again_and_what_it_is_made_of(lab, toy):
         again = rows["seconds"] != 99
         assert again.sum() == 2 and rows.loc[again, "failed"].tolist() == before["failed"][again].tolist()
         assert rows[~again].equals(before[~again])
+    path = tmp_path / "toy.csv"  # killed after one row
+    with pytest.raises(KeyboardInterrupt):
+        rehearse._written(killed(rehearse.rehearse(lab, before=before)), path, {}, before)
+    assert pd.read_csv(path, keep_default_na=False)["failed"].tolist() == before["failed"].tolist()
     with pytest.raises(ValueError, match="has other groups than this study; rehearse it without --again"):
         list(rehearse.rehearse(lab, before=before.iloc[1:]))
 

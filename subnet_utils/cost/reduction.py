@@ -21,7 +21,7 @@ LARGE = ("ResNet", "ViT", "ResNetClassifier", "ViTClassifier", "PublishedTransfo
 """Classes of architectures of which a whole batch is too much for a CPU, where they are as large as the papers'."""
 PER_CLASS = {"mask_per_class": 450, "validation_per_class": 450}
 """Numbers that a study's data depend on, and what they are divided by: as many images as stand-ins have fewer."""
-EXAMPLES = ("n", "train", "test")
+EXAMPLES = ("n", "train", "test", "tested")
 """Fields of steps that count examples, which are divided by FEWER."""
 FEWER = 100
 DRAWS, FEWEST = 3, 4

@@ -161,11 +161,14 @@ def _rehearsed(whole: Study, chosen: argparse.Namespace) -> int:
         on_cpu = study.compute.model_copy(update={"device": "cpu", "workers": 1})
         lab = Lab.open(study.model_copy(update={"compute": on_cpu}), Path(folder) / "store")
         print(f"stand-ins for {', '.join(made) or 'nothing'}; a GPU at {chosen.rate:g} TFLOP/s", flush=True)
-        return _written(rehearse(lab, rate=chosen.rate, limit=chosen.limit, before=before), path, about)
+        return _written(rehearse(lab, rate=chosen.rate, limit=chosen.limit, before=before), path, about, before)
 
 
-def _written(rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any]) -> int:
-    """Print the rows and write the table after each, so that a rehearsal that is killed leaves one. The exit status."""
+def _written(
+    rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any], before: pd.DataFrame | None = None
+) -> int:
+    """Print the rows and write the table after each, so that a rehearsal that is killed leaves one, with the rows of an
+    earlier one that are still to come. The exit status."""
     path.parent.mkdir(parents=True, exist_ok=True)
     done: list[dict[str, Any]] = []
     for row in rows:
@@ -174,7 +177,10 @@ def _written(rows: Iterable[dict[str, Any]], path: Path, about: dict[str, Any]) 
         said = f"{row['seconds']:7.1f} s {row['peak_gib']:6.2f} GiB {row['gpu_hours']:9.3g} GPU hours"
         print(f"{said}  {row['steps']:5d} x {row['kind']}: "
               f"{row['failed'] or row['about']}; batch {row['batch'] or 'none'}{cut}", flush=True)  # fmt: skip
-        write_whole(path, pd.DataFrame(done, columns=COLUMNS).to_csv(index=False).encode())
+        so_far = pd.concat(
+            [pd.DataFrame(done, columns=COLUMNS), *([] if before is None else [before.iloc[len(done) :]])]
+        )
+        write_whole(path, so_far.to_csv(index=False).encode())
     table = pd.DataFrame(done, columns=COLUMNS)
     failed, hours = int((table["failed"] != "").sum()), table["gpu_hours"].sum()
     facts = about | {"cpu": processor(), "groups": len(table), "steps": int(table["steps"].sum()), "failed": failed}

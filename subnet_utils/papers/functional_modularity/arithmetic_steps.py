@@ -25,18 +25,19 @@ from subnet_utils.tasks import digit_arithmetic as arithmetic
 from subnet_utils.tasks.digit_arithmetic import ABSENT, Items
 
 TESTED = 10000
-"""Items on which an LSTM that reads two pairs is tested."""
+"""Items of each function that test a network: all there are, where it sees one pair."""
 
 
 @dataclass(frozen=True)
 class Arithmetic(Problem):
     """Two functions and a kind of network for them. pool: items with both pairs that an LSTM is trained on; some: items
-    of each function that teach it, None for all."""
+    of each function that teach it, None for all; tested: items of each that test it."""
 
     task: str
     architecture: section.FeedForward | section.Lstm
     pool: int = 0
     some: int | None = None
+    tested: int = TESTED
 
     @property
     def items(self) -> dict[str, Items]:
@@ -74,8 +75,8 @@ class Arithmetic(Problem):
     def tests(self) -> dict[str, Items]:
         """Items for each function: all there are, or new ones where there are too many."""
         if not self.reads_both:
-            return self.items
-        items = arithmetic.both_pairs(TESTED, generator_for("tested pairs"))
+            return {name: Items(*(one[: self.tested] for one in items)) for name, items in self.items.items()}
+        items = arithmetic.both_pairs(self.tested, generator_for("tested pairs"))
         return {name: arithmetic.asked(items, name) for name in self.functions}
 
     @torch.no_grad()
