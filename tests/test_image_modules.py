@@ -96,7 +96,7 @@ def test_files_of_mnist_and_cifar10_are_read_and_damaged_ones_named(tmp_path):
     found = pictures.from_folder(tmp_path)
     assert np.array_equal(found["test"].pixels[:, 0], pixels) and found["train"].labels.tolist() == labels.tolist()
     with pytest.raises(pictures.PictureError, match="'train' has no image of class '.'; each class needs some in"):
-        image_steps.Source.of(Files(source="files", folder=str(tmp_path))).load("test")
+        image_steps.Source.of(Files(source="files", folder=str(tmp_path))).require_classes()
     path = tmp_path / "train-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(pictures.PictureError, match="train-labels-idx1-ubyte is no idx file of bytes, or not whole"):

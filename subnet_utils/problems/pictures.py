@@ -42,22 +42,21 @@ class Source:
         return cls(data.model_copy(update={"folder": ""}), files, data.folder)
 
     def load(self, title: str) -> Pictures:
-        """The images of `train` or `test`.
-
-        Raises PictureError for files that cannot be read or have changed, and for a class without images.
-        """
+        """The images of `train` or `test`. Raises PictureError for files that cannot be read or have changed."""
         return _loaded(self)[title]
+
+    def require_classes(self) -> None:
+        """Raise PictureError as `load` does, and for a class without images."""
+        for title in ("train", "test"):
+            there = set(self.load(title).labels.tolist())
+            if missing := [name for i, name in enumerate(self.data.classes) if i not in there]:
+                what = f"{self.folder or 'drawn digits'}: '{title}' has no image of class '{missing[0]}'"
+                raise PictureError(f"{what}; each class needs some in 'train' and in 'test', so give more images")
 
 
 @lru_cache(maxsize=2)
 def _loaded(source: Source) -> dict[str, Pictures]:
-    found = _drawn(source.data) if source.data.source == "drawn" else _read(source)
-    for title, one in found.items():
-        there, names = set(one.labels.tolist()), source.data.classes
-        if missing := [name for i, name in enumerate(names) if i not in there]:
-            what = f"{source.folder or 'drawn digits'}: '{title}' has no image of class '{missing[0]}'"
-            raise PictureError(f"{what}; each class needs some in 'train' and in 'test', so give more images")
-    return found
+    return _drawn(source.data) if source.data.source == "drawn" else _read(source)
 
 
 def _drawn(data: Drawn) -> dict[str, Pictures]:

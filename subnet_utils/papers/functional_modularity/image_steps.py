@@ -140,7 +140,7 @@ def require_images(lab: Lab) -> None:
     """Raise PictureError for images that are not there, and for a class that has none."""
     settings = settings_of(lab)
     for data in (settings.data, settings.permuted.data or settings.data):
-        Source.of(data).load("train")
+        Source.of(data).require_classes()
 
 
 def families(lab: Lab) -> list[Family]:

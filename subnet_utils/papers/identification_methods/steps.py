@@ -23,10 +23,11 @@ def every_step(lab: Lab) -> Iterator[Step]:
 
 
 def require(lab: Lab) -> None:
-    """Raise ValueError for `exact` on a network that is too large, PictureError for pictures that cannot be read."""
+    """Raise ValueError for `exact` on a network that is too large, PictureError for pictures that are not there, or
+    none of a class."""
     settings = lab.section("identification_methods")
     exact = (one for one in settings.networks or () if "exact" in [each.masking.method for each in one.methods])
     for network in (one.learns.problem().network(seed=0) for one in exact):
         require_few({name: network.get_parameter(name) for name in maskable(network)})
     if settings.pictures:
-        Source.of(settings.pictures.data).load("train")
+        Source.of(settings.pictures.data).require_classes()
