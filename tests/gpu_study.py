@@ -64,7 +64,7 @@ def masked(model: StagedModel, items: torch.Tensor, start: str, masks: int) -> C
         passes = [lambda _: pace(race._batches(items, 4)), *[lambda _: race._batches(items, 4)] * (masks - 1)]
         tasks = [MaskTask(items, one, method, seed) for seed, one in enumerate(passes)]
         options = {"start": start, "recipe": race.RECIPE, "autocast": CAST, "split": False}
-        discover_many(model, tasks, race._odd_one_out, **options)
+        discover_many(model, tasks, race.similarity_loss, **options)
 
     return train
 
