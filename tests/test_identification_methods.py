@@ -431,7 +431,6 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
             {"methods": NETWORK["methods"][:2]},
             "methods: 'random' is missing, which the others are compared with; add it",
         ),
-        ({"methods": NETWORK["methods"][1:]}, "methods: none trains masks"),
         ({"searched": [0.5, 0.5]}, "searched: holds 0.5 twice"),
         ({"reference": 1.5}, "reference"),
         ({"reference": 0.2}, "reference: 0.2 is none of the densities; add it to them"),
@@ -444,6 +443,12 @@ def test_what_does_not_fit_together_is_one_line(more, what):
     with pytest.raises(StudyError, match=what) as error:
         Study.load(study(**more))
     assert "\n" not in str(error.value)
+
+
+def test_rankings_alone_are_a_study_but_no_notebook(tmp_path):
+    lab = Lab.open(study(methods=NETWORK["methods"][1:]), tmp_path)
+    with pytest.raises(ValueError, match="none trains masks; add one, such as 'hard_concrete'"):
+        require(lab)
 
 
 BENCHMARK = {"designs": [{"name": "groups"}], "seeds": [0], "methods": NETWORK["methods"]}

@@ -23,12 +23,17 @@ def named_once(networks: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def comparable(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...]:
-    """Validator of methods that stand side by side: by name each once, `random` among them, and one that trains."""
+    """Validator of methods that stand side by side: by name each once, and `random` among them."""
     names = [one.masking.method for one in methods]
     if twice := [name for name in names if names.count(name) > 1]:
         raise invalid("", f"'{twice[0]}' stands twice; give each method once")
     if "random" not in names:
         raise invalid("", "'random' is missing, which the others are compared with; add it")
+    return methods
+
+
+def one_trains(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...]:
+    """Validator of methods whose notebook shows masks that were trained beside rankings."""
     if not any(one.masking.trains for one in methods):
         raise invalid("", "none trains masks, so nothing stands beside rankings; add one, such as 'hard_concrete'")
     return methods

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from subnet_utils.core.messages import invalid
 from subnet_utils.core.sections import Distinct, DistinctOrNone, PositiveInt, Section, Seeds, has_a_part
@@ -124,7 +124,7 @@ class Benchmark(Section):
     """A network of each design for each seed."""
     compiled: DistinctOrNone[Literal["plain", "noise", "shared", "redundant"]] = ()
     """Networks whose weights were set by hand; see `compiled.Compiled`."""
-    methods: Methods
+    methods: Annotated[Methods, AfterValidator(trainings.one_trains)]
     """`l0` is for 14,000 weights, and is scaled for networks that have more or less."""
 
     @model_validator(mode="after")

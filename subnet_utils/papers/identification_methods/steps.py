@@ -23,9 +23,11 @@ def every_step(lab: Lab) -> Iterator[Step]:
 
 
 def require(lab: Lab) -> None:
-    """Raise ValueError for `exact` on a network that is too large, PictureError for pictures that are not there, or
-    none of a class."""
+    """Raise ValueError if no method trains masks, and for `exact` on a network that is too large; PictureError for
+    pictures that are not there, or none of a class."""
     settings = lab.section("identification_methods")
+    if idle := [one.model for one in settings.networks or () if not any(each.masking.trains for each in one.methods)]:
+        raise ValueError(f"methods of '{idle[0]}': none trains masks; add one, such as 'hard_concrete'")
     exact = (one for one in settings.networks or () if "exact" in [each.masking.method for each in one.methods])
     for network in (one.learns.problem().network(seed=0) for one in exact):
         require_few({name: network.get_parameter(name) for name in maskable(network)})
