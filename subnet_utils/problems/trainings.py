@@ -22,7 +22,7 @@ def named_once(networks: tuple[T, ...]) -> tuple[T, ...]:
     return networks
 
 
-def comparable(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...]:
+def side_by_side(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...]:
     """Validator of methods that stand side by side: by name each once, and `random` among them."""
     names = [one.masking.method for one in methods]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -76,7 +76,7 @@ class MaskTraining(WeightTraining):
         return self
 
 
-Methods = Annotated[Several[MaskTraining], AfterValidator(comparable)]
+Methods = Annotated[Several[MaskTraining], AfterValidator(side_by_side)]
 
 
 class PictureNetwork(Section):
