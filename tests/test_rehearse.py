@@ -162,6 +162,18 @@ def test_a_step_that_fails_stops_no_other_and_is_told(lab, toy, tmp_path, capsys
     assert (facts["failed"], facts["groups"], facts["steps"]) == (2, len(failed), 10) and facts["created"]
 
 
+def test_a_step_is_rehearsed_on_all_cores(tmp_path, monkeypatch):
+    @dataclass(frozen=True)
+    class Alone(Step):
+        def build(self, lab, folder):
+            seen.append(torch.get_num_threads())
+
+    seen: list[int] = []
+    monkeypatch.setattr(rehearse, "papers", lambda: {"toy": Toy([Alone()])})
+    monkeypatch.setattr(rehearse, "core_count", lambda: 3)
+    assert rehearse.main(["check", "--folder", str(tmp_path)]) == 0 and seen == [3]
+
+
 def killed(rows):
     yield next(iter(rows))
     raise KeyboardInterrupt

@@ -22,7 +22,7 @@ from subnet_utils.core.jobs import run_jobs, threads
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import ROOT, Compute, Section
-from subnet_utils.core.step import CHECKPOINT, Fault, Step, fault_of, make_all, make_group, missing, plan
+from subnet_utils.core.step import CHECKPOINT, Fault, Step, described, fault_of, make_all, make_group, missing, plan
 from subnet_utils.core.store import load_tensors, save_json, save_tensors
 from subnet_utils.core.study import Study
 
@@ -283,6 +283,16 @@ def test_a_new_version_is_another_artefact(lab, monkeypatch):
     name, key = step.name, step.key(lab)
     monkeypatch.setattr(Kept, "version", 2)
     assert Kept(3).name != name and Kept(3).key(lab) != key
+
+
+def test_a_new_version_of_a_problem_is_another_artefact(lab, monkeypatch):
+    @dataclass(frozen=True)
+    class Problem:
+        size: int = 3
+
+    assert described(Problem(), str) == ["Problem", {}]
+    monkeypatch.setattr(Problem, "version", 2, raising=False)
+    assert described(Problem(), str) == ["Problem", {"version": 2}]
 
 
 def test_what_a_parent_made_is_part_of_the_key_and_how_it_was_made_is_not(lab, monkeypatch):

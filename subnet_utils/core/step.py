@@ -287,7 +287,10 @@ def described(value: Any, parent: Callable[[Step], Any], *, top: bool = True) ->
         changed = {
             name: one for name, (one, default) in own.items() if type(one) is not type(default) or one != default
         }
-        return [type(value).__name__, {name: described(one, parent, top=False) for name, one in changed.items()}]
+        said = {name: described(one, parent, top=False) for name, one in changed.items()}
+        if not isinstance(value, Step) and (version := getattr(type(value), "version", 1)) != 1:
+            said["version"] = version  # of a step it stands beside its fields
+        return [type(value).__name__, said]
     if isinstance(value, Mapping):
         return {str(name): described(one, parent, top=False) for name, one in value.items()}
     if isinstance(value, list | tuple):

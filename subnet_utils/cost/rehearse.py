@@ -3,7 +3,7 @@
 Of steps that are the same code on the same shapes one is made, at its full architecture, with two training batches
 (`sample`), few examples (`reduction`) and stand-ins for what comes from elsewhere (`stand_ins`). A table says what each
 took, and what all of them would cost on a GPU: the operations of their training, forward and backward, over a rate.
-One that fails stops no other. Networks are trained one by one here, as on a CPU: not stacked, as on a GPU.
+One that fails stops no other. Networks are trained one by one here, each on all cores: not stacked, as on a GPU.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from subnet_utils.core.sections import ROOT
 from subnet_utils.core.step import Step, with_parents
 from subnet_utils.core.store import Artefact, Store, clocks, key_of, save_json, write_whole
 from subnet_utils.core.study import Study
+from subnet_utils.core.workers import core_count
 from subnet_utils.cost.measures import Counted, forget_peak, peak
 from subnet_utils.cost.reduction import batch, effort, few_per_class, group, is_large, scale, shapes, smaller, words
 from subnet_utils.cost.sample import SampleStore, made_of_samples
@@ -158,7 +159,7 @@ def _rehearsed(whole: Study, chosen: argparse.Namespace) -> int:
         about["other_rows"] = {name: last[name] for name in ("commit", "created")}
     with TemporaryDirectory() as folder:
         study, made = with_stand_ins(few_per_class(whole), Path(folder))
-        on_cpu = study.compute.model_copy(update={"device": "cpu", "workers": 1})
+        on_cpu = study.compute.model_copy(update={"device": "cpu", "workers": 1, "threads": core_count()})
         lab = Lab.open(study.model_copy(update={"compute": on_cpu}), Path(folder) / "store")
         print(f"stand-ins for {', '.join(made) or 'nothing'}; a GPU at {chosen.rate:g} TFLOP/s", flush=True)
         return _written(rehearse(lab, rate=chosen.rate, limit=chosen.limit, before=before), path, about, before)
