@@ -42,6 +42,9 @@ NETWORKS = [
 ]  # fmt: skip
 
 
+OTHER = "small, continuous_sparsification"
+
+
 def study(networks=NETWORKS) -> dict:
     return {"name": "micro", "compute": {"workers": 1}, "functional_modularity": {"arithmetic": networks}}
 
@@ -262,7 +265,8 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     unlearned = tables.findings(accuracies.assign(base_accuracy=0.89), overlap, done)
     of_parts = unlearned["place"].str.startswith("Table")
     assert of_parts.any() and set(unlearned.loc[of_parts, "verdict"]) == {"cannot be told"}
-    scales = tables.scales(overlap, accuracies).set_index("title")
+    scales = tables.scales(overlap, accuracies.assign(base_accuracy=1.0)).set_index("title")
+    assert not len(tables.scales(overlap, accuracies.assign(base_accuracy=0.89)))
     hidden = overlap[overlap["layer"].eq(sharing.HIDDEN)].groupby("title")
     for name in ("scale", "scale_iomin"):
         assert np.allclose(scales[name], hidden[name].mean()[scales.index], equal_nan=True)
@@ -293,7 +297,7 @@ def test_specialization_runs_from_random_masks_to_all_or_nothing():
 
 
 def test_another_method_is_compared_seed_by_seed(lab, found):
-    accuracies, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
+    accuracies, overlap = tables.accuracies(lab, found).assign(base_accuracy=1.0), tables.sharing(lab, found)
     compared = tables.methods(accuracies, overlap)
     assert {*compared["method"]} == {"random", "continuous_sparsification"}
     compared = compared[compared["method"] == "continuous_sparsification"]
@@ -303,7 +307,8 @@ def test_another_method_is_compared_seed_by_seed(lab, found):
     assert row["ours"] == pytest.approx(row["other"] - row["usual"])
     assert [row["usual"], row["other"]] == pytest.approx([kept["small"], kept["small, continuous_sparsification"]])
     only = [one for one in found if one.usual]
-    assert tables.methods(tables.accuracies(lab, only), tables.sharing(lab, only)).empty
+    alone = tables.accuracies(lab, only).assign(base_accuracy=1.0)
+    assert tables.methods(alone, tables.sharing(lab, only)).empty
 
 
 def test_claims_on_layers_penalty_and_size(lab, found):
@@ -314,27 +319,47 @@ def test_claims_on_layers_penalty_and_size(lab, found):
     claims = tables.dependence(accuracies, sizes, tables.settled(lab, usual), strength, widths)
     sure = tables.settled(lab, usual)
     unlearned = tables.dependence(accuracies.assign(base_accuracy=0.89), sizes, sure, strength, widths)
-    assert not {"Figure 7", "Figure 12"} & {*unlearned["place"]}
+    assert not len(unlearned)
     assert {"Figure 7", "Figure 9", "Figure 10", "Figure 12"} <= {*claims["place"]}
     (ratio,) = claims[claims["place"] == "Figure 12"].to_dict("records")
     whole = sizes[sizes["layer"].eq(OVERALL) & sizes["task"].eq("add_mul")].pivot(
         index="seed", columns="function", values="kept"
     )
     assert ratio["ours"] == pytest.approx((whole["*"] / whole["+"]).mean()) and ratio["paper"] == 3.8
-    wide = widths.assign(model=widths["model"] + "_wide", weights=2 * widths["weights"], shared=widths["shared"] / 2)
-    few = widths.assign(model=widths["model"] + "_few", examples=30)
-    claims = tables.dependence(
-        *[table.iloc[:0] for table in (accuracies, sizes, tables.settled(lab, usual))], [],
-        pd.concat([widths[widths["task"] == "add_mul"], wide[wide["task"] == "add_mul"]]),
-    )  # fmt: skip
-    assert claims["place"].tolist() == ["Figure 11"] and claims["ours"].iloc[0] == pytest.approx(
-        (widths.query("task == 'add_mul'")["shared"] / 2).mean()
-    )
-    claims = tables.dependence(
-        *[table.iloc[:0] for table in (accuracies, sizes, tables.settled(lab, usual))], [],
-        pd.concat([widths[widths["task"] == "add_mul"], few[few["task"] == "add_mul"]]),
-    )  # fmt: skip
-    assert claims["claim"].tolist() == ["overlap beyond chance: few less all examples"] and claims["ours"].iloc[0] == 0
+
+
+def test_sizes_are_compared_where_masks_were_trained_alike(lab, found):
+    usual = [one for one in found if one.usual and one.about["title"] == "small"]
+    widths, known = tables.by_strength(lab, usual), tables.accuracies(lab, usual).assign(base_accuracy=1.0)
+    wide = {"model": "wide", "weights": 2 * widths["weights"], "shared": widths["shared"] / 2}
+
+    def claims(accuracy, other):
+        both = pd.concat([accuracy, accuracy.assign(model="wide"), accuracy.assign(model="few")])
+        empty = [table.iloc[:0] for table in (tables.kept(lab, usual), tables.settled(lab, usual), widths)]
+        table = tables.dependence(both, *empty, pd.concat([widths, widths.assign(**other)]))
+        return table[table["place"].isin(["Figure 11", ""])] if len(table) else table
+
+    (row,) = claims(known, wide).to_dict("records")
+    assert row["place"] == "Figure 11" and row["ours"] == pytest.approx((widths["shared"] / 2).mean())
+    assert not len(claims(known, wide | {"mask_steps": 7})) and not len(claims(known, wide | {"l0": 0.5}))
+    assert not len(claims(known.assign(base_accuracy=0.89), wide))
+    (row,) = claims(known, {"model": "few", "examples": 30}).to_dict("records")
+    assert row["claim"] == "overlap beyond chance: few less all examples" and row["ours"] == 0
+
+
+def test_one_number_for_a_network_stands_for_networks_that_learned(lab, found):
+    accuracy, overlap = tables.accuracies(lab, found), tables.sharing(lab, found)
+    learned = accuracy.assign(base_accuracy=accuracy["model"].map({"small": 0.89}).fillna(1.0))
+    assert {*tables.scales(overlap, learned)["title"]} == {*accuracy["title"]} - {"small", OTHER}
+    assert "small" not in {*tables.methods(learned, overlap)["model"]}
+
+
+def test_a_mask_with_whole_edges_does_both_if_the_worse_one_is_done(lab, found):
+    accuracy = tables.accuracies(lab, found).assign(base_accuracy=1.0)
+    accuracy["accuracy"] = (accuracy["of"] == accuracy["tested_on"]).map({True: 1.0, False: 0.65})
+    claims = tables.findings(accuracy, tables.sharing(lab, found), tables.operations(lab, found))
+    both = claims[claims["place"].eq("Table 3") & claims["model"].eq("pairs")]
+    assert len(both) and (both["ours"] == 0.65).all() and (both["verdict"] == "does not hold").all()
 
 
 def test_which_operation_is_done_sums_to_one_or_more(lab, found):
@@ -408,7 +433,9 @@ FAULTS = [
     (0, {"training": BRIEF | {"warmup": 2}}, "warmup: a constant learning rate has none"),
     (1, {"model": "small"}, "'small' stands twice"),
     (1, {"copied": [0, 0]}, "copied: holds 0 twice"),
-    (0, {"others": [MASKS, MASKS | {"clip": None}]}, "others: are told apart by their methods"),
+    (0, {"others": [MASKS]}, "others: has a method twice, that of 'masks' counted"),
+    (0, {"examples": 10000}, "examples: 10000 is not valid"),
+    (2, {"paper_network": "FNN"}, "'reader' and 'pairs' stand beside the paper's 'FNN'"),
 ]
 
 

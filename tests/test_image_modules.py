@@ -280,6 +280,21 @@ def test_a_drop_below_zero_is_seen_in_any_panel():
     assert all(ax.get_ylim()[0] < -0.2 for ax in figure.axes)
 
 
+def test_nothing_is_told_of_classes_whose_control_mask_is_no_good(lab, monkeypatch):
+    known, half = image_tables.networks(lab), image_tables.halves(lab)
+    about = image_tables.drops(lab), image_tables.confusions(lab), half
+    for good in (True, False):
+        monkeypatch.setattr(image_tables, "networks", lambda lab, good=good: known.assign(control_is_good=good))
+        verdicts = image_tables.findings(lab, *about)["verdict"]
+        assert verdicts.ne("cannot be told").any() == good
+
+
+def test_the_usual_alpha_may_stand_among_the_others(lab):
+    usual = MASKS["masking"]["l0"]
+    again = Lab.open(study(networks=[IMAGES["networks"][0] | {"l0": [0.001, usual]}]), lab.store.root)
+    assert [one.usual for one in image_steps.families(again)] == [True, False] * 2
+
+
 FIRST, JOINT = IMAGES["networks"][0], IMAGES["permuted"]
 FAULTS = [
     ({"networks": [FIRST | {"removed": ["11"]}]}, "'11', which 'cnn' removes, is no class"),
@@ -290,6 +305,8 @@ FAULTS = [
     ({"data": IMAGES["data"] | {"test": 9}}, "data.test: 9 is not valid; give at least 10"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": {"samples": 3}}}}, "3 samples do not divide the batch"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": "magnitude"}}}, "'magnitude' trains no masks"),
+    ({"networks": [FIRST | {"masks": BRIEF | {"masking": "magnitude"}}]}, "l0: 'magnitude' has no penalty"),
+    ({"networks": [FIRST, FIRST | {"model": "other"}]}, "'other' and 'cnn' stand beside the paper's 'CNN'"),
 ]
 
 

@@ -181,6 +181,9 @@ def test_tables_and_figures(lab):
     assert half.groupby(["model", "seed"])["part"].nunique().eq(6).all()
     claims = tables.findings(accuracies, weights, control, half)
     assert set(claims["verdict"]) == {"cannot be told"}  # the network has learned nothing, so no control is adequate
+    known = tables.findings(accuracies, weights.assign(lost=weights["token"].eq("JUMP").map({True: 0.4, False: 0})),
+                            control.assign(adequate=True), half).set_index("claim")  # fmt: skip
+    assert known.loc["the same, less 2 times that of other actions", "ours"] == pytest.approx(0.4)
     along, overlaps = tables.along_steps(lab), tables.overlaps(lab)
     assert along["density"].between(0, 1).all() and overlaps["chance_iou"].dropna().between(0, 1).all()
 
@@ -202,6 +205,7 @@ def test_figures_are_legible(lab):
     ("change", "said"),
     [({"splits": ["jumps"]}, "'jumps' is not valid"),
      ({"direct": ["turn left"]}, "'turn left' is not among the splits"),
+     ({"masks": BRIEF | {"masking": "magnitude"}}, "masking: 'magnitude' trains no masks, and notebook 09b"),
      ({"architecture": TRANSFORMER | {"heads": 3}}, "8 is not a multiple of heads 3")],
 )  # fmt: skip
 def test_bad_settings_are_one_line(change, said):

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from subnet_utils.plots.layout import panels
 from subnet_utils.plots.style import BLACK
 
-DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none"}
-"""Of a seed."""
+DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none", "clip_on": False, "zorder": 3}
+"""Of a seed. One at an end of the axis is seen whole."""
 LETTERS = 30
 """Of all names along an axis, so that they fit side by side; more of them are turned."""
 DOTTED = ("chance",)

@@ -123,6 +123,10 @@ def _legend(figure: Figure, found: Mapping[str, Subnetwork], names: Sequence[str
     first, second = found
     shares = {f"only {first}": a & ~b, f"only {second}": b & ~a, "both": a & b, "neither": ~(a | b)}
     colors = [*COLORS[1:], NEITHER]
-    handles = [Patch(color=color, label=f"{label}: {share.mean():.0%}")
+    handles = [Patch(color=color, label=f"{label}: {_percent(share.mean())}")
                for color, (label, share) in zip(colors, shares.items(), strict=True)]  # fmt: skip
     layout.legend(figure, handles, columns=4, loc="lower center")
+
+
+def _percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"

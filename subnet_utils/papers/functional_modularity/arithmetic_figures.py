@@ -4,9 +4,11 @@ table: from the function of the same name in `arithmetic_tables`; titles: those 
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -87,8 +89,8 @@ def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), sharex=True)
     means = _of(table, titles).groupby(["title", "bin"], sort=False)["share"].mean()
     for ax, scale, about in zip(axes, ("linear", "log"), ("up to 5%", "all, logarithmic"), strict=True):
-        for title in titles:
-            ax.step(means[title].index, means[title], where="mid", lw=1.1, label=title)
+        for title, (style, color) in zip(titles, product(("-", "--", ":"), sns.color_palette()[:4]), strict=False):
+            ax.step(means[title].index, means[title], where="mid", lw=1.1, ls=style, color=color, label=title)
         ax.set(xlabel="probability to be kept", ylabel="share of the weights", yscale=scale)
         ax.set_title(about, loc="left")
     axes[0].set_ylim(0, 0.05)
@@ -112,6 +114,7 @@ def method(*, seed: int = 0) -> Figure:
         if picture is None:
             ax.plot(noisy, (noisy > 0).float(), color=BLACK)
             ax.plot(noisy, noisy.sigmoid(), "--", color=CONDITIONS["subnetwork"].color)
+            ax.set_xlabel("$l$ + noise", fontsize=7)
         else:
             ax.imshow(picture.numpy(), cmap="Blues", vmin=0, vmax=1.2)
         ax.set(xticks=[], yticks=[])

@@ -104,13 +104,15 @@ def sharing(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
 
 
 def scales(overlap: pd.DataFrame, accuracy: pd.DataFrame) -> pd.DataFrame:
-    """How modular networks are, as numbers from 0 to 1: means over seeds with 95% intervals, by network and method.
+    """How modular networks are that have learned, from 0 to 1: means over seeds with 95% intervals, by method.
 
     overlap, accuracy: from `sharing` and `accuracies`. scale: how much the hidden layers share, from 0, chance, to 1,
     two masks of one function, by IoU; scale_iomin by IoMin. specialization: by how much the accuracy of masks on their
     own function is above that on the other one, from 0, as under random masks of their sizes, to 1, all or nothing.
     """
-    about = ["task", "title", "method"]
+    about, (overlap, accuracy) = ["task", "title", "method"], _learned(accuracy, overlap, accuracy)
+    if not len(overlap):
+        return pd.DataFrame(columns=[*about, "scale", "low", "high", "n_runs"])
     table = with_intervals(overlap[overlap["layer"] == HIDDEN], about, "scale")
     for name, frame in (("scale_iomin", overlap[overlap["layer"] == HIDDEN]), ("specialization", _special(accuracy))):
         found = with_intervals(frame, about, name).drop(columns="n_runs")
@@ -163,7 +165,8 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     Columns of `Dissected.about`; beta (alpha times the batch); accuracy under the control mask, of masks on their own
     function and on the other, and without them on both; weights of the first function's mask that the second's has,
     too; IoU of the hidden layers beside chance and ceiling, and on the scale between them; density of the first mask;
-    the paper's network, the family, the weights and the examples of each function that it learned from, NaN for all.
+    the paper's network, the family, the weights, the examples of each function that it learned from, NaN for all, and
+    the steps of the masks.
     """
     rows = []
     for one in found:
@@ -174,7 +177,7 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         means = plain.groupby(["part", own])["accuracy"].mean()
         about = one.about | {"beta": (one.about["l0"] or np.nan) * one.training.batch_size}
         about |= {"network": one.settings.paper_network, "family": one.settings.architecture.family}
-        about |= {"weights": first.total, "examples": one.settings.examples}
+        about |= {"weights": first.total, "examples": one.settings.examples, "mask_steps": one.training.steps}
         about |= {"control_accuracy": means[CONTROL, False], "own_accuracy": means["mask", True]}
         about |= {"other_accuracy": means["mask", False], "own_without": means.get(("inverse", True), np.nan)}
         about |= {"other_without": means.get(("inverse", False), np.nan)}
@@ -261,8 +264,9 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         rows.append(about | claimed(table, claim, more, left.index.get_level_values("seed"), POSITIVE))
         some = part[part["part"].eq("mask") & part["edges"].eq("ones")]
         if about["task"] == "double_addition":
-            claim = "Table 3", "with whole first and last layers a mask does both"
-            rows.append(about | claimed(*claim, some["accuracy"], some["seed"], (0.8, 1.0), paper=0.9, possible=SHARE))
+            least = some.groupby(["seed", "of"])["accuracy"].min()  # of a mask on both pairs
+            claim, seeds = "with whole first and last layers a mask does both", least.index.get_level_values("seed")
+            rows.append(about | claimed("Table 3", claim, least, seeds, (0.8, np.inf), paper=0.9, possible=SHARE))
     for about, part in groups(overlap, "model", "task", "copied", "method"):
         place = "Figure 8" if about["copied"] else FIGURES[about["task"]]
         rows += [about | claimed(place, *claim) for claim in _of_sharing(part, about)]
@@ -301,10 +305,11 @@ def _of_sharing(overlap: pd.DataFrame, about: dict[str, Any]) -> Iterator[tuple]
 
 
 def methods(accuracy: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
-    """Whether conclusions depend on the method: another one less the usual one in the same networks, seed by seed.
+    """Whether conclusions depend on the method: another one less the usual one in networks that have learned, by seed.
 
     accuracy, overlap: from `accuracies` and `sharing`. Columns of both, difference with its interval, and a verdict.
     """
+    overlap, accuracy = _learned(accuracy, overlap, accuracy)
     by, hidden = ["model", "title", "seed"], overlap[overlap["layer"].eq(HIDDEN) & ~overlap["copied"]]
     masks = accuracy[accuracy["part"].isin(["mask", "inverse"]) & accuracy["edges"].eq("") & ~accuracy["copied"]]
     own = masks["of"] == masks["tested_on"]
@@ -333,6 +338,9 @@ def dependence(
     accuracy, sizes, sure: from `accuracies`, `kept` and `settled`, of the usual masks; strength, widths: from
     `by_strength`, of the sweep and of the usual masks.
     """
+    partly = widths["examples"].notna()  # they are not meant to learn all items
+    whole, strength = _learned(accuracy, widths[~partly], strength)
+    widths = pd.concat([whole, widths[partly]])
     accuracy, sizes, sure = _learned(accuracy, accuracy, sizes, sure)
     rows = list(half_masks.claims(accuracy))
     for about, part in groups(sure[sure["bin"].between(0.05, 0.95)], "model"):
@@ -340,11 +348,12 @@ def dependence(
         claim = "share of probabilities from .05 to .95"
         rows.append(about | claimed("Figure 9", claim, open_, open_.index, (-np.inf, CLAIM), possible=SHARE))
     for about, part in groups(strength, "model") if len(strength) else ():
-        ends = part.sort_values("l0").groupby("seed")[[*BY_PENALTY]].agg(["first", "last"])
+        by_seed = part.sort_values("l0").groupby("seed")
+        weakest, strongest = (by_seed.nth(i).set_index("seed") for i in (0, -1))
         for name, (place, what) in BY_PENALTY.items():
-            fall = ends[name]["first"] - ends[name]["last"]
+            fall = (weakest[name] - strongest[name]).dropna()
             claim = f"{what}: weakest less strongest penalty"
-            rows.append(about | claimed(place, claim, fall, ends.index, POSITIVE))
+            rows.append(about | claimed(place, claim, fall, fall.index, POSITIVE))
     for small, large in _pairs(widths):
         about = {"model": f"{small['model'].iloc[0]} and {large['model'].iloc[0]}"}
         fall = (small["shared"] - large["shared"]).dropna()
@@ -359,12 +368,13 @@ def dependence(
         wide = part.pivot(index="seed", columns="function", values="kept")
         claim = "weights for *, times those for +"
         rows.append(about | claimed("Figure 12", claim, wide["*"] / wide["+"], wide.index, (1.0, np.inf), paper=3.8))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=None if rows else ["model", "place", "claim", "ours", "n_runs", "verdict"])
 
 
 def _pairs(widths: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Networks, by seed, that differ in nothing but size, or in how many examples they learned from."""
-    for _, part in groups(widths, "task", "family"):
+    """Networks, by seed, that differ in size, or in how many examples they learned from, and whose masks were trained
+    alike: a longer or stronger pruning shares less, too."""
+    for _, part in groups(widths, "task", "family", "l0", "mask_steps"):
         models = sorted((one for _, one in part.groupby("model", sort=False)), key=lambda one: one["weights"].iloc[0])
         every, few = (
             [one.set_index("seed") for one in models if one["examples"].isna().all() == all_] for all_ in (1, 0)

@@ -150,5 +150,6 @@ def families(lab: Lab) -> list[Family]:
     for one in settings.networks:
         problem = Classes(source, one.architecture, one.training.augment)
         classifiers = networks(one, problem, Classifier)
-        made += [Family(one, network, training) for network in classifiers for training in (one.masks, *strengths(one))]
+        trainings = dict.fromkeys([one.masks, *strengths(one)])  # `l0` may hold the usual alpha, too
+        made += [Family(one, network, training) for network in classifiers for training in trainings]
     return made

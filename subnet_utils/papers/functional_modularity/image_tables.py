@@ -18,7 +18,7 @@ from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import half_masks, image_steps, permuted_steps, reference
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
-from subnet_utils.report.comparison import CLAIM, POSITIVE, VALUE, at_paper_size
+from subnet_utils.report.comparison import CLAIM, FINDING, POSITIVE, VALUE, at_paper_size
 from subnet_utils.report.findings import SHARE, claimed, groups, interval, judged
 
 LAST = "output.weight"
@@ -160,9 +160,10 @@ def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataF
     `confusions` and `halves`.
 
     Figure 6: differences of drops. Figures 18 to 20: of the answers of a removed class that change, the share of the
-    two classes that win most.
+    two classes that win most. Nothing can be told of a network whose control masks do not keep enough.
     """
-    rows = []
+    rows, known = [], networks(lab)
+    good = known[known["usual_l0"]].groupby("model")["control_is_good"].all()
     for about, group in groups(table[table["usual_l0"]], "model"):
         for column, claim in CLAIMS.items():
             values = group["target_drop"] - group[column]
@@ -174,7 +175,8 @@ def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataF
         two = (gains.apply(lambda some: some.nlargest(2).sum()) / gains.sum()).dropna()
         claim, seeds = "most images of a removed class go to two others", two.index.get_level_values("seed")
         rows.append(about | claimed(figures[about["model"]], claim, two, seeds, (0.5, math.inf), possible=SHARE))
-    return pd.DataFrame([*rows, *half_masks.claims(half)])
+    table = pd.DataFrame([*rows, *half_masks.claims(half)])
+    return table.assign(verdict=table["verdict"].where(table["model"].map(good), FINDING[-1]))
 
 
 def dropout(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """The section of a study for *Are Neural Nets Modular?*: modules in arithmetic, sequences and images."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
@@ -66,7 +67,7 @@ class ArithmeticNetwork(MaskedNetwork):
     """Other values of alpha for the control mask and the first function's (appendix C.3, Figure 10)."""
     pool: PositiveInt = 100000
     """Items with both pairs that an LSTM is trained on; there are 10^8."""
-    examples: Annotated[int, Field(gt=0, le=10000)] | None = None
+    examples: Annotated[int, Field(gt=0, lt=10000)] | None = None
     """Items of each function that the network and its masks learn from, drawn by the seed. None: all 10,000."""
 
     @model_validator(mode="after")
@@ -79,8 +80,9 @@ class ArithmeticNetwork(MaskedNetwork):
         if not self.masks.masking.trains:
             what = f"'{self.masks.masking.method}' trains no masks, as notebook 09d needs; give it in 'others'"
             raise invalid("masks.masking", what)
-        if len({one.masking.method for one in self.others}) < len(self.others):
-            raise invalid("others", "are told apart by their methods; give each method once")
+        methods = [one.masking.method for one in (self.masks, *self.others)]
+        if len(set(methods)) < len(methods):
+            raise invalid("others", "has a method twice, that of 'masks' counted; give each method once")
         if self.examples and lstm and pairs:
             raise invalid("examples", "an LSTM reads items with both pairs; set 'pool' instead")
         if lstm and self.architecture.reading == "forced":
@@ -163,6 +165,9 @@ class SequenceNetwork(MaskedNetwork):
             raise invalid("splits", f"'{strange[0]}' is no split of {self.task}; it has {', '.join(self._known)}")
         if strange := [split for split in self.direct or () if split not in self.with_masks]:
             raise invalid("direct", f"'{strange[0]}' is not among the splits with a mask; add it to splits")
+        if not self.masks.masking.trains:
+            what = f"'{self.masks.masking.method}' trains no masks, and notebook 09b shows how they come about"
+            raise invalid("masks.masking", f"{what}; take gumbel_sigmoid, for instance")
         if self.task == "scan" and self.questions:
             raise invalid("questions", "are for mathematics; leave them out, or name another task")
         if self.task != "scan" and self.architecture.family == "lstm":
@@ -226,6 +231,12 @@ class ImageNetwork(MaskedNetwork):
     draws: PositiveInt = 10
     """Random ablations of the control that a mask is compared with."""
 
+    @model_validator(mode="after")
+    def _has_a_penalty(self):
+        if self.l0 and not self.masks.masking.trains:
+            raise invalid("l0", f"'{self.masks.masking.method}' has no penalty; leave it out")
+        return self
+
 
 class Permuted(Section):
     """One network learns one permutation of the pixels after another (section 3.3, appendix C.6)."""
@@ -266,7 +277,8 @@ class Images(Section):
     permuted: Permuted
 
     @model_validator(mode="after")
-    def _removed_are_classes(self):
+    def _fits_together(self):
+        _stand_beside_one_each(self.networks)
         for one in self.networks:
             if wrong := [name for name in one.removed or () if name not in self.data.classes]:
                 what = f"'{wrong[0]}', which '{one.model}' removes, is no class; {nearest(wrong[0], self.data.classes)}"
@@ -282,3 +294,17 @@ class FunctionalModularity(Section):
     images: Images | None = None
 
     _something_to_do = model_validator(mode="after")(sections.has_a_part)
+
+    @model_validator(mode="after")
+    def _networks_of_the_paper(self):
+        for task in ("add_mul", "double_addition"):
+            _stand_beside_one_each(one for one in self.arithmetic or () if one.task == task)
+        return self
+
+
+def _stand_beside_one_each(networks: Iterable[ArithmeticNetwork | ImageNetwork]) -> None:
+    known: dict[str, str] = {}
+    for one in networks:
+        if one.paper_network and (other := known.setdefault(one.paper_network, one.model)) != one.model:
+            what = f"'{one.model}' and '{other}' stand beside the paper's '{one.paper_network}'"
+            raise invalid("paper_network", f"{what}, and their seeds would be mixed; give it to one of them")

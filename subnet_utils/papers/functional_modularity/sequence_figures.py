@@ -36,15 +36,15 @@ def output_weights(table: pd.DataFrame, split: str = "jump") -> Figure:
 def along_steps(table: pd.DataFrame) -> Figure:
     """Accuracy against the weights that are left while a mask is trained, a panel for each model and split."""
     lines = (
-        (CONTROL_MASK, "accuracy", "-", "control mask"),
-        (OWN_MASK, "accuracy", "-", "mask of the split"),
-        (OWN_MASK, "own", "--", "the same, on what it is trained for"),
+        (OWN_MASK, "own", {"color": "#66b3e6", "lw": 0.7}, "mask of the split, on what it is trained for"),
+        (OWN_MASK, "accuracy", {"color": COLORS[OWN_MASK], "lw": 1, "marker": "o", "ms": 2}, "mask of the split"),
+        (CONTROL_MASK, "accuracy", {"color": BLACK, "lw": 0.7, "marker": "s", "ms": 1.5}, "control mask"),
     )
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
-        for part, value, style, label in lines:
+        for part, value, look, label in lines:
             for _, run in rows[rows["part"] == part].groupby("seed"):
-                ax.plot(run["density"], run[value], color=COLORS[part], ls=style, lw=1, marker="o", ms=2, label=label)
+                ax.plot(run["density"], run[value], **look, label=label)
         ax.invert_xaxis()
         ax.set(xlabel="weights kept, falling", ylabel="accuracy", ylim=(0, 1.02))
 

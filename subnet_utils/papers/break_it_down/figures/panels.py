@@ -254,7 +254,8 @@ def described(table: pd.DataFrame, *, absolute: bool = False) -> str:
     learned = learned.reindex(bases.index, fill_value=0)
     n = " or ".join(map(str, sorted(set(learned))))
     gray = f" Gray: {_below(table)}." if (learned < bases).any() else ""
-    means = f"Ticks: means over {n} base models with 95% t intervals; diamonds: the paper's mean and sd over its runs."
+    spread = " with 95% t intervals" if (learned > 1).any() else ""
+    means = f"Ticks: means over {n} base models{spread}; diamonds: the paper's mean and sd over its runs."
     return f"{'; '.join(_networks(table))}: {shown}. A marker is a mask, its shape the base model.{gray} {means}"
 
 
