@@ -305,7 +305,10 @@ FAULTS = [
     ({"data": IMAGES["data"] | {"test": 9}}, "data.test: 9 is not valid; give at least 10"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": {"samples": 3}}}}, "3 samples do not divide the batch"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": "magnitude"}}}, "'magnitude' trains no masks"),
-    ({"networks": [FIRST | {"masks": BRIEF | {"masking": "magnitude"}}]}, "l0: 'magnitude' has no penalty"),
+    (
+        {"networks": [FIRST | {"masks": BRIEF | {"masking": "magnitude"}}]},
+        "'magnitude' trains no masks, so it has no penalty",
+    ),
     ({"networks": [FIRST, FIRST | {"model": "other"}]}, "'other' and 'cnn' stand beside the paper's 'CNN'"),
 ]
 

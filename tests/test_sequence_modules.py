@@ -160,11 +160,11 @@ def test_scores_are_shares_of_right_answers_in_every_set():
 def test_commands_that_stand_for_all_hold_both_conjunctions():
     """Commands alternate between `and` and `after`: every tenth of a split would have one of them alone."""
     for name in scan.SPLITS:
-        some, test = steps.sampled(scan.split(name).test, 10), scan.split(name).test
+        some, test = scan.sampled(scan.split(name).test, 10), scan.split(name).test
         assert len(set(some)) == len(some) == len(test) // 10 and set(some) <= set(test)
         shares = [np.mean(["after" in command for command in commands]) for commands in (some, test)]
         assert shares[0] == pytest.approx(shares[1], abs=0.1)
-    assert steps.sampled(scan.commands(), 1) == list(scan.commands())
+    assert scan.sampled(scan.commands(), 1) == list(scan.commands())
 
 
 def test_tables_and_figures(lab):

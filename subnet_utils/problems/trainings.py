@@ -1,6 +1,7 @@
 """How networks that learn several functions, and masks on these, are trained: sections of a study."""
 
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -37,6 +38,21 @@ def one_trains(methods: tuple["MaskTraining", ...]) -> tuple["MaskTraining", ...
     if not any(one.masking.trains for one in methods):
         raise invalid("", "none trains masks, so nothing stands beside rankings; add one, such as 'hard_concrete'")
     return methods
+
+
+def must_train(name: str, training: "MaskTraining", why: str) -> None:
+    """Raise for a method that trains no logits, in a section's field of this name."""
+    if not training.masking.trains:
+        raise invalid(f"{name}.masking", f"'{training.masking.method}' trains no masks, {why}")
+
+
+def beside_one_each(networks: Iterable[Any]) -> None:
+    """Raise for two networks that stand beside the same one of a paper: their seeds would be taken for one."""
+    known: dict[str, str] = {}
+    for one in networks:
+        if one.paper_network and (other := known.setdefault(one.paper_network, one.model)) != one.model:
+            what = f"'{one.model}' and '{other}' stand beside the paper's '{one.paper_network}'"
+            raise invalid("paper_network", f"{what}, and their seeds would be mixed; give it to one of them")
 
 
 Networks = Annotated[Several[T], AfterValidator(named_once)]

@@ -12,7 +12,8 @@ The grammar makes every command once. A split says from which commands a network
 `length` shows only commands with short answers. Sizes and repeated examples are those of the official files.
 """
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import product
 from typing import NamedTuple
@@ -76,6 +77,12 @@ def split(name: str) -> Split:
         more = (alone,) * ((len(every) - len(tested) - 1) // (SHARE - 1) - 1)
     train, test = (tuple(one for one in every if (one in tested) is out) for out in (False, True))
     return Split(train + more, test)
+
+
+def sampled(commands: Iterable[Command], every: int) -> list[Command]:
+    """One in `every` commands, always the same. Drawn, because they alternate: of every tenth, none has `after`."""
+    known = list(commands)
+    return known if every == 1 else random.Random(0).sample(known, len(known) // every)
 
 
 def _verbs() -> Iterator[tuple[Command, tuple[str, ...]]]:

@@ -5,7 +5,6 @@ on all that it learned, and one on the training set of each split. That has all 
 easy questions alone. A row of a table has the tokens of a question and of its answer (`models.sequences`).
 """
 
-import random
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -102,7 +101,7 @@ class Scan(Sequences):
 
     def scores(self, network: nn.Module, every: int = 1) -> dict[str, float]:
         """Exact match in each split's test and training sets; a repeated example counts once."""
-        commands, sets = sampled(scan.commands(), every), {}
+        commands, sets = scan.sampled(scan.commands(), every), {}
         found = dict(zip(commands, answered(network, encoded(commands)).tolist(), strict=True))
         for name in scan.SPLITS:
             split = scan.split(name)
@@ -144,12 +143,6 @@ class Mathematics(Sequences):
         found = {name: answered(network, rows, self.sizes[0]) for name, rows in tests.items()}
         found[EVERY] = torch.cat(list(found.values()))
         return {f"accuracy on {name}": float(one.double().mean()) for name, one in found.items()}
-
-
-def sampled(commands: Iterable[scan.Command], every: int) -> list[scan.Command]:
-    """One in `every` commands, always the same. Drawn, because they alternate: of every tenth, none has `after`."""
-    known = list(commands)
-    return known if every == 1 else random.Random(0).sample(known, len(known) // every)
 
 
 def encoded(commands: Iterable[scan.Command]) -> Tensor:
