@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from subnet_utils.core.step import Step
 
 
+SHOWN = 20
+"""Steps that are named when they start; of more, their number."""
+
+
 @dataclass(frozen=True)
 class Shard:
     """What one process makes: names of steps, of the shards that it waits for, and of the papers that need it."""
@@ -48,7 +52,8 @@ def main(arguments: list[str]) -> int:
             print(*missing(study), sep="\n")
             return 0
         with own_gpu() as gpu:
-            print(f"{study.name}, {' '.join(chosen.step)}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
+            named = " ".join(chosen.step) if len(chosen.step) <= SHOWN else f"{len(chosen.step)} steps"
+            print(f"{study.name}, {named}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
             make(study, chosen.step)
     except (ValueError, *_named_faults()) as error:
         print(error, file=sys.stderr)

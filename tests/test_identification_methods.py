@@ -12,7 +12,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import Fault
 from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.mean_ablation import mean_ablated
-from subnet_utils.masks.overlap import OVERALL, iou
+from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.partitions import Partition
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.staged import maskable
@@ -232,6 +232,10 @@ def test_agreement_is_the_overlap_of_what_two_methods_find(lab, found):
     expected = np.mean([iou([masks["attribution"][f][0], masks["hard_concrete"][f][0]])[OVERALL] for f in ("+", "*")])
     row = table.query("seed == 0 and method == 'attribution' and with_method == 'hard_concrete'").iloc[0]
     assert row["iou"] == pytest.approx(expected)
+    chance = [
+        expected_iou([masks["attribution"][f][0], masks["hard_concrete"][f][0]], draws=100)[OVERALL] for f in ("+", "*")
+    ]
+    assert row["chance_iou"] == pytest.approx(np.mean(chance))
     twice = table.query("seed == 0 and method == 'attribution' and with_method == 'attribution'").iloc[0]
     assert twice["iou"] == pytest.approx(np.mean([iou(masks["attribution"][f])[OVERALL] for f in ("+", "*")]))
 
@@ -286,6 +290,51 @@ def test_findings_on_compositions_are_those_of_each_network(lab, found):
     singly = pd.concat([composition_tables.findings(table, effect), composition_tables.findings(*other)])
     together = composition_tables.findings(*both)
     pd.testing.assert_frame_equal(together.reset_index(drop=True), singly.reset_index(drop=True))
+
+
+def test_what_is_claimed_of_both_functions_is_claimed_of_the_worse_one():
+    left = {
+        ("A | B", "alone", 0): (1.0, 0.6), ("A | B", "alone", 1): (0.2, 0.1),
+        ("A & B", "without", 0): (0.1, 0.9), ("A & B", "without", 1): (0.9, 0.9),
+    }  # fmt: skip
+    about = {"model": "m", "method": "x", "repeat": 0, "within": "", "density": 0.1}
+    table = pd.DataFrame(
+        about | {"made_of": made_of, "part": part, "random": random, "seed": seed, "a": a, "b": b}
+        for (made_of, part, random), (a, b) in left.items()
+        for seed in range(3)
+    )
+    ablations = ("A", "A - B", "random part of A")
+    effect = pd.DataFrame(
+        {"model": "m", "method": "x", "seed": s, "ablation": a, "effect": 0.5} for a in ablations for s in range(3)
+    )
+    claims = composition_tables.findings(table, effect).set_index("claim")
+    assert claims.loc["A | B does both", ["ours", "verdict"]].tolist() == [0.6, "does not hold"]
+    assert claims.loc["and better than random weights of its size", "ours"] == pytest.approx(0.5)
+    both_fall = claims.loc["without A & B both fall, more than without random weights"]
+    assert both_fall["ours"] == 0 and both_fall["verdict"] == "does not hold"
+
+
+def test_nothing_is_told_of_sums_of_what_was_not_learned_alone(lab, found):
+    table = composition_tables.fine_tunings(lab)
+    assert composition_tables.sums(table.assign(accuracy=0.95))["n_runs"].eq(2).all()
+    one = table["of"].eq(table["function"]) & table["seed"].eq(0) & table["of"].eq(found[0].network.problem.new[0])
+    assert (
+        composition_tables.sums(table.assign(accuracy=0.95).mask(one, table.assign(accuracy=0.8)))["n_runs"].eq(1).all()
+    )
+
+
+def test_random_fine_tunings_of_two_functions_change_other_weights(lab, found):
+    drawn = [
+        step
+        for about, _, step in fine_tuning_steps.fine_tuned(lab)
+        if about["support"] == "random" and about["seed"] == 0
+    ]
+    first, second = (step.load(lab).changed for step in drawn[:2])
+    assert first.active == second.active and (first & second).active < first.active
+
+
+def test_a_function_is_lost_where_the_commonest_answer_does_as_well():
+    assert Operations(modulus=5, base=5, widths=(8,)).lost == pytest.approx(9 / 25 + 0.05)
 
 
 def test_fine_tunings_change_what_they_may_and_add_up(lab, found):
@@ -433,6 +482,7 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
         ),
         ({"searched": [0.5, 0.5]}, "searched: holds 0.5 twice"),
         ({"reference": 1.5}, "reference"),
+        ({"densities": [0.5]}, "densities: is one number, but areas are along several; add one"),
         ({"reference": 0.2}, "reference: 0.2 is none of the densities; add it to them"),
         ({"clusters": {"counts": [2], "shuffles": 1}}, "shuffles: 1 is not valid; give at least 2"),
         ({"clusters": {"counts": [1]}}, "counts"),

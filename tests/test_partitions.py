@@ -191,6 +191,15 @@ def partition_of(model: nn.Module, **labels: list[int]) -> Partition:
     return Partition(tensors, fingerprint(model))
 
 
+def test_random_clusters_leave_out_the_same_units():
+    labels = {"inputs": torch.tensor([0, -1, 1, 1, -1]), "a": torch.tensor([-1, 0, 1])}
+    drawn = [Partition(labels, "n").randomized(draw).labels for draw in range(20)]
+    for layer, own in labels.items():
+        assert all(torch.equal(one[layer] < 0, own < 0) for one in drawn)
+        assert all(torch.equal(one[layer].sort().values, own.sort().values) for one in drawn)
+    assert len({tuple(one["inputs"].tolist()) for one in drawn}) == 3
+
+
 def test_faults_are_one_line():
     model = network([3, 5, 4, 2])
     both = nn.ModuleDict({"table": nn.Embedding(4, 3), "deep": nn.LSTM(3, 3), "norm": nn.LayerNorm(3)})

@@ -113,10 +113,13 @@ class Partition:
         return float((both / (inside + mask.active - both)).max())
 
     def randomized(self, draw: int) -> "Partition":
-        """Random clusters that have as many units in each layer."""
+        """Random clusters that have as many units in each layer. Units that are left out stay out."""
 
         def moved(layer: str, own: Tensor) -> Tensor:
-            return own[torch.randperm(len(own), generator=generator_for("random clusters", draw, layer))]
+            inside, found = own[own >= 0], own.clone()
+            order = torch.randperm(len(inside), generator=generator_for("random clusters", draw, layer))
+            found[own >= 0] = inside[order]
+            return found
 
         return Partition({layer: moved(layer, own) for layer, own in self.labels.items()}, self.network)
 

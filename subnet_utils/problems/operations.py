@@ -29,7 +29,12 @@ class Operations(Subtasks):
 
     functions = TAUGHT
     new = UNTAUGHT
-    lost = 0.2
+
+    @property
+    def lost(self) -> float:
+        """See `Subtasks`: .05 above what the commonest answer alone gets right."""
+        answers = [self.tests(name)[1] for name in self.functions]
+        return 0.05 + max(float(own.unique(dim=0, return_counts=True)[1].max()) / len(own) for own in answers)
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""

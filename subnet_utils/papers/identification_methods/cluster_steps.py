@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.nn.functional import one_hot
@@ -89,6 +89,8 @@ class BestCluster(Step):
 
     Random clusters have as many units in each layer. The best of them counts, too.
     """
+
+    version: ClassVar[int] = 2
 
     mask: Identified
     by: str

@@ -1,6 +1,6 @@
 """What subnetworks made of two others do: union, intersection, difference. The networks are the observations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from subnet_utils.statistics import LEARNED
 ABOVE = (0.05, np.inf)
 """Where a difference of accuracies should be that counts."""
 NO_WORSE = (-0.05, np.inf)
+ABLE = (LEARNED, np.inf)
+Claim = tuple[str, pd.Series, tuple[float, float]]
+"""What is claimed, our number by seed, and where it should be."""
 
 
 def compositions(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
@@ -66,21 +69,27 @@ def findings(table: pd.DataFrame, effect: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for about, some in groups(table, "model", "method"):
         own = effect["model"].eq(about["model"]) & effect["method"].eq(about["method"])
-        for claim, values in _claims(some, effect[own]):
-            rows.append(about | {"claim": claim} | judged(values, values.index, ABOVE))
+        rows += _judged(about, _claims(some, effect[own]))
     return pd.DataFrame(rows)
 
 
-def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
-    """Each claim as a difference by seed, which should be above 0."""
-    both = some.assign(both=some[["a", "b"]].min(axis=1), random=some["random"] > 0)
-    both = both[both["within"] == ""].groupby(["made_of", "part", "random", "seed"])["both"].mean()
+def _judged(about: dict[str, Any], claims: Iterable[Claim]) -> list[dict[str, Any]]:
+    return [about | {"claim": claim} | judged(ours, ours.index, there) for claim, ours, there in claims]
+
+
+def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[Claim]:
+    """What is claimed of both functions is claimed of the worse one."""
+    by = ["made_of", "part", "random", "seed"]
+    both = some[some["within"] == ""].assign(random=some["random"] > 0).groupby(by)[["a", "b"]].mean()
     union, shared = both.loc["A | B", "alone"], both.loc["A & B", "without"]
-    yield "A | B does both, random weights of its size do not", union.loc[False] - union.loc[True]
-    yield "without A & B both fall, more than without random weights", shared.loc[True] - shared.loc[False]
+    worse = union.min(axis=1)
+    yield "A | B does both", worse.loc[False], ABLE
+    yield "and better than random weights of its size", worse.loc[False] - worse.loc[True], ABOVE
+    falls = (shared.loc[True] - shared.loc[False]).min(axis=1)
+    yield "without A & B both fall, more than without random weights", falls, ABOVE
     sharp = effect.groupby(["ablation", "seed"])["effect"].mean()
-    yield "without A - B tells them apart better than without A", sharp.loc["A - B"] - sharp.loc["A"]
-    yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"]
+    yield "without A - B tells them apart better than without A", sharp.loc["A - B"] - sharp.loc["A"], ABOVE
+    yield "and better than without a random part of A", sharp.loc["A - B"] - sharp.loc["random part of A"], ABOVE
 
 
 def fine_tunings(lab: Lab) -> pd.DataFrame:
@@ -106,15 +115,15 @@ def sums(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows, by = [], ["kind", "support", "density", "seed"]
     for about, some in groups(table[table["factor"] != 0.5], "model"):
-        alone = some[some["of"].eq(some["function"])].groupby(by)["accuracy"].mean()["new"]
+        alone = some[some["of"].eq(some["function"])].groupby(by)["accuracy"].agg(["mean", "min"]).loc["new"]
         best = some[some["of"].isin(some["function"])].groupby(by)["accuracy"].max()
         summed = some[some["of"].eq("sum")].groupby(by)["accuracy"].mean()
         before = some[some["of"].eq("nothing") & some["kind"].eq("old")].groupby("seed")["accuracy"].mean()
-        for density in alone["change"].index.unique("density"):
+        for density in alone.loc["change"].index.unique("density"):
             new, old = (summed[kind, "change", density] for kind in ("new", "old"))
-            able = alone["change", density].where(alone["change", density] >= LEARNED)
-            claims = [
-                ("the sum knows both new ones as well as each alone", new - able, NO_WORSE),
+            own = alone.loc["change", density]
+            claims: list[Claim] = [
+                ("the sum knows both new ones as well as each alone", new - own["mean"], NO_WORSE),
                 ("better than the sum of changes of all weights", new - summed["new", "all", 1.0], ABOVE),
                 ("better than that of changes of random weights", new - summed["new", "random", density], ABOVE),
                 ("and keeps the old ones", old - before, NO_WORSE),
@@ -123,5 +132,6 @@ def sums(table: pd.DataFrame) -> pd.DataFrame:
                 both = summed["both", "change", density] - best["both", "change", density]
                 claims.append(("does both at once, better than either alone", both, ABOVE))
             about |= {"density": density}
-            rows += [about | {"claim": claim} | judged(own, own.index, there) for claim, own, there in claims]
+            able = own["min"] >= LEARNED
+            rows += _judged(about, ((claim, ours[able], there) for claim, ours, there in claims))
     return pd.DataFrame(rows)

@@ -26,6 +26,7 @@ class FineTuned(Step):
     density: their share.
     """
 
+    version: ClassVar[int] = 2
     keeps: ClassVar[int] = 8
 
     network: Network
@@ -43,7 +44,8 @@ class FineTuned(Step):
         """Find it."""
         network = self.network.load(lab)
         count = round(self.density * sum(network.get_parameter(name).numel() for name in maskable(network)))
-        random = random_support(network, count, generator=generator_for("random support", self.network.seed))
+        generator = generator_for("random support", self.network.seed, *self.functions)
+        random = random_support(network, count, generator=generator)
         problem, recipe = self.network.problem, self.training.recipe(self.network.seed)
         batches = batches_of(lab, self.network, self.functions, self.training, "fine-tuning")
         train = by_recipe(batches, problem.loss, recipe)

@@ -21,11 +21,11 @@ COLORS = {
 """Of methods; others get black."""
 COLUMNS = {
     "own": ("own", "o", BLACK, -0.2), "other": ("other", "o", "white", -0.2),
-    "own_varied": ("own, other varies", "D", "0.55", 0.0),
+    "own_varied": ("own, other varies", "D", "#f0c419", 0.0),
     "own_without": ("own, without it", "s", BLACK, 0.2), "other_without": ("other, without it", "s", "white", 0.2),
 }  # fmt: skip
 """Of the dot plot: label, marker, filling, and place in a method's row."""
-SIZES = {"white": 6, "0.55": 4, BLACK: 3}  # of marks by filling: a filled one is seen in a hollow one
+SIZES = {"white": 6, "#f0c419": 4, BLACK: 3}  # of marks by filling: a filled one is seen in a hollow one
 
 
 def named(method: str) -> str:
@@ -81,8 +81,8 @@ def _dots(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
     methods = list(table["method"].unique())
     random = table[table["method"] == "random"]
     if len(random):
-        low, high = random[list(names)].min(axis=None), random[["own", "other"]].max(axis=None)
-        ax.axvspan(low, high, color="0.92", zorder=0)
+        drawn = random[["own", "other"]]
+        ax.axvspan(drawn.min(axis=None), drawn.max(axis=None), color="0.92", zorder=0)
     means = table.groupby("method", sort=False)[["density", *names]].mean()
     for name in names:
         _, marker, fill, place = COLUMNS[name]

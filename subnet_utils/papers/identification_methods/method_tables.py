@@ -9,11 +9,10 @@ import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
-from subnet_utils.masks.overlap import OVERALL
+from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.models.staged import maskable
 from subnet_utils.papers.identification_methods.method_steps import ABLATIONS, Inspected, Measured, applied
-from subnet_utils.problems.sharing import overlaps
+from subnet_utils.problems.sharing import DRAWS
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
@@ -151,15 +150,16 @@ def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, l
 
 
 def _shared(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
-    masks, names = subnetworks(lab, one, training), maskable(one.network.load(lab))
-    same = [_overall(a, b, names) for some in masks.values() for a, b in combinations(some, 2)]
-    other = [_overall(a, b, names) for a, b in zip(*masks.values(), strict=True)]
+    masks = subnetworks(lab, one, training)
+    same = [_overall(a, b) for some in masks.values() for a, b in combinations(some, 2)]
+    other = [_overall(a, b) for a, b in zip(*masks.values(), strict=True)]
     same, other, chance = (pd.DataFrame(rows, columns=SHARED).mean() for rows in (same, other, same or other))
     return {"same_iou": same["iou"], "other_iou": other["iou"], "chance_iou": chance["chance_iou"]}
 
 
-def _overall(a: Subnetwork, b: Subnetwork, names: Sequence[str]) -> pd.Series:
-    return overlaps(a, b, names).set_index("layer").loc[OVERALL, SHARED]
+def _overall(*pair: Subnetwork) -> dict[str, float]:
+    """Their IoU, and that of random masks with as many weights in every layer."""
+    return dict(zip(SHARED, (iou(pair)[OVERALL], expected_iou(pair, draws=DRAWS)[OVERALL]), strict=True))
 
 
 def _cost(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
@@ -176,10 +176,9 @@ def agreement(lab: Lab, found: Sequence[Inspected]) -> pd.DataFrame:
     rows = []
     for one in found:
         masks = {training.masking.method: subnetworks(lab, one, training) for training in one.settings.methods}
-        names = maskable(one.network.load(lab))
         for first, second in ((a, b) for a in masks for b in masks if a != b or one.settings.repeats > 1):
             pairs = [
-                _overall(masks[first][function][0], masks[second][function][first == second], names)
+                _overall(masks[first][function][0], masks[second][function][first == second])
                 for function in one.network.problem.functions
             ]
             about = {"model": one.settings.model, "seed": one.network.seed, "method": first, "with_method": second}

@@ -65,6 +65,8 @@ class IdentifiedNetwork(Section):
         only = ["spectral_clusters"] * ("spectral_clusters" in names) + ["fine_tuning"] * (self.fine_tuning is not None)
         if only and self.learns.task != "add_mul":
             raise invalid(only[0], "is for networks that learn add_mul; leave it out")
+        if len(self.densities) < 2:
+            raise invalid("densities", "is one number, but areas are along several; add one")
         if self.reference not in self.densities:
             raise invalid("reference", f"{self.reference} is none of the densities; add it to them")
         if self.searched and any(one.masking.trains and not getattr(one.masking, "l0", 0) for one in self.methods):
