@@ -128,8 +128,7 @@ def _special(accuracy: pd.DataFrame) -> pd.DataFrame:
     by = ["task", "title", "method", "seed"]
     # an own accuracy for each other one: twice the mean is the difference
     found = 2 * some.pivot_table(index=by, columns="part", values="signed", sort=False)
-    special = (found["mask"] - found["random"]) / (1 - found["random"])
-    return special.rename("specialization").reset_index()
+    return ((found["mask"] - found["random"]) / (1 - found["random"])).rename("specialization").reset_index()
 
 
 def kept(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
@@ -213,16 +212,14 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
             rows.append(("Section 3.1", *about, f"accuracy on {name}", *numbers))
         for name in problem.functions if problem.reads_both else ():
             kept = one.mask(name).load(lab).apply(network)
-            numbers = [
-                _right(lab, kept, *items).mean() for items in (problem.examples(name, seed), problem.tests()[name])
-            ]
-            rows.append(("Table 1 (LSTM)", *about, f"accuracy of the mask of {name}", *map(float, numbers)))
+            both = problem.examples(name, seed), problem.tests()[name]
+            numbers = [float(_right(lab, kept, *items).mean()) for items in both]
+            rows.append(("Table 1 (LSTM)", *about, f"accuracy of the mask of {name}", *numbers))
     lstms = widths[widths["network"].isin(["LSTM", "LSTM_forced"]) & widths["task"].eq("double_addition")]
     if lstms["network"].nunique() == 2:
         together = lstms[lstms["network"] == "LSTM"]
         for seed, value in zip(together["seed"], together["hidden_iou"], strict=True):
-            about = together["model"].iloc[0], seed, "hidden_iou"
-            rows.append(("Figure 2b", *about, value, lstms["hidden_iou"].mean()))
+            rows.append(("Figure 2b", together["model"].iloc[0], seed, "hidden_iou", value, lstms["hidden_iou"].mean()))
     table = pd.DataFrame(rows, columns=["where", "model", "seed", "quantity", "as_printed", "as_released"])
     means = {name: (name, "mean") for name in ("as_printed", "as_released")}
     by = table.groupby(["where", "model", "quantity"], sort=False)
@@ -376,8 +373,7 @@ def _pairs(widths: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     alike: a longer or stronger pruning shares less, too."""
     for _, part in groups(widths, "task", "family", "l0", "mask_steps"):
         models = sorted((one for _, one in part.groupby("model", sort=False)), key=lambda one: one["weights"].iloc[0])
-        every, few = (
-            [one.set_index("seed") for one in models if one["examples"].isna().all() == all_] for all_ in (1, 0)
-        )
+        models = [one.set_index("seed") for one in models]
+        every, few = ([one for one in models if one["examples"].isna().all() == whole] for whole in (True, False))
         yield from ((one, two) for one, two in pairwise(every) if one["weights"].iloc[0] < two["weights"].iloc[0])
         yield from ((one, two) for one, two in product(few, every) if one["weights"].iloc[0] == two["weights"].iloc[0])

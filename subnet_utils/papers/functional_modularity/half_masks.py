@@ -35,5 +35,4 @@ def figure(table: pd.DataFrame) -> Figure:
     some = table.assign(title=table["model"], layers=layers, mask=masks, whole=table["base_accuracy"])
     some = some[layers.isin(["all layers", *HALVES])].rename(columns={"whole": "whole network"})
     look = {"colors": COLORS, "levels": ["whole network"], "ylabel": "accuracy", "ylim": (0, 1.02)}
-    look["size"] = {"width": 2.4, "height": 1.8, "across": 3}
-    return bars(some, x="layers", y="accuracy", hue="mask", **look)
+    return bars(some, x="layers", y="accuracy", hue="mask", size={"width": 2.4, "height": 1.8, "across": 3}, **look)

@@ -193,8 +193,9 @@ def dropout(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _model_of(lab: Lab, paper_network: str) -> str | None:
-    named = [one.model for one in image_steps.settings_of(lab).networks if one.paper_network == paper_network]
-    return named[0] if named else None
+    return next(
+        (one.model for one in image_steps.settings_of(lab).networks if one.paper_network == paper_network), None
+    )
 
 
 def stability(lab: Lab) -> pd.DataFrame:
@@ -220,11 +221,8 @@ def compared_with_paper(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> 
         own = found[found["quantity"].eq(one.quantity) & found["network"].eq(one.network)]
         if len(own):
             about = {"place": one.place, "quantity": one.quantity, "network": one.network}
-            about |= {
-                "paper": one.low if one.low == one.high else math.nan,
-                "paper_low": one.low,
-                "paper_high": one.high,
-            }
+            about |= {"paper": one.low if one.low == one.high else math.nan}
+            about |= {"paper_low": one.low, "paper_high": one.high}
             comparable = at_paper_size(lab.study.name)
             rows.append(about | judged(own["value"], own["seed"], (one.low, one.high), VALUE, comparable=comparable))
     return pd.DataFrame(rows)
@@ -243,13 +241,11 @@ def _measured(lab: Lab, table: pd.DataFrame, stable: pd.DataFrame) -> Iterator[p
         one.pivot_table(index="seed", columns="network", values=column).reindex(columns=["CNN", "CNN without dropout"])
         for one, column in ((usual, "target_drop"), (known, "accuracy"))
     )
-    yield from (
-        pd.DataFrame({"quantity": name, "network": "CNN", "seed": values.index, "value": values.to_numpy()}).dropna()
-        for name, values in (
-            ("drop with dropout over drop without", drop["CNN"] / drop["CNN without dropout"]),
-            ("accuracy lost without dropout", accuracy["CNN"] - accuracy["CNN without dropout"]),
-        )
-    )
+    both = {"drop with dropout over drop without": drop["CNN"] / drop["CNN without dropout"],
+            "accuracy lost without dropout": accuracy["CNN"] - accuracy["CNN without dropout"]}  # fmt: skip
+    for name, values in both.items():
+        columns = {"quantity": name, "network": "CNN", "seed": values.index, "value": values.to_numpy()}
+        yield pd.DataFrame(columns).dropna()
 
 
 def sharing(lab: Lab) -> pd.DataFrame:

@@ -8,15 +8,9 @@ from subnet_utils.core import sections
 from subnet_utils.core.messages import invalid, nearest
 from subnet_utils.core.sections import Distinct, Layers, PositiveFloat, PositiveInt, Section, Seed, Seeds, Several
 from subnet_utils.masks.masking import GumbelSigmoid, methods_fit
+from subnet_utils.problems import trainings
 from subnet_utils.problems.tasks import ClassName, ImageData
-from subnet_utils.problems.trainings import (
-    MaskTraining,
-    ModelName,
-    Networks,
-    WeightTraining,
-    beside_one_each,
-    must_train,
-)
+from subnet_utils.problems.trainings import MaskTraining, ModelName, Networks, WeightTraining
 from subnet_utils.training import Dropping, Recipe
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -83,7 +77,7 @@ class ArithmeticNetwork(MaskedNetwork):
             raise invalid("copied", "is for feedforward networks that add two pairs; leave it out")
         if unknown := [seed for seed in self.copied if seed not in self.seeds]:
             raise invalid("copied", f"{unknown[0]} is none of the seeds; add it to them")
-        must_train("masks", self.masks, "as notebook 09d needs; give it in 'others'")
+        trainings.must_train("masks", self.masks, "as notebook 09d needs; give it in 'others'")
         methods = [one.masking.method for one in (self.masks, *self.others)]
         if len(set(methods)) < len(methods):
             raise invalid("others", "has a method twice, that of 'masks' counted; give each method once")
@@ -169,7 +163,9 @@ class SequenceNetwork(MaskedNetwork):
             raise invalid("splits", f"'{strange[0]}' is no split of {self.task}; it has {', '.join(self._known)}")
         if strange := [split for split in self.direct or () if split not in self.with_masks]:
             raise invalid("direct", f"'{strange[0]}' is not among the splits with a mask; add it to splits")
-        must_train("masks", self.masks, "and notebook 09b shows how they come about; take gumbel_sigmoid, for instance")
+        trainings.must_train(
+            "masks", self.masks, "and notebook 09b shows how they come about; take gumbel_sigmoid, for instance"
+        )
         if self.task == "scan" and self.questions:
             raise invalid("questions", "are for mathematics; leave them out, or name another task")
         if self.task != "scan" and self.architecture.family == "lstm":
@@ -236,7 +232,7 @@ class ImageNetwork(MaskedNetwork):
     @model_validator(mode="after")
     def _has_a_penalty(self):
         if self.l0:
-            must_train("masks", self.masks, "so it has no penalty; leave 'l0' out")
+            trainings.must_train("masks", self.masks, "so it has no penalty; leave 'l0' out")
         return self
 
 
@@ -265,7 +261,9 @@ class Permuted(Section):
     def _fits_together(self):
         if self.training.weight_decay:
             raise invalid("training.weight_decay", "would change frozen weights; set it to 0")
-        must_train("training", self.training, "and here weights learn with theirs; take gumbel_sigmoid, for instance")
+        trainings.must_train(
+            "training", self.training, "and here weights learn with theirs; take gumbel_sigmoid, for instance"
+        )
         return self
 
 
@@ -278,7 +276,7 @@ class Images(Section):
 
     @model_validator(mode="after")
     def _fits_together(self):
-        beside_one_each(self.networks)
+        trainings.beside_one_each(self.networks)
         for one in self.networks:
             if wrong := [name for name in one.removed or () if name not in self.data.classes]:
                 what = f"'{wrong[0]}', which '{one.model}' removes, is no class; {nearest(wrong[0], self.data.classes)}"
@@ -298,5 +296,5 @@ class FunctionalModularity(Section):
     @model_validator(mode="after")
     def _networks_of_the_paper(self):
         for task in ("add_mul", "double_addition"):
-            beside_one_each(one for one in self.arithmetic or () if one.task == task)
+            trainings.beside_one_each(one for one in self.arithmetic or () if one.task == task)
         return self
