@@ -198,8 +198,8 @@ def test_chance_is_what_random_masks_share():
     assert np.allclose(part["scale_iomin"], 1) and (part["scale"] < 0.2).all()
 
 
-def test_drawn_chance_of_several_layers_knows_that_they_differ():
-    """A formula for one large layer is too low where one layer is full and the other nearly empty."""
+def test_chance_in_several_layers_knows_that_they_differ():
+    """For one large layer it would be 1/3, too low where one layer is full and the other nearly empty."""
     generator = torch.Generator().manual_seed(0)
     shares = {"a": 0.5, "b": 0.9, "c": 0.1, "d": 0.5}
     pair = [
@@ -207,9 +207,10 @@ def test_drawn_chance_of_several_layers_knows_that_they_differ():
         for _ in range(2)
     ]
     table = sharing.between_functions({"+": [pair[0]], "*": [pair[1]]}, "abcd").set_index("layer")
-    assert np.allclose(table["drawn_iou"], table["iou"], atol=0.01)
-    assert table.loc[sharing.HIDDEN, "chance_iou"] == pytest.approx(1 / 3, abs=0.01)
-    assert table.loc[sharing.HIDDEN, "drawn_iou"] == pytest.approx((0.81 + 0.01) / (0.99 + 0.19), abs=0.01)
+    for measure in ("iou", "iomin", "shared"):
+        assert np.allclose(table[f"chance_{measure}"], table[measure], atol=0.01)
+    assert np.allclose(table["drawn_iou"], table["chance_iou"], atol=0.001)
+    assert table.loc[sharing.HIDDEN, "chance_iou"] == pytest.approx((0.81 + 0.01) / (0.99 + 0.19), abs=0.01)
     thin = sharing.between_functions({"+": [pair[0]], "*": [pair[1]]}, "ab").set_index("layer")
     assert np.isnan(thin.loc[sharing.HIDDEN, "drawn_iou"])
 

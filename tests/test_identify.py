@@ -370,6 +370,17 @@ def test_the_package_names_what_it_gives():
     assert all(getattr(subnet_utils, name) for name in subnet_utils.__all__)
 
 
+def test_whether_a_network_does_a_task_is_seen_in_all_of_it(capsys):
+    """Items sorted by class, of which the network does not do the first ones alone."""
+    inputs = torch.tensor([[-1.0]] * 70 + [[1.0]] * 930)
+    mostly = nn.Linear(1, 2)
+    with torch.no_grad():
+        mostly.weight.copy_(torch.tensor([[0.0], [2.75]]))
+        mostly.bias.copy_(torch.tensor([0.0, 3.25]))
+    identify(mostly, Task(inputs, (inputs[:, 0] > 0).long()), "gumbel_sigmoid", training=MaskSteps(steps=1))
+    assert capsys.readouterr().err == ""
+
+
 def test_a_task_that_the_network_does_not_do_is_named(capsys):
     """A mask can learn it all the same: weights that are left out are a way to compute."""
     adds = nn.Linear(6, 2)

@@ -44,7 +44,7 @@ from subnet_utils.report.comparison import (
     at_paper_size,
     direction,
 )
-from subnet_utils.report.pages import formula, is_done, notebook_body
+from subnet_utils.report.pages import formula, is_done, notebook_body, table_html
 from subnet_utils.report.results import provenance_rows
 from subnet_utils.report.site import Site, expected, significant, site_folder
 from tests.browser import needs_browser
@@ -426,6 +426,12 @@ def test_a_table_is_saved_in_full_and_shown_rounded_with_its_caption(tmp_path, s
     assert not list((tmp_path / "figures/tiny").glob(".*"))
 
 
+def test_a_table_without_columns_is_an_empty_one(tmp_path):
+    (tmp_path / "a.csv").write_text(pd.DataFrame().to_csv(index=False, lineterminator="\n"))
+    assert readable.saved(tmp_path / "a.csv").shape == (0, 0)
+    assert "<table" in table_html(tmp_path / "a.csv", 3)
+
+
 def test_of_a_long_table_the_first_rows_are_shown_and_an_index_is_a_column():
     html = readable.table(pd.DataFrame({"own_task": range(30)}))
     above, below = html.split("<details><summary>24 more rows, 19 of them here</summary>")
@@ -457,7 +463,7 @@ def test_tables_are_in_words():
 
 def test_no_two_heads_of_a_table_are_alike():
     for path in (ROOT / "figures").glob("*/*.csv"):
-        heads = [readable.head(name) for name in pd.read_csv(path, nrows=0)]
+        heads = [readable.head(name) for name in readable.saved(path)]
         assert len({*heads}) == len(heads) and not any("_" in head for head in heads), path
 
 

@@ -105,7 +105,7 @@ def alike(step: Step, known: dict[str, str]) -> str:
     """
     if step.name not in known:
         about = _timed(described(step, lambda parent: alike(parent, known)))
-        known[step.name] = hashlib.sha256(json.dumps([step.kind(), about]).encode()).hexdigest()
+        known[step.name] = hashlib.sha256(json.dumps([step.kind(), step.work, about]).encode()).hexdigest()
     return known[step.name]
 
 

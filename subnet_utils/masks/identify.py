@@ -206,7 +206,7 @@ def _as_it_is(model: nn.Module, seed: int) -> Iterator[None]:
 def _require_loss(model: nn.Module, task: Task, start: str | None, only: Sequence[str] | None) -> None:
     """Raise ValueError for a network that changes as it runs, and for a loss of a few items that says nothing. A line
     on stderr names a task that the network itself does not do."""
-    few, network = slice(0, 64), fingerprint(model)
+    few, network = slice(None, None, max(1, len(task.targets) // 64)), fingerprint(model)
     named = isinstance(task.inputs, Mapping)
     inputs = {name: own[few] for name, own in task.inputs.items()} if named else task.inputs[few]
     batch = torch.arange(len(task.targets[few])), task.targets[few]

@@ -25,23 +25,23 @@ def overlaps(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> pd.Dat
     """How much two masks share by layer, then in `HIDDEN` and `OVERALL`, each with what chance gives.
 
     Columns layer, iou, iomin, shared (of the first mask's weights), and chance_iou, chance_iomin, chance_shared. Random
-    masks with shares p and q of the weights have p q / (p + q - p q), max(p, q) and q in large layers. NaN where a mask
-    is empty. names: of the weights, from the inputs to the outputs. Raises WrongNetwork for masks of two networks.
+    masks with m and n of the N weights of a layer have m n / N in common; several layers have their sum. NaN where a
+    mask is empty. names: of the weights, from the inputs to the outputs. Raises WrongNetwork for masks of two networks.
     """
     parts = {"one": one, "other": other, "both": one & other, "either": one | other}
     counts = {part: [int(mask.masks[name].sum()) for name in names] for part, mask in parts.items()}
     counts["total"] = [one.masks[name].numel() for name in names]
-    sizes = pd.DataFrame(counts, index=list(names))
+    sizes = pd.DataFrame(counts, index=list(names)).assign(common=lambda of: of["one"] * of["other"] / of["total"])
     sums = pd.DataFrame({HIDDEN: sizes.iloc[1:-1].sum(), OVERALL: sizes.sum()}).T
     sizes = pd.concat([sizes, sums])
-    p, q = sizes["one"] / sizes["total"], sizes["other"] / sizes["total"]
+    least = sizes[["one", "other"]].min(axis=1)
     found = {
         "iou": sizes["both"] / sizes["either"],
-        "iomin": sizes["both"] / sizes[["one", "other"]].min(axis=1),
+        "iomin": sizes["both"] / least,
         "shared": sizes["both"] / sizes["one"],
-        "chance_iou": p * q / (p + q - p * q),
-        "chance_iomin": np.maximum(p, q).where((p > 0) & (q > 0)),
-        "chance_shared": q.where(p > 0),
+        "chance_iou": sizes["common"] / (sizes["one"] + sizes["other"] - sizes["common"]),
+        "chance_iomin": sizes["common"] / least,
+        "chance_shared": sizes["common"] / sizes["one"],
     }
     return pd.DataFrame(found).rename_axis("layer").reset_index()
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pandas as pd
 from IPython.core.inputtransformer2 import TransformerManager
 from markupsafe import Markup
 from nbformat import NotebookNode
@@ -116,6 +115,5 @@ def _html(card: Mapping[str, Any], folder: Path, *, folded: bool) -> str:
         )
         parts.append(shown.format(card["image"], card["caption"], width, height))
     if card["table"]:
-        frame = pd.read_csv(folder / f"{card['name']}.csv", keep_default_na=False, na_values=[""])
-        parts.append(readable.table(frame, card["digits"], folded=folded))
+        parts.append(readable.table(readable.saved(folder / f"{card['name']}.csv"), card["digits"], folded=folded))
     return Markup("".join(parts))

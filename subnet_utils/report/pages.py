@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
@@ -104,7 +103,7 @@ def _exporter() -> HTMLExporter:
 
 def table_html(path: Path, digits: int) -> str:
     """A csv file as an HTML table `in_words`, all its rows: numbers to the right, verdicts in their colors."""
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    frame = readable.saved(path)
     right = {readable.head(name): RIGHT for name in frame.select_dtypes("number")}
     shown = readable.in_words(frame, digits)
     styler = shown.style.hide(axis="index").format(lambda text: escape(text).replace("_", Markup("_<wbr>")))

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,6 +27,14 @@ WORDS = {
 """Words of columns' names that are written otherwise. A name of one letter stays."""
 P_VALUE = re.compile(r"(^|_)p(_|$)")
 SNAKE = re.compile(r"^[a-z]+(_[a-z]+)+$")
+
+
+def saved(path: Path) -> pd.DataFrame:
+    """A table from its csv file, words such as 'NA' as they are. A file without columns is an empty one."""
+    try:
+        return pd.read_csv(path, keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
 
 
 def table(frame: pd.DataFrame, digits: int = 3, *, folded: bool = False) -> str:

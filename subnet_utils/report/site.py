@@ -233,9 +233,10 @@ def _papers(folder: Path, notebooks: Sequence[dict[str, Any]]) -> list[dict[str,
 def _finding(folder: Path, notebooks: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
     """In how many rows a claim holds, and what is shown with it; None if the profile has no such rows."""
     cards = {card["name"]: card for notebook in notebooks for card in notebook["cards"]}
-    if finding.table not in cards or not (folder / f"{finding.table}.csv").is_file():
+    path = folder / f"{finding.table}.csv"
+    if finding.table not in cards or not path.is_file() or not path.read_text().strip():
         return None
-    rows = pd.read_csv(folder / f"{finding.table}.csv")
+    rows = pd.read_csv(path)
     rows = rows.query(finding.among) if finding.among else rows
     shown = {"claim": finding.claim, "card": cards[finding.table], "image": cards.get(finding.figure, {}).get("image")}
     return shown | {"holds": len(rows.query(finding.holds)), "of": len(rows)} if len(rows) else None

@@ -40,6 +40,11 @@ class Identified(Mask):
     density: float | None = None
 
     @property
+    def work(self) -> float:
+        """Steps; a mask that is brought to a density takes up to four trainings."""
+        return super().work * (1 if self.density is None else 4)
+
+    @property
     def repeat(self) -> int:
         """Its number among those with other seeds."""
         return (self.seed - self.network.seed) // 1000

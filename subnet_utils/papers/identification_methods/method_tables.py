@@ -9,10 +9,10 @@ import pandas as pd
 
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
-from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
+from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.method_steps import ABLATIONS, Inspected, Measured, applied
-from subnet_utils.problems.sharing import DRAWS
+from subnet_utils.problems.sharing import overlaps
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
@@ -157,9 +157,8 @@ def _shared(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float
     return {"same_iou": same["iou"], "other_iou": other["iou"], "chance_iou": chance["chance_iou"]}
 
 
-def _overall(*pair: Subnetwork) -> dict[str, float]:
-    """Their IoU, and that of random masks with as many weights in every layer."""
-    return dict(zip(SHARED, (iou(pair)[OVERALL], expected_iou(pair, draws=DRAWS)[OVERALL]), strict=True))
+def _overall(a: Subnetwork, b: Subnetwork) -> pd.Series:
+    return overlaps(a, b, list(a.masks)).set_index("layer").loc[OVERALL, SHARED]
 
 
 def _cost(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
