@@ -151,16 +151,16 @@ def test_claims_on_sums_are_those_of_a_table_made_by_hand():
     add("all", 1.0, "b", 0.1, (0.5, 1.0), 0.5)
     add("all", 1.0, "sum", 0.1, (0.6, 0.7), 0.3)
     for support, gain in (("change", 0.1), ("random", 0.0)):
-        add(support, 0.2, "a", 0.8, (0.72 + gain, 0.5), 0.4)
+        add(support, 0.2, "a", 0.8, (0.82 + gain, 0.5), 0.4)
         add(support, 0.2, "b", 0.8, (0.5, 0.9 + gain), 0.45)
         add(support, 0.2, "sum", 0.7, (0.7 + gain, 0.75 + gain), 0.6)
         add(support, 0.2, "sum", 0.0, (0.0, 0.0), 0.0, factor=0.5)
     found = composition_tables.sums(pd.DataFrame(rows))
-    assert found["ours"].round(6).tolist() == [-0.085, 0.175, 0.1, -0.2, 0.15] and found["n_runs"].eq(3).all()
+    assert found["ours"].round(6).tolist() == [-0.135, 0.175, 0.1, -0.2, 0.15] and found["n_runs"].eq(3).all()
     assert found["verdict"].tolist() == ["does not hold", "holds", "holds", "does not hold", "holds"]
     table = pd.DataFrame(rows)
-    less = composition_tables.sums(table.assign(accuracy=table["accuracy"] - 0.1))  # each alone has .81 to .83 now
-    assert less["verdict"].tolist() == ["cannot be told", "holds", "holds", "does not hold", "holds"]
+    less = composition_tables.sums(table.assign(accuracy=table["accuracy"] - 0.1))  # alone the first has .82 to .84 now
+    assert set(less["verdict"]) == {"cannot be told"}
 
 
 @pytest.mark.parametrize(

@@ -172,9 +172,10 @@ def test_two_masks_share_what_ten_lines_of_numpy_say():
     table = sharing.overlaps(*pair, "abc").set_index("layer")
     for layer, names in {"a": "a", "b": "b", "c": "c", sharing.HIDDEN: "b", OVERALL: "abc"}.items():
         x, y = (np.concatenate([masks[name].ravel() for name in names]) for masks in (one, other))
-        p, q = x.mean(), y.mean()
-        both = (x & y).sum()
-        expected = [both / (x | y).sum(), both / min(x.sum(), y.sum()), both / x.sum(), p * q / (p + q - p * q), q]
+        both, sizes = (x & y).sum(), x.sum() + y.sum()
+        chance = sum(one[name].sum() * other[name].mean() for name in names)
+        expected = [both / (x | y).sum(), both / min(x.sum(), y.sum()), both / x.sum()]
+        expected += [chance / (sizes - chance), chance / x.sum()]
         columns = ["iou", "iomin", "shared", "chance_iou", "chance_shared"]
         assert np.allclose(table.loc[layer, columns].astype(float), expected)
     assert table.loc["b", "iou"] == pytest.approx(iou(pair)["b"])
