@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from subnet_utils.core.store import StoreError, digest_of, load_tensors, save_tensors
 from subnet_utils.masks.select import select
 from subnet_utils.masks.subnetwork import Subnetwork
-from subnet_utils.masks.transfer import Transfer, train_on, untransferred
+from subnet_utils.masks.transfer import Transfer, state, train_on, untransferred
 from subnet_utils.models.staged import fingerprint, maskable
 from subnet_utils.training import Recipe
 
@@ -114,24 +114,18 @@ class SparseDifference:
 
 
 def sparse_fine_tuning(
-    model: nn.Module,
-    train: Train,
-    count: int,
-    *,
-    support: Subnetwork | None = None,
-    start: str | None = None,
-    only: Iterable[str] | None = None,
+    model: nn.Module, train: Train, count: int, *, support: Subnetwork | None = None
 ) -> SparseDifference:
     """Learn a task by changing exactly `count` weights of a network, which itself stays as it is.
 
     train: see `Train`; `by_recipe` makes one. It is called twice, with copies of the network: to train all weights, and
     to train the chosen ones alone, by an optimizer without a past. support: weights chosen in another way, such as at
-    random, of which there are then `count`; the first training is left out. start, only: see `discover_many`.
+    random, of which there are then `count`; the first training is left out.
 
     Raises ValueError for a count of 0 or of more than the maskable weights, for a support of another size, and if
     `train` moved what it was told to leave; WrongNetwork for a support of another network.
     """
-    names = maskable(model, start, None if only is None else tuple(only))
+    names = maskable(model)
     total = sum(model.get_parameter(name).numel() for name in names)
     if not 1 <= count <= total:
         raise ValueError(f"{count:,} of {total:,} weights cannot be trained; give a count from 1 to {total:,}")
@@ -181,18 +175,14 @@ def by_recipe(
     return train
 
 
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in untransferred(model).start.items()}
-
-
 def _all_but(chosen: Subnetwork, model: nn.Module) -> dict[str, Tensor]:
     """True where a weight or running statistic is not among the chosen ones."""
     free = {name: mask for name, mask in chosen.masks.items() if mask.any()}
-    return {n: ~free[n] if n in free else torch.ones(t.shape, dtype=torch.bool) for n, t in _state(model).items()}
+    return {n: ~free[n] if n in free else torch.ones(t.shape, dtype=torch.bool) for n, t in state(model).items()}
 
 
 def _require_still(model: nn.Module, tuned: nn.Module, frozen: Mapping[str, Tensor]) -> None:
-    before, after = _state(model), _state(tuned)
+    before, after = state(model), state(tuned)
     for name, mask in frozen.items():
         still = mask.to(before[name].device)
         if not torch.equal(before[name][still], after[name][still]):

@@ -64,7 +64,7 @@ def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carr
     for networks of different shapes.
     """
     kept.require(donor)
-    ours, theirs = _state(fresh), _state(donor)
+    ours, theirs = state(fresh), state(donor)
     if {n: w.shape for n, w in ours.items()} != {n: w.shape for n, w in theirs.items()}:
         raise ValueError("donor and new network differ in their weights' names or shapes; build both alike")
     start = {}
@@ -80,10 +80,10 @@ def transplant(donor: StagedModel, fresh: StagedModel, kept: Subnetwork, *, carr
 
 def untransferred(fresh: StagedModel) -> Transfer:
     """A network that inherits nothing: ordinary training."""
-    return Transfer({name: weight.detach().clone() for name, weight in _state(fresh).items()}, {})
+    return Transfer({name: weight.detach().clone() for name, weight in state(fresh).items()}, {})
 
 
-def _state(model: StagedModel) -> dict[str, Tensor]:
+def state(model: StagedModel) -> dict[str, Tensor]:
     """Weights and running statistics by name, without counters."""
     state = dict(model.named_parameters()) | dict(model.named_buffers())
     return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}

@@ -65,7 +65,7 @@ def _split_masks(one: Inspected) -> dict[str, Mask]:
 
 def _commands() -> dict[str, Test]:
     """One in ten commands of each split's tests."""
-    rows = {name: encoded(scan.split(name).test[::10]) for name in scan.SPLITS}
+    rows = {name: encoded(scan.sampled(scan.split(name).test, 10)) for name in scan.SPLITS}
     answers = {name: trimmed(some[:, SOURCE:]) for name, some in rows.items()}
     return {name: (some, answers[name].masked_fill(answers[name] == PADDING, NOT_ASKED)) for name, some in rows.items()}
 
