@@ -13,7 +13,7 @@ from subnet_utils.core.study import Study, StudyError
 from subnet_utils.masks.controls import random_within
 from subnet_utils.models import small_images
 from subnet_utils.models.staged import maskable
-from subnet_utils.papers.functional_modularity import image_figures, image_steps, image_tables, section
+from subnet_utils.papers.functional_modularity import half_masks, image_figures, image_steps, image_tables, section
 from subnet_utils.papers.functional_modularity import permuted_steps as permuted
 from subnet_utils.problems.tasks import DIGITS, Files
 from subnet_utils.tasks import pictures
@@ -218,7 +218,7 @@ def test_drops_are_relative_and_confusions_sum_to_one(lab):
     assert row["target_drop"] == pytest.approx(expected, nan_ok=True)
     moved = image_tables.confusions(lab).groupby(["model", "seed", "removed", "class"])["change"].sum()
     assert np.allclose(moved, 0)
-    confusions, half = image_tables.confusions(lab), image_tables.halves(lab)
+    confusions, half = image_tables.confusions(lab), half_masks.accuracies(lab, image_steps.families(lab)[:1])
     claims = image_tables.findings(lab, drops, confusions, half)
     assert half.groupby(["model", "seed"])["part"].nunique().eq(6).all()
     won = confusions[(confusions["model"] == "cnn") & (confusions["removed"] == "0") & (confusions["class"] == "0")]
@@ -281,7 +281,7 @@ def test_a_drop_below_zero_is_seen_in_any_panel():
 
 
 def test_nothing_is_told_of_classes_whose_control_mask_is_no_good(lab, monkeypatch):
-    known, half = image_tables.networks(lab), image_tables.halves(lab)
+    known, half = image_tables.networks(lab), half_masks.accuracies(lab, image_steps.families(lab)[:1])
     about = image_tables.drops(lab), image_tables.confusions(lab), half
     for good in (True, False):
         monkeypatch.setattr(image_tables, "networks", lambda lab, good=good: known.assign(control_is_good=good))

@@ -177,7 +177,7 @@ def test_tables_and_figures(lab):
     token = steps.ACTIONS.index("JUMP")
     lost = (whole[token] & ~masks[0].masks["output.weight"][token]).sum() / whole[token].sum()
     assert row["lost"] == pytest.approx(float(lost), nan_ok=True) and row["control"] == int(whole[token].sum())
-    half = tables.halves(lab)
+    half = half_masks.accuracies(lab, steps.inspected(lab))
     assert half.groupby(["model", "seed"])["part"].nunique().eq(6).all()
     claims = tables.findings(accuracies, weights, control, half)
     assert set(claims["verdict"]) == {"cannot be told"}  # the network has learned nothing, so no control is adequate
@@ -196,7 +196,7 @@ def test_figures_are_legible(lab):
         figures.accuracies(accuracies, figures.SPLITS),
         figures.output_weights(tables.output_weights(lab)),
         figures.along_steps(tables.along_steps(lab)),
-        half_masks.figure(tables.halves(lab)),
+        half_masks.figure(half_masks.accuracies(lab, steps.inspected(lab))),
     ):
         assert_readable(figure)
 

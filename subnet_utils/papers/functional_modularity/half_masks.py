@@ -1,21 +1,32 @@
 """A control mask in half of a network's layers (*Are Neural Nets Modular?*, appendix B.2, Figure 7)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from subnet_utils.core.lab import Lab
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.style import CONDITIONS, RANDOM
-from subnet_utils.problems.modules import CONTROL
+from subnet_utils.problems.modules import CONTROL, Masked
 from subnet_utils.report.findings import claimed, groups
 
 LOW = 0.1
 """A drop of accuracy that is still called low."""
 HALVES = ("early half", "late half")
 COLORS = {"control mask": CONDITIONS["subnetwork"].color, "random mask": RANDOM.color}
+
+
+def accuracies(lab: Lab, found: Iterable[Masked]) -> pd.DataFrame:
+    """Accuracy of each network under its control mask in all layers or in half of them, and under random masks."""
+    rows = []
+    for one in found:
+        name = one.network.problem.known
+        about = one.about | {"base_accuracy": one.network.result(lab)[name]}
+        rows += [about | {"part": row["part"], "accuracy": row[name]} for row in one.halves.result(lab)]
+    return pd.DataFrame(rows)
 
 
 def claims(table: pd.DataFrame) -> Iterator[dict[str, Any]]:

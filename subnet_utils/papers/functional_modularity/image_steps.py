@@ -36,6 +36,7 @@ class Classes(Problem):
     source: Source
     architecture: section.Convolutional | section.Residual
     augment: bool = False
+    known = "accuracy"
 
     def network(self, seed: int) -> nn.Module:
         """See `Problem`."""

@@ -146,18 +146,9 @@ def by_l0(table: pd.DataFrame) -> pd.DataFrame:
     return summary(some) if len(some) else some
 
 
-def halves(lab: Lab) -> pd.DataFrame:
-    """Accuracy under the control mask in half of the layers, or a random one (Figure 7)."""
-    rows = []
-    for one in (one for one in made(lab) if one.usual):
-        about = one.about | {"base_accuracy": one.network.result(lab)["accuracy"]}
-        rows += [about | {"part": row["part"], "accuracy": row["accuracy"]} for row in one.halves.result(lab)]
-    return pd.DataFrame(rows)
-
-
 def findings(lab: Lab, table: pd.DataFrame, change: pd.DataFrame, half: pd.DataFrame) -> pd.DataFrame:
     """The paper's claims on classes, with 95% intervals over seeds and verdicts. table, change, half: from `drops`,
-    `confusions` and `halves`.
+    `confusions` and `half_masks`.
 
     Figure 6: differences of drops. Figures 18 to 20: of the answers of a removed class that change, the share of the
     two classes that win most. Nothing can be told of a network whose control masks do not keep enough.
@@ -193,9 +184,7 @@ def dropout(lab: Lab, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _model_of(lab: Lab, paper_network: str) -> str | None:
-    return next(
-        (one.model for one in image_steps.settings_of(lab).networks if one.paper_network == paper_network), None
-    )
+    return {one.paper_network: one.model for one in reversed(image_steps.settings_of(lab).networks)}.get(paper_network)
 
 
 def stability(lab: Lab) -> pd.DataFrame:

@@ -3,20 +3,13 @@
 from collections.abc import Iterator
 from functools import partial
 
+from torch import Tensor
+
 from subnet_utils.core.lab import Lab
 from subnet_utils.models.sequences import PADDING, trimmed
-from subnet_utils.papers.functional_modularity import reference
+from subnet_utils.papers.functional_modularity import reference, sequence_steps
 from subnet_utils.papers.functional_modularity.arithmetic_steps import Dissected, dissected
 from subnet_utils.papers.functional_modularity.image_steps import Family, families
-from subnet_utils.papers.functional_modularity.sequence_steps import (
-    SOURCE,
-    Inspected,
-    Mathematics,
-    Scan,
-    encoded,
-    inspected,
-    spelled,
-)
 from subnet_utils.problems.modules import CONTROL, Mask, Network
 from subnet_utils.problems.releases import FILES, released
 from subnet_utils.tasks import scan
@@ -34,10 +27,10 @@ def releases(lab: Lab) -> Iterator[Release]:
             about = {"chance": 0.01, "known": [f"accuracy on {name}" for name in one.network.problem.functions]}
             about["effects"] = partial(rows, "modularity_accuracies", title=one.settings.model, edges="")
             yield released(one.network, TASKS[one.settings.task], partial(_masks, one), partial(_items, one), **about)
-    for one in inspected(lab) if section.sequences is not None else ():
+    for one in sequence_steps.inspected(lab) if section.sequences is not None else ():
         problem, about = one.network.problem, {"chance": 0.0, "known": [one.network.problem.known]}
         about["effects"] = partial(rows, "sequences_findings", model=one.settings.model)
-        tests = _commands if isinstance(problem, Scan) else partial(_questions, problem)
+        tests = _commands if isinstance(problem, sequence_steps.Scan) else partial(_questions, problem)
         yield released(one.network, TASKS[one.settings.task], partial(_split_masks, one), tests, **about)
     for family in families(lab) if section.images is not None else ():
         if family.usual:
@@ -59,22 +52,26 @@ def _items(one: Dissected) -> dict[str, Test]:
     return {name: tuple(items) for name, items in one.network.problem.tests().items()}
 
 
-def _split_masks(one: Inspected) -> dict[str, Mask]:
+def _split_masks(one: sequence_steps.Inspected) -> dict[str, Mask]:
     return {"control": one.controls[0]} | {name.replace(" ", "-"): one.mask(name) for name in one.settings.with_masks}
 
 
 def _commands() -> dict[str, Test]:
     """One in ten commands of each split's tests."""
-    rows = {name: encoded(scan.sampled(scan.split(name).test, 10)) for name in scan.SPLITS}
-    answers = {name: trimmed(some[:, SOURCE:]) for name, some in rows.items()}
-    return {name: (some, answers[name].masked_fill(answers[name] == PADDING, NOT_ASKED)) for name, some in rows.items()}
+    some = {name: scan.sampled(scan.split(name).test, 10) for name in scan.SPLITS}
+    return {name: _test(sequence_steps.encoded(pairs), sequence_steps.SOURCE) for name, pairs in some.items()}
 
 
-def _questions(problem: Mathematics) -> dict[str, Test]:
+def _questions(problem: sequence_steps.Mathematics) -> dict[str, Test]:
     """One in five test questions of each level."""
-    rows = {name: spelled(level.test[::5]) for name, level in problem.levels.items()}
-    answers = {name: trimmed(some[:, problem.sizes[0] :]).long() for name, some in rows.items()}
-    return {name: (some, answers[name].masked_fill(answers[name] == PADDING, NOT_ASKED)) for name, some in rows.items()}
+    levels = problem.levels.items()
+    return {name: _test(sequence_steps.spelled(level.test[::5]), problem.sizes[0]) for name, level in levels}
+
+
+def _test(rows: Tensor, question: int) -> Test:
+    """question: how many tokens of a row are of the question; the rest is the answer."""
+    answers = trimmed(rows[:, question:]).long()
+    return rows, answers.masked_fill(answers == PADDING, NOT_ASKED)
 
 
 def _class_masks(family: Family) -> dict[str, Mask]:

@@ -19,8 +19,10 @@ SPLITS, LEVELS = (WHOLE, OWN_MASK, DIRECT), (WHOLE, *MASKED)
 
 
 def accuracies(table: pd.DataFrame, parts: Sequence[str] = MASKED) -> Figure:
-    """Accuracy in each split's tests (Figures 4a, 5 and 15)."""
+    """Accuracy in each split's tests (Figures 4a, 5 and 15), of models with all of the parts if there are any."""
     some = table[table["part"].isin(parts)].assign(title=table["model"]).replace({"split": {"easy": "hard questions"}})
+    whole = some.groupby("model")["part"].transform("nunique") == len(parts)
+    some = some[whole] if whole.any() else some
     axis = {"ylabel": "accuracy in the tests", "ylim": (0, 1.02)}
     return bars(some, x="split", y="accuracy", hue="part", colors=COLORS, **axis)
 

@@ -65,16 +65,6 @@ def controls(lab: Lab) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def halves(lab: Lab) -> pd.DataFrame:
-    """Accuracy on all that was learned under the control mask in half of the layers, or a random one (Figure 7)."""
-    rows = []
-    for one in inspected(lab):
-        name = one.network.problem.known
-        about = one.about | {"base_accuracy": one.network.result(lab)[name]}
-        rows += [about | {"part": row["part"], "accuracy": row[name]} for row in one.halves.result(lab)]
-    return pd.DataFrame(rows)
-
-
 def output_weights(lab: Lab) -> pd.DataFrame:
     """Of the control mask's output weights of each token of SCAN, the share that another mask lacks (Figure 4b).
 
@@ -148,8 +138,8 @@ def settings(lab: Lab) -> pd.DataFrame:
 def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFrame, half: pd.DataFrame) -> pd.DataFrame:
     """What the paper says of sequences, each claim with our number over seeds, its interval and a verdict.
 
-    accuracy, weights, control, half: from `accuracies`, `output_weights`, `controls` and `halves`. Nothing can be told
-    of a model whose control masks are not adequate, or of a single seed.
+    accuracy, weights, control: from `accuracies`, `output_weights` and `controls`; half: from `half_masks`. Nothing can
+    be told of a model whose control masks are not adequate, or of a single seed.
     """
     rows, adequate = [], control.groupby("model")["adequate"].all()
     for about, part in groups(accuracy, "model", "split"):
