@@ -4,8 +4,6 @@ What is done has noted its seconds. Of missing steps that are alike, one is made
 every training cut short (`sample_fit`), and counts for all of them. Seconds are those of one job that runs alone.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +18,7 @@ from subnet_utils.core.jobs import threads, worker_count
 from subnet_utils.core.lab import Lab
 from subnet_utils.core.papers import papers
 from subnet_utils.core.step import Step, described, with_parents
-from subnet_utils.core.store import Artefact
+from subnet_utils.core.store import Artefact, key_of
 from subnet_utils.cost.sample import SampleStore, made_of_samples, sample_fit
 
 SPENT, TO_COME = ["spent_s", "spent_cpu_s"], ["to_come_s", "to_come_cpu_s"]
@@ -105,7 +103,7 @@ def alike(step: Step, known: dict[str, str]) -> str:
     """
     if step.name not in known:
         about = _timed(described(step, lambda parent: alike(parent, known)))
-        known[step.name] = hashlib.sha256(json.dumps([step.kind(), step.work, about]).encode()).hexdigest()
+        known[step.name] = key_of(step.kind(), {"work": step.work, "about": about})
     return known[step.name]
 
 

@@ -4,8 +4,6 @@ Architectures, methods and resolutions stay. Examples and random draws become fe
 """
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -13,6 +11,7 @@ from typing import Any
 
 from subnet_utils.core.sections import Section
 from subnet_utils.core.step import Step, described, with_parents
+from subnet_utils.core.store import key_of
 from subnet_utils.tasks.odd_one_out import LANGUAGE_TASKS, VISION_TASKS
 
 BATCH = 4
@@ -35,7 +34,6 @@ SOURCES = ("weights", "pretrained", "train", "test", "conflicts", "mismatched", 
 """Fields that say where something lies."""
 SHOWN = ("task", "resolution", "start", "masking", "samples", "condition", "title", "by", "count", "layers")
 """What a table says of a step besides its architecture."""
-
 
 Change = Callable[[str, int], int]
 
@@ -144,17 +142,13 @@ def shapes(step: Step, known: dict[str, str]) -> str:
     """
     if step.name not in known:
         about = described(step, lambda parent: shapes(parent, known))
-        known[step.name] = _digest([step.kind(), _kept(about)])
+        known[step.name] = key_of(step.kind(), {"about": _kept(about)})
     return known[step.name]
 
 
 def group(step: Step, known: dict[str, str]) -> str:
     """The same, with the step's own task told from others: the one of each group is made."""
-    return _digest([shapes(step, known), str(getattr(step, "task", ""))])
-
-
-def _digest(about: Any) -> str:
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    return f"{shapes(step, known)} {getattr(step, 'task', '')}"
 
 
 def _kept(value: Any) -> Any:
