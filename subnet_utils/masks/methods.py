@@ -140,7 +140,7 @@ class GumbelSigmoid(Drawn):
     def sampled(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Hard masks for uniform numbers between 0 and 1 (equation 2, straight through)."""
         chance = torch.sigmoid((logits + uniform.logit()) / self.temperature)
-        return (chance > 0.5).to(chance) + (chance - chance.detach())  # the latter is 0
+        return chance.round() + (chance - chance.detach())  # the latter is 0; rounded, .5 is 0
 
     def expected(self, logits: Tensor) -> Tensor:
         """The probability that a weight is kept."""
