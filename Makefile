@@ -37,6 +37,9 @@ help:
 
 # Before the installation: a misspelt profile should not cost minutes.
 ifneq ($(filter reproduce site cost rehearse,$(MAKECMDGOALS)),)
+ifneq ($(and $(filter %.yaml %.yml,$(PROFILE)),$(word 2,$(PROFILE))),)
+$(error no profile '$(PROFILE)': give one file, and one whose path has no space)
+endif
 # By subst: to filter, two names are two words and % stands for anything.
 ifeq ($(strip $(foreach name,$(PROFILES) $(wildcard $(FILE)),$(if $(subst <$(name)>,,<$(PROFILE)>),,there))),)
 NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; \

@@ -72,14 +72,22 @@ def package_of(paper):
     return sorted(os.path.relpath(path) for path in files if not others & set(path.parents))
 
 
-def absent():
-    """Notebooks that cannot run, with the reason, as the process that plans the run sees it."""
-    seen = Path(RUNS, "absent.json")
+PLANNED = {}
+"""What the process that plans the run has seen, as JSON, by the file in which its jobs read it."""
+
+
+def seen(name, find):
+    """What find() gives to the process that plans the run; the processes of its jobs read it. It is written when the
+    run starts: a dry run, or one that waits for another, must not take it from under that one's jobs."""
     if workflow.is_main_process:
-        seen.parent.mkdir(parents=True, exist_ok=True)
-        needs = any(notebook.requires for _, notebook in NOTEBOOKS.values())
-        seen.write_text(json.dumps(cannot_run(STUDY) if needs else {}))  # to look for it takes seconds
-    return json.loads(seen.read_text())
+        PLANNED[name] = json.dumps(find())
+    return json.loads(PLANNED[name] if name in PLANNED else Path(RUNS, name).read_text())
+
+
+def absent():
+    """Notebooks that cannot run, with the reason."""
+    needs = any(notebook.requires for _, notebook in NOTEBOOKS.values())
+    return cannot_run(STUDY) if needs else {}  # to look for it takes seconds
 
 
 def name_the_absent():
@@ -99,25 +107,21 @@ def whole_mark(paper):
 
 
 def shards():
-    """What is missing, as the process that plans the run sees it; the processes of its jobs read what it saw."""
-    seen = Path(RUNS, "shards.json")
-    if workflow.is_main_process:
-        found = {name: asdict(shard) for name, shard in batched(missing(STUDY), BATCH).items()}
-        for mark in [*map(mark_of, found), *(whole_mark(paper) for one in found.values() for paper in one["papers"])]:
-            Path(mark).unlink(missing_ok=True)  # of artefacts that are gone
-        seen.parent.mkdir(parents=True, exist_ok=True)
-        seen.write_text(json.dumps(found))
-    return json.loads(seen.read_text())
+    """What is missing."""
+    found = {name: asdict(shard) for name, shard in batched(missing(STUDY), BATCH).items()}
+    for mark in [*map(mark_of, found), *(whole_mark(paper) for one in found.values() for paper in one["papers"])]:
+        Path(mark).unlink(missing_ok=True)  # of artefacts that are gone
+    return found
 
 
-ABSENT = absent()
+ABSENT = seen("absent.json", absent)
 NOTEBOOKS = {name: both for name, both in NOTEBOOKS.items() if name not in ABSENT}
 if workflow.is_main_process:
     name_the_absent()
     if not NOTEBOOKS:
         raise SystemExit(f"profile '{STUDY.name}': no notebook can run")
-SHARDS = shards() if IN_SHARDS else {}
-GPUS = len(visible_gpus())
+SHARDS = seen("shards.json", shards) if IN_SHARDS else {}
+GPUS = len(visible_gpus()) if STUDY.compute.device != "cpu" else 0
 
 
 def shard_threads(wildcards):
@@ -126,11 +130,14 @@ def shard_threads(wildcards):
 
 
 onstart:
+    Path(RUNS).mkdir(parents=True, exist_ok=True)
     try:
         only_run.acquire(timeout=0)
     except Timeout:
         print(f"profile '{STUDY.name}': another run is at work; waiting for it", file=sys.stderr, flush=True)
         only_run.acquire()
+    for name, text in PLANNED.items():
+        Path(RUNS, name).write_text(text)
 
 
 onsuccess:

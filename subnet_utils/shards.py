@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         if not chosen.step:
             print(*missing(study), sep="\n")
             return 0
-        with own_gpu() as gpu:
+        with own_gpu() if study.compute.device != "cpu" else nullcontext() as gpu:
             named = " ".join(chosen.step) if len(chosen.step) <= SHOWN else f"{len(chosen.step)} steps"
             print(f"{study.name}, {named}: {'no GPU' if gpu is None else f'GPU {gpu}'}", flush=True)
             make(study, chosen.step)
@@ -63,11 +64,13 @@ def main(arguments: list[str]) -> int:
 
 def _named_faults() -> tuple[type[Exception], ...]:
     """Errors whose message is for the reader. Called when there is one: these modules import torch."""
+    from torch import OutOfMemoryError
+
     from subnet_utils.core.jobs import WorkerDied
     from subnet_utils.core.step import Fault
     from subnet_utils.core.store import StoreError
 
-    return WorkerDied, Fault, StoreError
+    return WorkerDied, Fault, StoreError, OutOfMemoryError
 
 
 def missing(study: Study) -> dict[str, Shard]:
@@ -204,7 +207,9 @@ def _first_free(gpus: list[str]) -> tuple[FileLock, str]:
     folder.mkdir(parents=True, exist_ok=True)
     # SLURM may number the GPUs of every job anew
     job = "-".join(filter(None, [os.uname().nodename, os.environ.get("SLURM_JOB_ID")]))
-    while True:
+    for tried in count():
+        if tried == 1:
+            print(f"GPU {', '.join(gpus)}: taken by other shards; waiting for one", file=sys.stderr, flush=True)
         for gpu in gpus:
             lock = FileLock(folder / f"gpu-{job}-{gpu}.lock")
             with suppress(Timeout):

@@ -593,9 +593,23 @@ def test_only_floating_point_weights_are_masked_and_a_method_is_an_object():
     network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     network.table = nn.Parameter(torch.ones(3, 3, dtype=torch.int8), requires_grad=False)
     assert maskable(network) == ("0.weight", "1.weight") and maskable(network, only="1.weight") == ("1.weight",)
-    with pytest.raises(ValueError, match="method is the text 'gumbel_sigmoid'; give an object, such as"):
-        discover(planted(), noisy_examples().items, lambda generator: [], odd_one_out,
-                 method="gumbel_sigmoid", start="last", recipe=Recipe(0.1, 5, seed=0))  # fmt: skip
+    assert maskable(nn.Sequential(nn.EmbeddingBag(5, 3), nn.Linear(3, 2))) == ("1.weight",)
+    for method in ("gumbel_sigmoid", ContinuousSparsificationSection()):
+        tasks = [MaskTask(noisy_examples().items, lambda generator: [], method, seed=0)] * 2
+        with pytest.raises(ValueError, match="^method .* is not valid; give an object of masks.methods, such as"):
+            discover_many(planted(), tasks, odd_one_out, start="last", recipe=Recipe(0.1, 5, seed=0))
+
+
+@pytest.mark.parametrize("count", [2, 8, 10])
+def test_items_count_alike_in_parts_of_any_size(count):
+    """Logits so large that every draw is the whole network."""
+    network, inputs, targets = nn.Linear(4, 3), torch.randn(count, 4), torch.arange(count) % 3
+    method = GumbelSigmoid(l0=0.0, start_value=60.0, samples=4)
+    batches = lambda generator: [(torch.arange(count), targets)]  # noqa: E731
+    options = {"method": method, "recipe": Recipe(0.1, epochs=1, seed=0)}
+    found = discover(network, inputs, batches, cross_entropy, **options)
+    assert found.history["train_loss"][0] == pytest.approx(cross_entropy(network(inputs), targets).item())
+    assert found.passes == min(4, count)
 
 
 def test_schedule_of_another_length_is_refused():

@@ -191,6 +191,15 @@ def test_a_seed_is_a_whole_number_of_any_kind():
         identify(network, of_first(), "random", density="0.1")
 
 
+@pytest.mark.parametrize(("change", "line"), [
+    ({"task": (torch.eye(8), torch.arange(8))}, "Task is needed, not a tuple; make one of it"),
+    ({"training": {"steps": 20}}, "MaskSteps is needed, not a dict; make one of it"),
+])  # fmt: skip
+def test_a_task_and_a_training_are_objects(change, line):
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        identify(**{"model": nn.Linear(8, 2), "task": of_first(), "method": "magnitude"} | change)
+
+
 def test_steps_are_whole_numbers_of_any_kind():
     assert MaskSteps(steps=np.int64(20)).interval == MaskSteps(steps=20).interval
     with pytest.raises(ValueError, match="^steps must be a whole number of at least 1, got 1.5$"):

@@ -41,6 +41,13 @@ def test_biases_take_up_the_mean_contributions(network, inputs):
         assert torch.equal(own.weight, layer.weight * mask)
 
 
+def test_a_network_in_training_stays_as_it_is(inputs):
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2)).requires_grad_(False)
+    kept, before = some(network, 0.5), fingerprint(network)
+    first, second = mean_ablated(kept, network.train(), inputs), mean_ablated(kept, network, inputs)
+    assert fingerprint(network) == before and network.training and torch.equal(first[3].bias, second[3].bias)
+
+
 def test_the_whole_stays_whole_and_nothing_is_constant(network, inputs):
     every, before = some(network, 2.0), network(inputs)
     assert torch.equal(mean_ablated(every, network, inputs)(inputs), before)

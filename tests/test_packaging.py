@@ -415,6 +415,21 @@ def test_a_profile_is_one_whole_name(checkout: Path, name: str):
     assert code != 0 and f"no profile '{name}'" in output
 
 
+def test_a_dry_run_leaves_what_jobs_are_waiting_for(checkout: Path):
+    (checkout / f"runs/{NAME}").mkdir(parents=True)
+    for name in ("shards.json", "absent.json"):
+        (checkout / f"runs/{NAME}" / name).write_text("{}")
+    code, output = planned(checkout, f"profile={NAME}", "shards=1")
+    assert code == 0 and " shard, shards_toy" in output
+    assert {path.read_text() for path in (checkout / f"runs/{NAME}").glob("*.json")} == {"{}"}
+
+
+def test_a_path_with_a_space_is_named(checkout: Path):
+    (checkout / "my own.yaml").touch()
+    code, output = finish(reproduce(checkout, "my own.yaml"))
+    assert code != 0 and "no profile 'my own.yaml': give one file, and one whose path has no space" in output
+
+
 def test_show_is_a_page_beside_the_report_and_runs_the_notebook_once(checkout: Path):
     (checkout / "notebooks").mkdir()
     write_notebook(checkout / "notebooks/00c_zoo.ipynb", "")

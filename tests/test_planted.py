@@ -383,6 +383,8 @@ def test_masks_are_counted():
     found = mask_scores(truth_of([1, 1, 1, 0, 0]), truth_of([0, 1, 1, 1, 1]))
     assert found == {"precision": 2 / 3, "recall": 0.5, "iou": 0.4}
     assert np.isnan(mask_scores(truth_of([0, 0]), truth_of([0, 1]))["precision"])
+    with pytest.raises(ValueError, match="the truth has none of the weights; there is nothing to find"):
+        mask_scores(truth_of([0, 1]), truth_of([0, 0]))
 
 
 def test_rows_of_a_method(groups):

@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+import torch
 
 from subnet_utils import shards
 from subnet_utils.core.jobs import WorkerDied
@@ -27,7 +28,7 @@ def test_unknown_step_or_profile_is_one_line(capsys):
     assert len(lines) == 2 and "did you mean 'tiny'?" in lines[0] and "no step 'base-0' in profile 'tiny'" in lines[1]
 
 
-@pytest.mark.parametrize("kind", [StoreError, Fault, WorkerDied])
+@pytest.mark.parametrize("kind", [StoreError, Fault, WorkerDied, torch.OutOfMemoryError])
 def test_what_ends_a_run_is_one_line(kind, monkeypatch, capsys):
     monkeypatch.setattr(shards, "make", lambda *_: (_ for _ in ()).throw(kind("make it writable")))
     assert shards.main(["tiny", "all"]) == 2 and capsys.readouterr().err == "make it writable\n"
@@ -84,7 +85,7 @@ def test_batches_have_all_steps_once_and_wait_for_what_their_steps_need():
     assert done == set(batches)  # no two wait for each other
 
 
-def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):
+def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with shards.own_gpu() as first:
         assert (first, os.environ["CUDA_VISIBLE_DEVICES"]) == ("3", "3")
@@ -95,6 +96,14 @@ def test_every_process_gets_a_gpu_of_its_own_and_waits_for_one(monkeypatch):
             monkeypatch.setattr(shards.time, "sleep", lambda _: (_ for _ in ()).throw(TimeoutError("waits")))
             with pytest.raises(TimeoutError, match="waits"), shards.own_gpu():
                 pass
+            monkeypatch.setattr(shards.time, "sleep", lambda _, left=[1, 1]: left.pop())
+            with pytest.raises(IndexError), shards.own_gpu():
+                pass
+            assert capsys.readouterr().err == "GPU 3, GPU-5: taken by other shards; waiting for one\n"
+            study, compute = Study.load("check"), Study.load("check").compute.model_copy(update={"device": "cpu"})
+            monkeypatch.setattr(shards.Study, "load", lambda _: study.model_copy(update={"compute": compute}))
+            monkeypatch.setattr(shards, "make", lambda *_: None)
+            assert shards.main(["check", "all"]) == 0 and capsys.readouterr().out == "check, all: no GPU\n"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with shards.own_gpu() as again:
         assert again == "3"

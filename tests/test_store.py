@@ -462,12 +462,15 @@ def test_waiting_for_another_process_is_not_counted(tmp_path):
 def test_unreadable_tensors_are_one_line(tmp_path):
     path = tmp_path / "w.safetensors"
     save_tensors(path, WEIGHTS)
-    for harm in (cut, lambda path: path.write_bytes(b""), lambda path: path.write_text("not tensors"), Path.unlink):
+    for harm in (cut, lambda path: path.write_bytes(b""), lambda path: path.write_text("not tensors")):
         harm(path)
         with pytest.raises(StoreError) as caught:
             load_tensors(path)
         (line,) = str(caught.value).splitlines()
         assert line.startswith(f"{path} cannot be read as safetensors (") and line.endswith("delete it and run again")
+    path.unlink()
+    with pytest.raises(StoreError, match=f"^there is no file {path}; give one that was saved$"):
+        load_tensors(path)
 
 
 def test_nothing_is_unpickled_that_ruff_does_not_know_of():

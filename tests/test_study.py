@@ -388,6 +388,14 @@ def test_a_model_and_task_may_stand_once(name):
 # -- sources that are no study -----------------------------------------------------------------------------------------
 
 
+def test_a_profile_may_be_a_link_and_have_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("subnet_utils.core.study.ROOT", tmp_path)
+    (tmp_path / "params").mkdir()
+    (tmp_path / "mine.yaml").write_text((ROOT / "params/check.yaml").read_text().replace("name: check", "name: mine"))
+    (tmp_path / "params/mine.yaml").symlink_to(tmp_path / "mine.yaml")
+    assert Study.load("mine") == Study.load(tmp_path / "mine.yaml")
+
+
 def test_unknown_profile_is_answered_with_the_nearest():
     profiles = ", ".join(sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
     assert errors("tinny") == [f"no profile 'tinny'; did you mean 'tiny'? valid: {profiles}"]

@@ -86,7 +86,7 @@ def test_a_part_is_a_mask_by_name_or_as_it_is(made: Path):
     entry = zoo.load(NAME, made)
     ablated, kept = entry.part(~entry.masks["verb"]), entry.masks["verb"]
     assert all(not (ablated.get_parameter(name)[mask] != 0).any() for name, mask in kept.masks.items())
-    assert entry.accuracy(entry.part("verb"), "verb") == entry.accuracy(entry.part(kept), "verb")
+    assert entry.accuracy(entry.part("verb"), "verb") == entry.accuracy(kept, "verb") == entry.accuracy("verb", "verb")
     with pytest.raises(zoo.ZooError, match=f"'{NAME}' has no mask 'subjekt'; did you mean 'subject'"):
         entry.part("subjekt")
     with pytest.raises(zoo.ZooError, match="has no test 'whole tasks'; did you mean 'whole task'"):

@@ -63,7 +63,7 @@ class BaseStudy(Section):
         if file is not None and study.name != file.stem:  # the notebooks would write into another profile's figures
             raise StudyError(f"{file.name}: study.name is '{study.name}'; make it '{file.stem}'")
         own = ROOT / "params" / f"{study.name}.yaml"
-        if own.is_file() and (file is None or file.resolve() != own):
+        if own.is_file() and (file is None or not file.samefile(own)):
             _require_own_name(study, cls.load(own))
         return study
 

@@ -280,8 +280,8 @@ class _Together:
         found, annealing = self._thresholded(task.method, logits, i), own[["epoch", *bins]]
         scores = self._whole({name: tensor.detach()[i].cpu() for name, tensor in logits.items()})
         # counted anew: a training that went on from a checkpoint has not seen all of its batches
-        steps = len(own) * sum(1 for _ in task.batches(generator_for(task.seed, 0)))
-        passes = steps * getattr(task.method, "samples", 1)
+        parts = getattr(task.method, "samples", 1)
+        passes = len(own) * sum(len(rows.chunk(parts)) for rows, _ in task.batches(generator_for(task.seed, 0)))
         return Discovery(found, own.drop(columns=bins), annealing, scores, passes)
 
 
@@ -294,12 +294,12 @@ def _described(method: MaskMethod) -> dict[str, str]:
 
 
 def _require_alike(tasks: Sequence[MaskTask], recipe: Recipe) -> None:
-    """Raise ValueError for masks that cannot be trained together, or for a schedule of another length."""
+    """Raise ValueError for no method, for masks that cannot be trained together, or a schedule of another length."""
+    for one in (one.method for one in tasks if not hasattr(one.method, "init")):
+        raise ValueError(f"method {one!r} is not valid; give an object of masks.methods, such as GumbelSigmoid()")
     if len(tasks) > 1 and not tasks[0].method.deterministic:
         raise ValueError("a method that draws random numbers trains one mask at a time; train them one by one")
     for one in tasks:
-        if isinstance(one.method, str):
-            raise ValueError(f"method is the text '{one.method}'; give an object, such as ContinuousSparsification()")
         epochs = getattr(one.method, "epochs", recipe.epochs)
         if epochs != recipe.epochs:
             raise ValueError(

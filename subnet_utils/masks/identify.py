@@ -152,18 +152,21 @@ def identify(
     Methods with scores see all items once, in batches; those that train see what `training` says.
 
     The network stays as it is. Raises ValueError before anything is trained: for an unknown method or setting, a
-    density that keeps no weight or more than all, a network without weights to mask, a method that needs `before`
-    without it, and a loss that fails, has no gradient or is not finite. Raises TrainingDiverged if that comes later.
+    density that keeps no weight or more than all, a task or training that is none, a network without weights to mask, a
+    method that needs `before` without it, and a loss that fails, has no gradient or is not finite. Raises
+    TrainingDiverged if that comes later.
 
     >>> network = nn.Linear(4, 2)
     >>> task = Task(torch.randn(50, 4), torch.randint(2, (50,)))
     >>> identify(network, task, "magnitude", density=0.25).subnetwork.active
     2
     """
-    model = uncompiled(model)
+    model, training = uncompiled(model), training or MaskSteps()
+    for given, kind in ((task, Task), (training, MaskSteps)):
+        if not isinstance(given, kind):
+            raise ValueError(f"{kind.__name__} is needed, not a {type(given).__name__}; make one of it")
     sizes = _sizes(model, start, only)
     masking = _masking(method, settings, sizes)
-    training = training or MaskSteps()
     if not hasattr(seed, "__index__"):
         raise ValueError(f"seed {seed!r} is not valid; give a whole number")
     seed = index(seed)

@@ -1,6 +1,6 @@
 """The losses of masks that are trained at once, one number each: what `discover` minimizes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -56,18 +56,18 @@ class Losses:
         return self.loss(embeddings[positions].float(), targets)
 
     def _of_mask(self, own: dict[str, Tensor], state: State, positions: Tensor, targets: Tensor, *draws) -> Tensor:
-        found = []
-        for part in self._parts(state, positions, targets):
+        found, parts = [], list(self._parts(state, positions, targets))
+        for part in parts:
             with self.autocast():
                 masked, penalty = masked_weights(self.method, self.weights, own, *draws)
             found.append(self._of_network(masked, *part))
-        return torch.stack(found).mean(dim=0) + penalty
+        return _mean(torch.stack(found), parts) + penalty
 
     def _of_draws(self, state: State, positions: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
         parts = list(self._parts(state, positions, targets))
         with self.autocast():
             masked, penalty = self.flat(len(parts), generator)
-        return self.flat.losses(self._of_network, masked, parts).mean(dim=0) + penalty
+        return _mean(self.flat.losses(self._of_network, masked, parts), parts) + penalty
 
     def _parts(self, state: State, positions: Tensor, targets: Tensor) -> Iterator[tuple[State, Tensor, Tensor]]:
         """A batch in at most as many parts as the method draws masks, each with the items that it needs."""
@@ -81,3 +81,11 @@ class Losses:
             twice = (some.flatten(), torch.arange(count, device=some.device).view_as(some)) if some.is_cuda else None
             rows, own = twice or some.unique(return_inverse=True)
             yield tuple(tensor.index_select(0, rows) for tensor in state), own, answers
+
+
+def _mean(losses: Tensor, parts: Sequence[tuple[State, Tensor, Tensor]]) -> Tensor:
+    """The mean over all items of a batch, from the means over its parts. The last part may be smaller."""
+    sizes = [len(targets) for _, _, targets in parts]
+    if len({*sizes}) == 1:
+        return losses.mean(dim=0)
+    return torch.tensordot(losses.new_tensor(sizes) / sum(sizes), losses, dims=1)

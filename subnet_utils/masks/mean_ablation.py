@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from subnet_utils.masks.partitions import layer_of
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.models.frozen import full_precision
-from subnet_utils.models.staged import watched
+from subnet_utils.models.staged import evaluating, watched
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -34,7 +34,7 @@ def mean_ablated(kept: Subnetwork, model: Network, inputs: Tensor) -> Network:
         means[name] = taken.flatten(0, -2).mean(dim=0)
 
     device = next(model.parameters()).device
-    with watched(layers, note), full_precision(device):
+    with evaluating(model), watched(layers, note), full_precision(device):
         model(inputs.to(device))
     for name, layer in layers.items():
         lost = layer.weight.masked_fill(kept.masks[name].to(device), 0.0)

@@ -66,13 +66,15 @@ def _flat(scores: Mapping[str, Tensor], truth: Subnetwork) -> tuple[np.ndarray, 
 def mask_scores(found: Subnetwork, truth: Subnetwork) -> dict[str, float]:
     """Precision and recall of a mask, and its IoU with the truth. An empty mask has a precision of NaN.
 
-    Raises WrongNetwork for a mask of another network or of other weights.
+    Raises WrongNetwork for a mask of another network or of other weights, ValueError for a truth without weights.
 
     >>> import torch
     >>> true, kept = torch.tensor([[True, True, False], [True, False, False]])
     >>> mask_scores(Subnetwork({"w": kept}, "n"), truth=Subnetwork({"w": true}, "n"))
     {'precision': 1.0, 'recall': 0.5, 'iou': 0.5}
     """
+    if not truth.active:
+        raise ValueError("the truth has none of the weights; there is nothing to find")
     both, either = (found & truth).active, (found | truth).active
     precision = both / found.active if found.active else float("nan")
     return {"precision": precision, "recall": both / truth.active, "iou": both / either}

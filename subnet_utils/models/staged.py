@@ -116,6 +116,8 @@ class StagedModel(nn.Module):
 
 NO_WEIGHT = re.compile(r"b|b_\w+|\w*bias\w*|W_E|W_pos|\w*embed\w*|\w*token\w*")
 """Last part of the name of a bare parameter that is no weight, but an embedding, a token, or biases."""
+EMBEDDINGS = nn.Embedding, nn.EmbeddingBag
+"""Modules whose tables are no weights."""
 
 
 def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ def maskable(model: nn.Module, start: str | None = None, only: Sequence[str] | N
         names = model.maskable(start)
     else:
         _require_no_start(model, start)
-        embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+        embeddings = {id(module.weight) for module in model.modules() if isinstance(module, EMBEDDINGS)}
         named = model.named_parameters()
         names = tuple(
             name

@@ -86,14 +86,16 @@ class Entry:
             yield f"without {name}", self.part(~kept)
 
     @torch.no_grad()
-    def logits(self, network: nn.Module, test: str) -> Tensor:
-        """[n, ..., classes] of a part on a test, float64, to `DECIMALS`. Raises ZooError for an unknown test."""
+    def logits(self, network: nn.Module | str | Subnetwork, test: str) -> Tensor:
+        """[n, ..., classes] of a part on a test, float64, to `DECIMALS`. Raises ZooError for an unknown test, and as
+        `part` does, which takes a mask or its name."""
+        network = network if isinstance(network, nn.Module) else self.part(network)
         inputs, _ = _known(self.tests, test, f"zoo entry '{self.release.name}' has no test")
         with _double_precision():
             found = self.release.logits(copy.deepcopy(network).double(), _as_float64(inputs))
         return found.round(decimals=DECIMALS)
 
-    def accuracy(self, network: nn.Module, test: str) -> float:
+    def accuracy(self, network: nn.Module | str | Subnetwork, test: str) -> float:
         """Share of a test's examples that a part has right, with all that is asked of each."""
         return share_right(self.logits(network, test).argmax(dim=-1), self.tests[test][1])
 

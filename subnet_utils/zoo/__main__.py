@@ -4,7 +4,9 @@ import argparse
 import sys
 
 from subnet_utils import zoo
+from subnet_utils.core.jobs import WorkerDied
 from subnet_utils.core.lab import Lab
+from subnet_utils.core.step import Fault
 from subnet_utils.core.store import Store, StoreError
 from subnet_utils.zoo import cards, steps
 
@@ -27,7 +29,7 @@ def main() -> int:
             print(f"{store.root}: {steps.unpack(store)} artefacts were lacking")
             return 0
         print(zoo.list().to_string(index=False))
-    except (ValueError, StoreError, OSError) as error:
+    except (ValueError, Fault, WorkerDied, StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0
