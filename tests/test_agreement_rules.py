@@ -44,6 +44,10 @@ def test_sentences_that_test_teach_nothing():
     for rule in agreement_rules.RULES:
         tested, taught = (filled(part.inputs, part.right) for part in agreement_rules.cloze(rule, 60, 200))
         assert len(tested) == 60 and taught and not set(tested) & set(taught)
+        tested, taught = ({tuple(row) for row in part.inputs.tolist()} for part in agreement_rules.cloze(rule, 60, 200))
+        assert not tested & taught, "with the words hidden"
+    with pytest.raises(ValueError, match="9000 sentences that test 'main verb and pronoun' leave none that teaches it"):
+        agreement_rules.cloze("main verb and pronoun", 9000, 20)
 
 
 def test_two_rules_act_in_a_sentence_that_neither_is_taught_by():
@@ -74,6 +78,9 @@ def test_what_is_read_keeps_two_rules_and_breaks_two():
     assert shares(r"^the (\w+) that (likes?|loves?) the") == shares(r"the (\w+) (likes?|loves?) ") == 1.0
     for broken in (r"^the (\w+) .*(himself|herself|themselves)$", r"^the (\w+) .*(is|are) \w+$"):
         assert shares(broken) == pytest.approx(0.5, abs=0.12)
+    both = [re.search(r"(himself|herself|themselves) (is|are|\w+s|\w+)$", one) for one in filled(tokens, hidden)]
+    both = [(one[1] == "themselves", one[2] not in {"is", "laughs", "swims", "smiles"}) for one in both if one]
+    assert np.mean([pronoun == verb for pronoun, verb in both]) == pytest.approx(0.5, abs=0.12) and len(both) > 100
     assert not torch.equal(tokens, agreement_rules.reading(3000, seed=1)[0])
 
 

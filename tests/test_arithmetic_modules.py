@@ -199,6 +199,12 @@ def test_chance_is_what_random_masks_share():
     assert np.allclose(part["scale_iomin"], 1) and (part["scale"] < 0.2).all()
 
 
+def test_functions_are_compared_by_masks_of_other_seeds_if_there_are_any():
+    a, b, c, d = (Subnetwork({"w": torch.tensor([i == j for j in range(4)])}, "n") for i in range(4))
+    assert sharing.pairs([a, b], [c, d]) == [(a, d), (b, c)]
+    assert sharing.pairs([a, b], [c]) == [(b, c)] and sharing.pairs([a], [c]) == [(a, c)]
+
+
 def test_chance_in_several_layers_knows_that_they_differ():
     """For one large layer it would be 1/3, too low where one layer is full and the other nearly empty."""
     generator = torch.Generator().manual_seed(0)

@@ -6,6 +6,7 @@ the right form of a hidden word is likelier than the wrong one.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class AgreementRules(Subtasks):
     taught: int
     tested: int
 
+    version: ClassVar[int] = 2
     functions = ("relative verb", "embedded verb")
     new = ("main verb", "pronoun")
     composed = ("main verb and pronoun",)

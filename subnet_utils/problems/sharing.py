@@ -7,6 +7,7 @@ number between the two.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -53,18 +54,27 @@ def drawn_iou(one: Subnetwork, other: Subnetwork, names: Sequence[str]) -> dict[
     return expected_iou([one, other], draws=DRAWS) | {HIDDEN: hidden}
 
 
+def pairs(first: Sequence[Subnetwork], second: Sequence[Subnetwork]) -> list[tuple[Subnetwork, Subnetwork]]:
+    """Every mask of one function with every one of another, of other seeds if there are any.
+
+    Masks of one seed learn from the same draws and the same batches, and are more alike by that alone.
+    """
+    others = [(a, b) for (i, a), (j, b) in product(enumerate(first), enumerate(second)) if i != j]
+    return others or list(zip(first, second, strict=False))
+
+
 def between_functions(masks: Mapping[str, Sequence[Subnetwork]], names: Sequence[str]) -> pd.DataFrame:
     """Overlaps of the masks of two functions beside chance and ceiling: one row a layer.
 
-    masks: of each function some masks with other seeds. Values are means over pairs: what `overlaps` and `drawn_iou`
-    give over one mask of each function, as long as both have one; `ceiling_iou` and so on over two masks of one
+    masks: of each function some masks, each with a seed of its own. Values are means: of what `overlaps` and
+    `drawn_iou` give over `pairs` of both functions; `ceiling_iou` and so on over two masks of one
     function, NaN where there is none; `scale` (by IoU) and `scale_iomin` run from 0, chance, to 1, the ceiling, NaN
     where that is not above chance. IoU of masks that differ in size is never 1. names: as in `overlaps`.
     """
     first, second = masks.values()
     found = [
         overlaps(a, b, names).assign(drawn_iou=lambda table, pair=(a, b): table["layer"].map(drawn_iou(*pair, names)))
-        for a, b in zip(first, second, strict=False)
+        for a, b in pairs(first, second)
     ]
     same = [overlaps(a, b, names) for some in masks.values() for a, b in zip(some[:-1], some[1:], strict=True)]
     mean, ceiling = (pd.concat(some).groupby("layer", sort=False).mean() for some in (found, same or found))

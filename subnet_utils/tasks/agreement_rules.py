@@ -55,16 +55,20 @@ class Cloze(NamedTuple):
 
 @cache
 def cloze(rule: str, tested: int, taught: int, pretrained: str | None = None) -> tuple[Cloze, Cloze]:
-    """Sentences of a rule that test it, and at most so many that teach it and are not among the former.
+    """Sentences of a rule that test it, and at most so many that teach it. With the words hidden none is among both.
 
     pretrained: whose tokens these are, see `tokenization.tokenizer`. Sentences whose two forms differ in more tokens
-    than words are left out; the word-level vocabulary has none. Raises ValueError for an unknown rule.
+    than words are left out; the word-level vocabulary has none. Raises ValueError for an unknown rule, and for so many
+    tests that nothing is left to teach.
     """
     if rule not in RULES:
         raise ValueError(f"unknown rule '{rule}'; {nearest(rule, RULES)}")
     test = list(_pairs(rule, tested, generator_for("agreement rule", rule, "tested")))
-    seen = {right for right, _ in test}
-    teach = [one for one in _pairs(rule, taught, generator_for("agreement rule", rule, "taught")) if one[0] not in seen]
+    seen = {_open(*both) for both in test}
+    drawn = _pairs(rule, taught, generator_for("agreement rule", rule, "taught"))
+    teach = [both for both in drawn if _open(*both) not in seen]
+    if not teach:
+        raise ValueError(f"{tested} sentences that test '{rule}' leave none that teaches it; ask for fewer")
     tokens = tokenizer(pretrained)
     return _hidden(test, rule, tokens), _hidden(teach, rule, tokens)
 
@@ -72,14 +76,19 @@ def cloze(rule: str, tested: int, taught: int, pretrained: str | None = None) ->
 def reading(count: int, pretrained: str | None = None, *, seed: int) -> tuple[Tensor, Tensor]:
     """Sentences [count, L] that do not teach the last two rules, with hidden words, and these [count, HIDDEN].
 
-    All templates are in them. Main verbs and pronouns are singular or plural whatever they should agree with; the other
-    two rules are kept. pretrained: see `cloze`.
+    All templates are in them. Main verbs and pronouns are singular or plural whatever they should agree with, and
+    whatever the other one is; the other two rules are kept. pretrained: see `cloze`.
     """
     words, generator = tokenizer(pretrained), generator_for("agreement rules, reading", seed)
     tokens = _encoded([right for right, _ in _drawn(FORMS, set(), count, generator, read=True)], words)
     order = torch.rand(tokens.shape, generator=generator).masked_fill(~word_positions(tokens), -1.0)
     where = order.topk(HIDDEN, dim=1).indices.sort(dim=1).values
     return tokens.scatter(1, where, words.mask), tokens.gather(1, where)
+
+
+def _open(right: str, wrong: str) -> tuple[str, ...]:
+    """The words that two sentences have in common, with a gap where they differ."""
+    return tuple(a if a == b else "" for a, b in zip(right.split(), wrong.split(), strict=True))
 
 
 def _pairs(rule: str, count: int, generator: torch.Generator) -> Iterator[tuple[str, str]]:
@@ -98,8 +107,9 @@ def _drawn(
     for which, a, b, free, *numbers in torch.randint(MANY, (count, 4 + most), generator=generator).tolist():
         form = forms[which % len(forms)]
         plural = {"A": a % 2, "B": (b if read else a) % 2, "free": free % 2, "": 0}
+        own = {"pronoun": b // 2 % 2} if read else {}  # another number than that of the verb
         words = {slot: fillers[slot][n % len(fillers[slot])] for slot, n in zip(SLOTS[form], numbers, strict=False)}
-        right = {slot: both[plural[number]] for slot, (number, *both) in words.items()}
+        right = {slot: both[own.get(slot, plural[number])] for slot, (number, *both) in words.items()}
         wrong = {slot: both[1 - plural[number]] for slot, (number, *both) in words.items() if slot in flipped}
         yield form.format(**right), form.format(**right | wrong)
 

@@ -4,11 +4,8 @@ table: from the function of the same name in `arithmetic_tables`; titles: those 
 """
 
 from collections.abc import Sequence
-from itertools import product
 
-import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +13,7 @@ from matplotlib.figure import Figure
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import grid, legend, log_axis, panels, short_layer
+from subnet_utils.plots.layout import grid, log_axis, panels, short_layer
 from subnet_utils.plots.style import BLACK, CONDITIONS
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
@@ -85,17 +82,15 @@ def by_strength(table: pd.DataFrame) -> Figure:
 
 
 def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
-    """How sure masks are of their weights: histograms of the probabilities to be kept (Figure 9), linear and log."""
-    figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), sharex=True)
-    means = _of(table, titles).groupby(["title", "bin"], sort=False)["share"].mean()
-    for ax, scale, about in zip(axes, ("linear", "log"), ("up to 5%", "all, logarithmic"), strict=True):
-        for title, (style, color) in zip(titles, product(("-", "--", ":"), sns.color_palette()[:4]), strict=False):
-            ax.step(means[title].index, means[title], where="mid", lw=1.1, ls=style, color=color, label=title)
-        ax.set(xlabel="probability to be kept", ylabel="share of the weights", yscale=scale)
-        ax.set_title(about, loc="left")
-    axes[0].set_ylim(0, 0.05)
-    legend(figure, columns=min(3, len(titles)))
-    return figure
+    """How sure masks are of their weights: histograms of the probabilities to be kept, logarithmic (Figure 9)."""
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        means = rows.groupby("bin")["share"].mean()
+        ax.bar(means.index, means, width=means.index[1] - means.index[0], color=CONDITIONS["subnetwork"].color)
+        ax.set(xlabel="probability to be kept", ylabel="share of the weights", yscale="log")
+        ax.set_title(rows["title"].iloc[0], fontsize=7)
+
+    return panels(_of(table, titles), "title", draw, width=1.8, height=1.5, across=4)
 
 
 def method(*, seed: int = 0) -> Figure:

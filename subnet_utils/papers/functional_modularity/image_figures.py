@@ -68,9 +68,11 @@ def others(table: pd.DataFrame, *, room: float) -> Figure:
 
 
 def confusion(table: pd.DataFrame) -> Figure:
-    """Figure 17: answers under the control masks, a panel a network. table: `confusions`."""
-    look = {"cmap": "Blues", "vmin": 0, "vmax": 1}
-    return _heatmaps(table[table["removed"] == ""], "model", "share", look, across=3, width=2.1)
+    """Figure 17: wrong answers under the control masks, a panel a network. table: `confusions`."""
+    wrong = table[(table["removed"] == "") & (table["class"] != table["answer"])]
+    most = wrong.groupby(["model", "class", "answer"])["share"].mean().max()
+    look = {"cmap": "Blues", "vmin": 0, "vmax": most or 1.0}
+    return _heatmaps(wrong, "model", "share", look, across=3, width=2.1)
 
 
 def changes(table: pd.DataFrame) -> Figure:

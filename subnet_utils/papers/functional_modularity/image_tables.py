@@ -132,6 +132,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Means over seeds and classes of `drops` for each network and alpha, over the classes removed at each alpha."""
     rows = []
     for about, group in groups(table, "model", "l0", "usual_l0"):
+        about |= {"n_classes": group["class"].nunique()}
         for column in ("target_drop", *CLAIMS):
             found = interval(group[column], group["seed"], column, (-np.inf, 1))  # no class loses more than all
             about |= found | {f"{column}_{end}": found[end] for end in ("low", "high")}

@@ -12,7 +12,7 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.identification_methods.method_steps import ABLATIONS, Inspected, Measured, applied
-from subnet_utils.problems.sharing import overlaps
+from subnet_utils.problems.sharing import overlaps, pairs
 from subnet_utils.problems.subtasks import VARIES
 from subnet_utils.problems.trainings import MaskTraining
 from subnet_utils.report.comparison import FAILS, HOLDS, OPEN
@@ -152,7 +152,7 @@ def subnetworks(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, l
 def _shared(lab: Lab, one: Inspected, training: MaskTraining) -> dict[str, float]:
     masks = subnetworks(lab, one, training)
     same = [_overall(a, b) for some in masks.values() for a, b in combinations(some, 2)]
-    other = [_overall(a, b) for a, b in zip(*masks.values(), strict=True)]
+    other = [_overall(a, b) for a, b in pairs(*masks.values())]
     same, other, chance = (pd.DataFrame(rows, columns=SHARED).mean() for rows in (same, other, same or other))
     return {"same_iou": same["iou"], "other_iou": other["iou"], "chance_iou": chance["chance_iou"]}
 
