@@ -275,6 +275,8 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     assert of_parts.any() and set(unlearned.loc[of_parts, "verdict"]) == {"cannot be told"}
     scales = tables.scales(overlap, accuracies.assign(base_accuracy=1.0)).set_index("title")
     assert not len(tables.scales(overlap, accuracies.assign(base_accuracy=0.89)))
+    empty = accuracies[~accuracies["part"].isin(["random"])].assign(base_accuracy=1.0)
+    assert tables.scales(overlap, empty)["specialization"].isna().all(), "empty masks have no random ones beside them"
     hidden = overlap[overlap["layer"].eq(sharing.HIDDEN)].groupby("title")
     for name in ("scale", "scale_iomin"):
         assert np.allclose(scales[name], hidden[name].mean()[scales.index], equal_nan=True)

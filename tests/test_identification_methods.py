@@ -478,6 +478,7 @@ def test_every_step_can_be_named_before_anything_is_made(tmp_path):
     ("more", "what"),
     [
         ({"learns": {"task": "add_mul", "modulus": 12, "base": 5}}, "the modulus 12 is no power of 5"),
+        ({"learns": {"task": "add_mul", "held_out": 0.002}}, "holds out 0 of 169 items; take another share, or 0"),
         ({"methods": [method("random"), method("random")]}, "'random' stands twice"),
         (
             {"methods": [method("hard_concrete", l0=0), method("random")]},

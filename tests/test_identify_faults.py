@@ -181,6 +181,12 @@ def test_clusters_are_of_chains_alone(network, line):
         identify(network(), of_first(), "spectral_clusters")
 
 
+def test_items_may_be_of_one_column():
+    task = Task(torch.linspace(-1, 1, 3000)[:, None], (torch.arange(3000) >= 1500).long())
+    network = nn.Sequential(nn.Linear(1, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert identify(network, task, "gumbel_sigmoid", training=MaskSteps(steps=10)).subnetwork.total == 12
+
+
 def test_a_seed_is_a_whole_number_of_any_kind():
     network = nn.Linear(8, 2)
     one, other = (identify(network, of_first(), "random", seed=seed) for seed in (3, np.int64(3)))

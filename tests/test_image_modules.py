@@ -304,6 +304,7 @@ FAULTS = [
     ({"networks": [FIRST | {"training": BRIEF | {"drops": [4, 4]}}]}, "drops: holds 4 twice"),
     ({"data": IMAGES["data"] | {"test": 9}}, "data.test: 9 is not valid; give at least 10"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": {"samples": 3}}}}, "3 samples do not divide the batch"),
+    ({"permuted": JOINT | {"training": BRIEF | {"masking": {"units": "neurons"}}}}, "each weight is new or old here"),
     ({"permuted": JOINT | {"training": BRIEF | {"masking": "magnitude"}}}, "'magnitude' trains no masks"),
     (
         {"networks": [FIRST | {"masks": BRIEF | {"masking": "magnitude"}}]},

@@ -377,6 +377,10 @@ def test_fingerprint_sees_one_bit_and_no_memory_layout():
     assert len(before) == 16 and int(before, 16) >= 0
     assert fingerprint(copy.deepcopy(model).to(memory_format=torch.channels_last)) == before
     assert fingerprint(copy.deepcopy(model).to(torch.bfloat16)) != before
+    expanded, whole = (torch.nn.Module() for _ in range(2))
+    expanded.register_buffer("scale", torch.ones(()).expand(8))
+    whole.register_buffer("scale", torch.ones(8))
+    assert fingerprint(expanded) == fingerprint(whole)
     bits = model.get_parameter("stages.head.embedding.bias").detach().view(torch.int32)
     bits[0] ^= 1
     assert fingerprint(model) != before

@@ -172,7 +172,7 @@ def test_tables_and_figures(lab):
     assert set(accuracies["part"]) == {"whole network", "control mask", "mask of the split", "random mask",
                                        "learned directly"}  # fmt: skip
     masks = [one.mask("jump").load(lab) for one in steps.inspected(lab)[:1]]
-    whole = steps.inspected(lab)[0].controls[0].load(lab).masks["output.weight"]
+    whole = steps.inspected(lab)[0].controls[-1].load(lab).masks["output.weight"]
     row = weights[(weights["split"] == "jump") & (weights["seed"] == 0) & (weights["token"] == "JUMP")].iloc[0]
     token = steps.ACTIONS.index("JUMP")
     lost = (whole[token] & ~masks[0].masks["output.weight"][token]).sum() / whole[token].sum()

@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> int:
 
 
 def row_of(lab: Lab, figures: Path) -> dict[str, Any]:
-    """The row of a profile whose notebooks have left their manifests in a folder. Raises ValueError if steps or
-    manifests are missing."""
+    """The row of a profile whose notebooks have left their manifests in a folder; one without it counts nothing.
+    Raises ValueError if steps are missing, or all manifests."""
     steps, files = spent(lab), [figures / f"{name}.json" for name in notebooks()]
     manifests = [json.loads(file.read_text()) for file in files if file.is_file()]
     if steps["done"].sum() < steps["steps"].sum() or not manifests:

@@ -66,7 +66,7 @@ class FrozenPrefix:
         """16 hexadecimal digits for the items: of their number, shape and type, and of a thousand of them."""
         digest = hashlib.sha256()
         for table in tables(self.items):
-            some = table[:: max(1, len(table) // 1000)].cpu().reshape(-1)
+            some = table[:: max(1, len(table) // 1000)].cpu().reshape(-1).contiguous()
             digest.update(f"{tuple(table.shape)} {table.dtype}".encode())
             digest.update(some.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:16]

@@ -237,7 +237,7 @@ def fingerprint(model: nn.Module) -> str:
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        flat = tensor.detach().cpu().reshape(-1)
+        flat = tensor.detach().cpu().reshape(-1).contiguous()
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 

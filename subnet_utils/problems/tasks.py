@@ -37,6 +37,9 @@ class AddMul(Section):
     def _whole_digits(self):
         if self.base ** round(math.log(self.modulus, self.base)) != self.modulus:
             raise invalid("base", f"the modulus {self.modulus} is no power of {self.base}; change one of them")
+        count = round(self.held_out * self.modulus**2)
+        if self.held_out and not 0 < count < self.modulus**2:
+            raise invalid("held_out", f"holds out {count} of {self.modulus**2} items; take another share, or 0")
         return self
 
     def problem(self) -> "Operations":

@@ -128,6 +128,7 @@ def _special(accuracy: pd.DataFrame) -> pd.DataFrame:
     by = ["task", "title", "method", "seed"]
     # an own accuracy for each other one: twice the mean is the difference
     found = 2 * some.pivot_table(index=by, columns="part", values="signed", sort=False)
+    found = found.reindex(columns=["mask", "random"])  # an empty mask has no random ones beside it
     return ((found["mask"] - found["random"]) / (1 - found["random"])).rename("specialization").reset_index()
 
 

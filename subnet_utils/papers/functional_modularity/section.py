@@ -64,7 +64,7 @@ class ArithmeticNetwork(MaskedNetwork):
     others: Annotated[tuple[MaskTraining, ...], Strict(False)] = ()
     """Other ways of finding masks in the same networks, such as another method."""
     l0: Distinct[PositiveFloat] | None = None
-    """Other values of alpha for the control mask and the first function's (appendix C.3, Figure 10)."""
+    """Other values of alpha, for all masks (appendix C.3, Figure 10)."""
     pool: PositiveInt = 100000
     """Items with both pairs that an LSTM is trained on; there are 10^8."""
     examples: Annotated[int, Field(gt=0, lt=10000)] | None = None
@@ -261,6 +261,8 @@ class Permuted(Section):
     def _fits_together(self):
         if self.training.weight_decay:
             raise invalid("training.weight_decay", "would change frozen weights; set it to 0")
+        if getattr(self.training.masking, "units", "weights") != "weights":
+            raise invalid("training.masking.units", "each weight is new or old here; set it to 'weights'")
         trainings.must_train(
             "training", self.training, "and here weights learn with theirs; take gumbel_sigmoid, for instance"
         )

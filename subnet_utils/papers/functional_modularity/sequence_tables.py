@@ -68,12 +68,12 @@ def controls(lab: Lab) -> pd.DataFrame:
 def output_weights(lab: Lab) -> pd.DataFrame:
     """Of the control mask's output weights of each token of SCAN, the share that another mask lacks (Figure 4b).
 
-    Columns model, seed, split, token, control (weights of the control mask), lost, and `lost_by_chance`, the same for a
-    second control mask: how much of it is no more than another seed's; NaN where there is none.
+    Columns model, seed, split, token, control (weights of the last control mask), lost, and `lost_by_chance`, the same
+    for the first one: how much of it is no more than another seed's; NaN where there is one alone.
     """
     rows = []
     for one in (one for one in inspected(lab) if one.settings.task == "scan"):
-        first, *more = (mask.load(lab).masks[OUTPUT] for mask in one.controls)
+        *more, first = (mask.load(lab).masks[OUTPUT] for mask in one.controls)  # of another seed than the split's
         for split in one.settings.with_masks:
             own = one.mask(split).load(lab).masks[OUTPUT]
             for i in SAID:
