@@ -21,7 +21,7 @@ COLORS = dict(zip(METRICS.values(), (CONDITIONS["subnetwork"].color, "#66b3e6"),
 BY_STRENGTH = {"control_accuracy": ("accuracy under the control mask", BLACK),
                "ceiling_iou": ("overlap of two masks of one function", CONDITIONS["mean"].color),
                "hidden_iou": ("overlap in hidden layers (IoU)", CONDITIONS["subnetwork"].color),
-               "chance_iou": ("by chance", "0.6")}  # fmt: skip
+               "chance_iou": ("by chance", "0.6"), "scale": ("on the scale between", "#d98c00")}  # fmt: skip
 FUNCTIONS = {"+": "#0a7f5a", "*": "#7a4a9c", "pair 1": "#0a7f5a", "pair 2": "#7a4a9c", "neither": "0.85"}
 """Colors of functions, as in the map of weights."""
 
