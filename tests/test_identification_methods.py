@@ -152,7 +152,7 @@ def test_side_by_side_is_a_row_a_method_and_seed(lab, found, curve):
     assert row["own"] == pytest.approx(own.loc[own["part"] == "alone", "own"].mean())
     assert row["other_without"] == pytest.approx(own.loc[own["part"] == "without", "other"].mean())
     masks = tables.subnetworks(lab, found[1], found[1].settings.methods[1])
-    pairs = [iou([masks["+"][i], masks["*"][i]])[OVERALL] for i in range(2)]
+    pairs = [iou([masks["+"][i], masks["*"][1 - i]])[OVERALL] for i in range(2)]  # of other seeds
     assert row["other_iou"] == pytest.approx(np.mean(pairs))
     assert 0 <= row["beats_random"] <= 1 and row["passes"] > 0
     assert set(tables.findings(table)["verdict"]) <= {"holds", "does not hold", "cannot be told"}
