@@ -77,8 +77,10 @@ PLANNED = {}
 
 
 def seen(name, find):
-    """What find() gives to the process that plans the run; the processes of its jobs read it. It is written when the
-    run starts: a dry run, or one that waits for another, must not take it from under that one's jobs."""
+    """What find() gives to the process that plans the run; the processes of its jobs read it from a file.
+
+    The file is written when the run starts. Until then the jobs of another run may read theirs.
+    """
     if workflow.is_main_process:
         PLANNED[name] = json.dumps(find())
     return json.loads(PLANNED[name] if name in PLANNED else Path(RUNS, name).read_text())

@@ -198,8 +198,8 @@ def test_a_seed_is_a_whole_number_of_any_kind():
 
 
 @pytest.mark.parametrize(("change", "line"), [
-    ({"task": (torch.eye(8), torch.arange(8))}, "Task is needed, not a tuple; make one of it"),
-    ({"training": {"steps": 20}}, "MaskSteps is needed, not a dict; make one of it"),
+    ({"task": (torch.eye(8), torch.arange(8))}, r"a tuple is no Task; give Task\(...\)"),
+    ({"training": {"steps": 20}}, r"a dict is no MaskSteps; give MaskSteps\(...\)"),
 ])  # fmt: skip
 def test_a_task_and_a_training_are_objects(change, line):
     with pytest.raises(ValueError, match=f"^{line}$"):

@@ -164,7 +164,7 @@ def identify(
     model, training = uncompiled(model), training or MaskSteps()
     for given, kind in ((task, Task), (training, MaskSteps)):
         if not isinstance(given, kind):
-            raise ValueError(f"{kind.__name__} is needed, not a {type(given).__name__}; make one of it")
+            raise ValueError(f"a {type(given).__name__} is no {kind.__name__}; give {kind.__name__}(...)")
     sizes = _sizes(model, start, only)
     masking = _masking(method, settings, sizes)
     if not hasattr(seed, "__index__"):
