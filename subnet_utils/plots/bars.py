@@ -14,7 +14,7 @@ from subnet_utils.plots.style import BLACK
 DOT = {"marker": "o", "ms": 2.6, "mfc": "white", "mec": BLACK, "mew": 0.5, "ls": "none", "clip_on": False, "zorder": 3}
 """Of a seed. One at an end of the axis is seen whole."""
 LETTERS = 30
-"""Of all names along an axis, so that they fit side by side; more of them are turned."""
+"""Of all names along an axis, so that they fit side by side; more are turned, unless a name is broken into lines."""
 DOTTED = ("chance",)
 """Levels that are dotted lines across bars; others are whole lines."""
 
@@ -40,7 +40,7 @@ def bars(
             for level in levels:
                 ends = positions - width / 2, positions + width / 2
                 ax.hlines(means[level], *ends, color=BLACK, lw=1.2, ls=":" if level in DOTTED else "-", label=level)
-        long = sum(map(len, names)) > LETTERS
+        long = len("".join(names)) > LETTERS and "\n" not in names[0]
         ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))
         ax.set(**axis)
 

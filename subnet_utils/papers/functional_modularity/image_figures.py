@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import log_axis, panels
-from subnet_utils.plots.style import CHANCE_LINE, CONDITIONS, LEVEL, RANDOM, Look
+from subnet_utils.plots.style import CONDITIONS, LEVEL, RANDOM, Look
 from subnet_utils.tasks.pictures import Pictures
 
 DROPS = {
@@ -58,13 +58,12 @@ def drops(table: pd.DataFrame) -> Figure:
 
 def others(table: pd.DataFrame, *, room: float) -> Figure:
     """Figure 6b: the largest drop of another class over that of the removed one, a color a network. table: as in
-    `drops`; room: the end of the paper's axis, dotted."""
+    `drops`; room: where the paper's axis ends."""
     colors = dict(zip(table["model"].unique(), sns.color_palette().as_hex(), strict=False))
     axis = {"xlabel": "removed class", "ylabel": "largest other drop / drop\nof the removed class"}
-    figure = bars(table.assign(title=""), x="class", y="other_share", hue="model", colors=colors,
-                  size={"width": max(4.6, 0.55 * table["class"].nunique() + 2)}, **axis)  # fmt: skip
-    figure.axes[0].axhline(room, **CHANCE_LINE)
-    return figure
+    end, size = "end of the paper's axis", {"width": max(4.6, 0.55 * table["class"].nunique() + 2)}
+    some, look = table.assign(title="", **{end: room}), {"colors": colors, "levels": [end], "size": size}
+    return bars(some, x="class", y="other_share", hue="model", **look, **axis)
 
 
 def confusion(table: pd.DataFrame) -> Figure:

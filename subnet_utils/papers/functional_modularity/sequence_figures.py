@@ -39,8 +39,8 @@ def along_steps(table: pd.DataFrame) -> Figure:
     """Accuracy against the weights that are left while a mask is trained, a panel for each model and split."""
     lines = (
         (OWN_MASK, "own", {"color": "#66b3e6", "lw": 0.7}, "mask of the split, on what it is trained for"),
-        (OWN_MASK, "accuracy", {"color": COLORS[OWN_MASK], "lw": 1, "marker": "o", "ms": 2}, "mask of the split"),
-        (CONTROL_MASK, "accuracy", {"color": BLACK, "lw": 0.7, "marker": "s", "ms": 1.5}, "control mask"),
+        (OWN_MASK, "accuracy", {"color": COLORS[OWN_MASK], "lw": 1.2}, "mask of the split"),
+        (CONTROL_MASK, "accuracy", {"color": BLACK, "lw": 0.7, "ls": "--"}, "control mask"),
     )
 
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
