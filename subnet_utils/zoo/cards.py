@@ -148,9 +148,9 @@ def contents(folder: Path = ZOO) -> str:
         "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
         "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon "
-        "made. That is the masks of notebook 10a and most networks of 10c (seconds), and what bert_4x128 was pruned "
-        "from (six minutes). Where "
-        "a processor rounds otherwise, the prunings are made anew, too.",
+        "made. That is the masks of notebook 10a and most networks of 10c (seconds). Of bert_4x128 the prunings of "
+        "notebook 08b are here. What they were pruned from is made anew (ten minutes), and so are the prunings of "
+        "its checkpoints (two hours). Where a processor rounds otherwise, all prunings are made anew.",
         "`python -m subnet_utils.zoo make laptop` fills this folder from the artefacts of a study.",
     ]
     return "\n\n".join(lines) + "\n"
