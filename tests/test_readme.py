@@ -24,7 +24,7 @@ from subnet_utils.plots import schematic
 
 PAGES = {"README.md": 800, "figures/README.md": 2000}
 """Pages of results, and how many words they may have."""
-NOTEBOOKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem[:2] < "11")
+NOTEBOOKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").glob("*.ipynb"))
 """What they found, a paragraph of the first cell, is about `laptop`, too."""
 OTHERS = ["params/README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md"]
 OTHERS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))

@@ -145,7 +145,9 @@ def contents(folder: Path = ZOO) -> str:
         "Trained networks with masks and tests. Nothing is trained to use them:",
         '```python\nfrom subnet_utils import zoo\n\nentry = zoo.load("sv-agreement-singular")\n```',
         "\n".join(_table(list(table), table.astype(str).to_numpy().tolist())),
-        "Accuracy is that of the whole network on one test. The card has that of each part on each test.",
+        "Accuracy is that of the whole network on one test. The card has that of each part on each test. The test `0` "
+        "is that of class 0 of the images. In `planted_*` and `compiled_*` it is known which weights do what (notebook "
+        "10c): in `planted_*` only these were trained, in `compiled_*` every weight was set by hand.",
         "`python -m subnet_utils.zoo unpack` puts their training among the artefacts of the checkout. The notebooks on "
         "`laptop` then train only what is missing: networks with other seeds, and what has large files and is soon "
         "made. That is the masks of notebook 10a and most networks of 10c (seconds). Of bert_4x128 the prunings of "
