@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from subnet_utils.core.lab import Lab
 from subnet_utils.masks.controls import (
     NoControl,
-    mean_ablated,
     mean_outputs,
     random_in_complement,
     random_like,
     replaced,
+    units_at_means,
     units_of,
 )
 from subnet_utils.masks.subnetwork import Subnetwork, WrongNetwork
@@ -141,7 +141,7 @@ def test_a_mean_needs_a_bias_to_be_kept_in(norm):
     model = StagedModel({"only": torch.nn.Sequential(layer, norm) if norm else torch.nn.Sequential(layer)})
     name, chosen = "stages.only.0.weight", torch.tensor([True, False, False, True])
     with pytest.raises(ValueError, match="the layer of 'stages.only.0.weight' has no bias to keep a unit's mean"):
-        mean_ablated(model, {name: chosen}, {name: torch.ones(4)})
+        units_at_means(model, {name: chosen}, {name: torch.ones(4)})
 
 
 def test_means_are_taken_over_sentences_without_padding_and_whole_images():
@@ -157,7 +157,7 @@ def test_a_unit_at_its_mean_is_constant(model):
     items, subnetwork, before = items_of(model), half_of(model), fingerprint(model)
     units = units_of(subnetwork)
     means = mean_outputs(model, units, [items])
-    changed = mean_ablated(model, units, means)
+    changed = units_at_means(model, units, means)
     assert fingerprint(model) == before
     checked = 0
     for name in means:
@@ -186,7 +186,7 @@ def test_queries_keys_and_values_of_a_vision_transformer_have_means_too():
     assert name in units
     means = mean_outputs(model, units, items.split(2))
     torch.testing.assert_close(means[name].double(), projected.mean(dim=0), atol=1e-5, rtol=0)
-    changed = mean_ablated(model, units, means).get_submodule("stages.layer_1.self_attention")
+    changed = units_at_means(model, units, means).get_submodule("stages.layer_1.self_attention")
     chosen = units[name]
     assert chosen.any() and (changed.in_proj_weight[chosen] == 0).all()
     assert torch.equal(changed.in_proj_bias[chosen], means[name][chosen])

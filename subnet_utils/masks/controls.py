@@ -2,8 +2,8 @@
 
 *Break It Down* concludes from an ablated model that fails at one subroutine that the weights taken out computed it.
 Would any other subnetwork with as many weights in every layer have done the same (`random_like`,
-`random_in_complement`)? Is it the loss of the weights, or the zeros in their place (`replaced`, `mean_ablated`)? These
-are pure functions of (subnetwork, seed): neither the model nor the global random state is touched.
+`random_in_complement`)? Is it the loss of the weights, or the zeros in their place (`replaced`, `units_at_means`)?
+These are pure functions of (subnetwork, seed): neither the model nor the global random state is touched.
 """
 
 import copy
@@ -149,7 +149,7 @@ def mean_outputs(model: StagedModel, names: Iterable[str], batches: Iterable[Ten
     return {name: (sums[name] / counts[name]).float() for name in sums}
 
 
-def mean_ablated(model: StagedModel, units: Mapping[str, Tensor], means: Mapping[str, Tensor]) -> StagedModel:
+def units_at_means(model: StagedModel, units: Mapping[str, Tensor], means: Mapping[str, Tensor]) -> StagedModel:
     """A copy of the network in which the given units always have their mean output.
 
     units: boolean [outputs] by weight name; means: from `mean_outputs`. A unit's weights are set to zero and its bias

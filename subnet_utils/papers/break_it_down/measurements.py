@@ -94,7 +94,7 @@ class OtherAblations(Measurement):
         units = controls.units_of(subnetwork)
         items = self.mask.base.validation.load(lab).items
         means = controls.mean_outputs(model, units, _unpadded(items.to(lab.device)))
-        yield "mean", controls.mean_ablated(model, units, means)
+        yield "mean", controls.units_at_means(model, units, means)
 
 
 @dataclass(frozen=True)
