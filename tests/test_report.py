@@ -862,11 +862,15 @@ def test_a_page_does_not_say_that_its_outputs_are_of_another_profile(tmp_path, m
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     if repository:
         monkeypatch.setenv("GITHUB_REPOSITORY", repository)
-    (tmp_path / "figures").symlink_to(ROOT / "figures")
-    (tmp_path / "notebooks").mkdir()
-    names = ("03_ablations", "08_heuristic_core")
+    names, figures = ("03_ablations", "08_heuristic_core"), ROOT / "figures/laptop"
+    for folder in ("notebooks", "figures/laptop"):
+        (tmp_path / folder).mkdir(parents=True)
     for name in names:
         shutil.copyfile(ROOT / f"notebooks/{name}.ipynb", tmp_path / f"notebooks/{name}.ipynb")
+        shutil.copyfile(figures / f"{name}.json", tmp_path / f"figures/laptop/{name}.json")
+        for item in json.loads((figures / f"{name}.json").read_text())["items"]:
+            for file in item["files"]:
+                (tmp_path / "figures/laptop" / file["name"]).symlink_to(figures / file["name"])
     index = Site("laptop", root=tmp_path).build()
     for name, page in ((name, pages(index)[f"{name}.html"]) for name in names):
         assert "outputs below" not in page.text and "The notebook itself has all outputs" in page.text
