@@ -1,5 +1,7 @@
 """Modules in arithmetic: the task against Python's own arithmetic, masks against a few lines, tables and figures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,7 +104,19 @@ def test_a_network_may_learn_from_some_items_and_is_tested_on_all():
     assert torch.equal(inputs, some.examples("+", 1)[0]) and not torch.equal(inputs, some.examples("+", 2)[0])
     known = {tuple(row) for row in every.examples("+", 1)[0].tolist()}
     assert len(known) == 10000 and {tuple(row) for row in inputs.tolist()} < known
-    assert len(some.tests()["+"].inputs) == 10000
+    assert torch.equal(some.tests()["+"].inputs, arithmetic.add_mul()["+"].inputs)
+
+
+def test_some_items_test_a_network_as_all_do():
+    every = steps.Arithmetic("add_mul", steps.section.FeedForward(**FNN))
+    some, network = replace(every, tested=500), every.network(0)
+    inputs, targets = some.tests()["*"]
+    known = dict(zip(map(tuple, every.items["*"].inputs.tolist()), every.items["*"].targets.tolist(), strict=True))
+    assert [known[tuple(row)] for row in inputs.tolist()] == targets.tolist() and len(inputs) == 500
+    answers = network(inputs).argmax(dim=-1)
+    done = arithmetic.operation_of(inputs, answers)
+    assert torch.equal(done["*"], (answers == targets).all(dim=1)) and inputs.mean(dim=0)[:40].min() > 0.05
+    assert some.scores(network)["* for *"] == some.scores(network)["accuracy on *"]
 
 
 def test_an_answer_that_both_operations_give_counts_for_both():
@@ -110,7 +124,8 @@ def test_an_answer_that_both_operations_give_counts_for_both():
     answers = torch.zeros(10000, 2, dtype=int)
     for a, b, answer in expected:
         answers[100 * a + b] = torch.tensor([answer % 10, answer // 10])
-    done = arithmetic.operation_of(answers)
+    inputs = arithmetic.add_mul()["*"].inputs
+    done = arithmetic.operation_of(inputs, answers)
     for (a, b, _), names in expected.items():
         assert "".join(name for name, of in done.items() if of[100 * a + b]) == names
 

@@ -86,12 +86,14 @@ def asked(given: Items, function: str) -> Items:
     return Items(given.inputs, given.targets.where(own, ABSENT))
 
 
-def operation_of(answers: Tensor) -> dict[str, Tensor]:
+def operation_of(inputs: Tensor, answers: Tensor) -> dict[str, Tensor]:
     """Which operation gives the digits that a network found: boolean [m] for +, * and none (Figure 13).
 
-    answers: int64 [m, 2], to the first m of all pairs of numbers. Where both operations give the same, both count.
+    inputs: of `add_mul`, [m, 42]; answers: int64 [m, 2]. Where both operations give the same, both count.
     """
-    done = {name: (one.targets[: len(answers)] == answers).all(dim=1) for name, one in add_mul().items()}
+    digits = inputs[:, :40].unflatten(1, (4, 10)).argmax(dim=2)
+    pairs = digits @ torch.tensor([100, 1000, 1, 10])  # of each its place among all
+    done = {name: (one.targets[pairs] == answers).all(dim=1) for name, one in add_mul().items()}
     return done | {"none": ~(done["+"] | done["*"])}
 
 

@@ -24,9 +24,6 @@ from subnet_utils.problems.modules import CONTROL, Mask, Masked, Network, Proble
 from subnet_utils.tasks import digit_arithmetic as arithmetic
 from subnet_utils.tasks.digit_arithmetic import ABSENT, Items
 
-TESTED = 10000
-"""Items of each function that test a network: all there are, where it sees one pair."""
-
 
 @dataclass(frozen=True)
 class Arithmetic(Problem):
@@ -37,7 +34,7 @@ class Arithmetic(Problem):
     architecture: section.FeedForward | section.Lstm
     pool: int = 0
     some: int | None = None
-    tested: int = TESTED
+    tested: int = 10000
 
     @property
     def items(self) -> dict[str, Items]:
@@ -73,9 +70,10 @@ class Arithmetic(Problem):
         return Items(items.inputs[rows], items.targets[rows])
 
     def tests(self) -> dict[str, Items]:
-        """Items for each function: all there are, or new ones where there are too many."""
+        """Items for each function: some of them, or new ones where there are too many to learn all."""
         if not self.reads_both:
-            return {name: Items(*(one[: self.tested] for one in items)) for name, items in self.items.items()}
+            rows = torch.randperm(10000, generator=generator_for("tested items"))[: self.tested].sort().values
+            return {name: Items(*(one[rows] for one in items)) for name, items in self.items.items()}
         items = arithmetic.both_pairs(self.tested, generator_for("tested pairs"))
         return {name: arithmetic.asked(items, name) for name in self.functions}
 
@@ -88,7 +86,7 @@ class Arithmetic(Problem):
             right = ((answers == items.targets) | (items.targets == ABSENT)).all(dim=1)
             found[f"accuracy on {name}"] = float(right.double().mean())
             if self.task == "add_mul":
-                done = arithmetic.operation_of(answers)
+                done = arithmetic.operation_of(items.inputs, answers)
                 found |= {f"{operation} for {name}": float(of.double().mean()) for operation, of in done.items()}
         return found
 
@@ -206,7 +204,7 @@ def dissected(lab: Lab, *, sweep: bool = False) -> list[Dissected]:
     """
     made = []
     for settings in lab.section("functional_modularity").arithmetic:
-        problem = Arithmetic(settings.task, settings.architecture, some=settings.examples)
+        problem = Arithmetic(settings.task, settings.architecture, some=settings.examples, tested=settings.tested)
         problem = replace(problem, pool=settings.pool) if problem.reads_both else problem
         trainings = strengths(settings) if sweep else (settings.masks, *settings.others)
         for network in networks(settings, problem):

@@ -207,9 +207,9 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
         about = one.settings.model, seed
         for name in problem.functions if one.settings.examples else ():
             inputs, targets = problem.examples(name, seed)
-            taught, count = _right(lab, network, inputs, targets).sum(), len(problem.tests()[name].inputs)
-            others = one.network.result(lab)[ACCURACY + name] * count - taught
-            numbers = float(others) / (count - len(inputs)), float(taught) / len(inputs)
+            every, taught = (_right(lab, network, *items) for items in (problem.items[name], (inputs, targets)))
+            others = (every.sum() - taught.sum()) / (len(every) - len(taught))
+            numbers = float(others), float(taught.mean())
             rows.append(("Section 3.1", *about, f"accuracy on {name}", *numbers))
         for name in problem.functions if problem.reads_both else ():
             kept = one.mask(name).load(lab).apply(network)

@@ -69,6 +69,8 @@ class ArithmeticNetwork(MaskedNetwork):
     """Items with both pairs that an LSTM is trained on; there are 10^8."""
     examples: Annotated[int, Field(gt=0, lt=10000)] | None = None
     """Items of each function that the network and its masks learn from, drawn by the seed. None: all 10,000."""
+    tested: Annotated[int, Field(gt=0, le=10000)] = 10000
+    """Items of each function that test the network and its masks."""
 
     @model_validator(mode="after")
     def _fits_together(self):
