@@ -128,6 +128,7 @@ def test_tables_have_the_hard_level_and_the_papers_settings(tmp_path):
     [({"splits": ["jump"]}, "'jump' is no split of sort; it has easy"),
      ({"task": "scan", "direct": None}, "leave them out, or name another task"),
      ({"questions": {"entropy": [4, 2]}}, "does not rise"),
+     ({"tested": 2000}, "set questions.test instead"),
      ({"task": "sorts"}, "'sorts' is not valid"),
      ({"architecture": {"family": "lstm"}}, "'sort' is learned by Transformers")],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """SCAN against its own definition in a few other lines, encoder-decoders, and the masks, tables and figures on them."""
 
 import re
+from dataclasses import replace
 
 import nbformat
 import numpy as np
@@ -155,16 +156,21 @@ def test_scores_are_shares_of_right_answers_in_every_set():
     assert scores["accuracy on jump"] == pytest.approx(float(steps.answered(network, rows).float().mean()))
     assert len(scores) == 2 * len(scan.SPLITS)
     assert len(problem.examples("length", 0)[0]) == 16990 and len(problem.examples(CONTROL, 0)[0]) == 16728
+    some = set(scan.sampled(scan.commands(), 1500))
+    asked = steps.encoded(command for command in scan.split("jump").test if command in some)
+    scores = replace(problem, commands=1500).scores(network)
+    assert scores["accuracy on jump"] == pytest.approx(float(steps.answered(network, asked).float().mean()))
 
 
 def test_commands_that_stand_for_all_hold_both_conjunctions():
     """Commands alternate between `and` and `after`: every tenth of a split would have one of them alone."""
     for name in scan.SPLITS:
-        some, test = scan.sampled(scan.split(name).test, 10), scan.split(name).test
+        test = scan.split(name).test
+        some = scan.sampled(test, len(test) // 10)
         assert len(set(some)) == len(some) == len(test) // 10 and set(some) <= set(test)
         shares = [np.mean(["after" in command for command in commands]) for commands in (some, test)]
         assert shares[0] == pytest.approx(shares[1], abs=0.1)
-    assert scan.sampled(scan.commands(), 1) == list(scan.commands())
+    assert scan.sampled(scan.commands(), section.COMMANDS) == list(scan.commands())
 
 
 def test_tables_and_figures(lab):

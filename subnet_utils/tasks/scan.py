@@ -79,10 +79,10 @@ def split(name: str) -> Split:
     return Split(train + more, test)
 
 
-def sampled(commands: Iterable[Command], every: int) -> list[Command]:
-    """One in `every` commands, always the same. Drawn, because they alternate: of every tenth, none has `after`."""
+def sampled(commands: Iterable[Command], count: int) -> list[Command]:
+    """So many commands, always the same. Drawn, because they alternate: of every tenth, none has `after`."""
     known = list(commands)
-    return known if every == 1 else random.Random(0).sample(known, len(known) // every)
+    return known if count == len(known) else random.Random(0).sample(known, count)
 
 
 def _verbs() -> Iterator[tuple[Command, tuple[str, ...]]]:

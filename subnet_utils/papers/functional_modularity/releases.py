@@ -58,7 +58,8 @@ def _split_masks(one: sequence_steps.Inspected) -> dict[str, Mask]:
 
 def _commands() -> dict[str, Test]:
     """One in ten commands of each split's tests."""
-    some = {name: scan.sampled(scan.split(name).test, 10) for name in scan.SPLITS}
+    tests = {name: scan.split(name).test for name in scan.SPLITS}
+    some = {name: scan.sampled(test, len(test) // 10) for name, test in tests.items()}
     return {name: _test(sequence_steps.encoded(pairs), sequence_steps.SOURCE) for name, pairs in some.items()}
 
 

@@ -17,6 +17,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Entropy = Annotated[float, Field(ge=1, le=16)]
 Split = Literal["jump", "turn left", "length", "easy"]
+COMMANDS = 20910
+"""Commands of SCAN."""
 
 
 class MaskedNetwork(Section):
@@ -149,6 +151,8 @@ class SequenceNetwork(MaskedNetwork):
     """Control masks, with seeds of their own: how much two of them overlap is the most that one can expect."""
     direct: Distinct[Split] | None = None
     """Splits that networks learn from the start, without masks (Figure 15)."""
+    tested: Annotated[int, Field(ge=1000, le=COMMANDS)] = COMMANDS
+    """Commands of SCAN that test the network and its masks; in all splits together."""
 
     @property
     def with_masks(self) -> tuple[str, ...]:
@@ -170,6 +174,8 @@ class SequenceNetwork(MaskedNetwork):
         )
         if self.task == "scan" and self.questions:
             raise invalid("questions", "are for mathematics; leave them out, or name another task")
+        if self.task != "scan" and self.tested < COMMANDS:
+            raise invalid("tested", "counts commands of SCAN; set questions.test instead")
         if self.task != "scan" and self.architecture.family == "lstm":
             raise invalid("architecture", f"'{self.task}' is learned by Transformers; take 'transformer'")
         return self

@@ -85,10 +85,12 @@ class Sequences(Problem):
 
 @dataclass(frozen=True)
 class Scan(Sequences):
-    """SCAN. taught: the split whose training set a network learns; functions: those of all splits."""
+    """SCAN. taught: the split whose training set a network learns; functions: those of all splits;
+    commands: so many test it."""
 
     architecture: section.LstmPair | section.TransformerPair
     taught: str = "simple"
+    commands: int = section.COMMANDS
 
     version: ClassVar[int] = 2
     sizes = (SOURCE, len(WORDS), len(ACTIONS))
@@ -101,7 +103,7 @@ class Scan(Sequences):
 
     def scores(self, network: nn.Module, every: int = 1) -> dict[str, float]:
         """Exact match in each split's test and training sets; a repeated example counts once."""
-        commands, sets = scan.sampled(scan.commands(), every), {}
+        commands, sets = scan.sampled(scan.commands(), min(self.commands, section.COMMANDS // every)), {}
         found = dict(zip(commands, answered(network, encoded(commands)).tolist(), strict=True))
         for name in scan.SPLITS:
             split = scan.split(name)
@@ -238,7 +240,9 @@ def inspected(lab: Lab) -> list[Inspected]:
     """Every network of the study."""
     made = []
     for one in lab.section("functional_modularity").sequences:
-        questions = one.questions or section.Questions()
-        problem = Scan(one.architecture) if one.task == "scan" else Mathematics(one.architecture, one.task, questions)
+        if one.task == "scan":
+            problem = Scan(one.architecture, commands=one.tested)
+        else:
+            problem = Mathematics(one.architecture, one.task, one.questions or section.Questions())
         made += [Inspected(one, network, one.masks) for network in networks(one, problem)]
     return made
