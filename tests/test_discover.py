@@ -212,6 +212,20 @@ def test_checkpoints_do_not_tell_weights_from_the_time_before_there_were_other_u
     assert discover_module._described(ContinuousSparsification(units="neurons"))["units"] == "'neurons'"
 
 
+@pytest.mark.parametrize(("steps", "rate", "said"), [(4, 0.1, 1), (4, 1.0, 0)])
+def test_a_mask_that_keeps_everything_is_told_of(steps, rate, said, capsys):
+    """A logit that begins at 2 falls by the rate in each step, or less."""
+    inputs, network = torch.randn(8, 5), nn.Linear(5, 2)
+    given = inputs, lambda generator: [(torch.arange(8), torch.zeros(8, dtype=int))], cross_entropy
+    how = {"method": GumbelSigmoid(l0=1.0), "recipe": Recipe(rate, epochs=steps, seed=0), "label": "sum"}
+    discover(network, *given, **how, stop_after=1)
+    assert capsys.readouterr().err.count("keeps all") == 0, "before it has ended"
+    found = discover(network, *given, **how).subnetwork
+    assert (found.density == 1) == bool(said)
+    line = "sum: the mask keeps all 10 weights; train longer, or raise learning_rate or l0"
+    assert capsys.readouterr().err.count(line) == said
+
+
 def test_density_falls_with_the_penalty():
     model, data = planted(), noisy_examples()
     densities = [find(model, data, start="middle", epochs=15, l0=l0).subnetwork.density for l0 in (0.0, 1e-3, 10.0)]

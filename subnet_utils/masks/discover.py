@@ -6,6 +6,7 @@ masks of one network are one computation, vectorized over the masks (`torch.func
 single small mask would leave idle.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -278,11 +279,20 @@ class _Together:
         own = history.map(lambda value: value[i] if isinstance(value, list) else value)
         bins = [column for column in own if column.startswith("bin_")]
         found, annealing = self._thresholded(task.method, logits, i), own[["epoch", *bins]]
+        if len(own) == self.recipe.epochs:
+            warn_if_all_are_kept(self.label, found.active, found.total)
         scores = self._whole({name: tensor.detach()[i].cpu() for name, tensor in logits.items()})
         # counted anew: a training that went on from a checkpoint has not seen all of its batches
         parts = getattr(task.method, "samples", 1)
         passes = len(own) * sum(len(rows.chunk(parts)) for rows, _ in task.batches(generator_for(task.seed, 0)))
         return Discovery(found, own.drop(columns=bins), annealing, scores, passes)
+
+
+def warn_if_all_are_kept(label: str, active: int, total: int) -> None:
+    """Say that a mask cut nothing out, and what to do: often no logit had the time to come down to 0."""
+    if active == total:
+        remedy = "train longer, or raise learning_rate or l0"
+        print(f"{label}: the mask keeps all {total:,} weights; {remedy}", file=sys.stderr, flush=True)
 
 
 def _described(method: MaskMethod) -> dict[str, str]:

@@ -19,6 +19,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.seeds import generator_for
 from subnet_utils.core.step import CHECKPOINT, Step
 from subnet_utils.core.store import Artefact, save_table, save_tensors
+from subnet_utils.masks.discover import warn_if_all_are_kept
 from subnet_utils.papers.functional_modularity.image_steps import Source, settings_of
 from subnet_utils.papers.functional_modularity.section import Permuted
 from subnet_utils.problems.modules import drawn
@@ -111,6 +112,8 @@ class PermutedTask(Step):
         save_table(folder / "history.parquet", history)
         final = {name: tensor.detach().cpu() for name, tensor in frozen(weights, old, used).items()}
         mask = {name: method.hard(tensor.detach()).cpu() for name, tensor in logits.items()}
+        entries = torch.cat([kept.flatten() for kept in mask.values()])
+        warn_if_all_are_kept(about, int(entries.sum()), len(entries))
         before = {name: tensor.cpu() for name, tensor in used.items()}
         tensors = {f"weights/{name}": tensor for name, tensor in final.items()}
         tensors |= {f"mask/{name}": kept.byte() for name, kept in mask.items()}
