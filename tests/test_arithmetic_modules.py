@@ -22,6 +22,7 @@ from subnet_utils.papers.functional_modularity import arithmetic_figures as figu
 from subnet_utils.papers.functional_modularity import arithmetic_steps as steps
 from subnet_utils.papers.functional_modularity import arithmetic_tables as tables
 from subnet_utils.papers.functional_modularity import half_masks, reference
+from subnet_utils.plots import schematic
 from subnet_utils.problems import sharing
 from subnet_utils.problems.modules import CONTROL, Network
 from subnet_utils.report.findings import with_intervals
@@ -281,8 +282,12 @@ def test_tables_hold_every_part_and_the_papers_numbers(lab, found):
     done = tables.operations(lab, found)
     claims = tables.findings(accuracies.assign(base_accuracy=1.0), overlap, done)
     assert set(claims["verdict"]) <= {"holds", "does not hold", "cannot be told"}
-    assert {*claims["place"]} == {f"{kind} {i}" for kind, numbers in (("Figure", (1, 2, 8, 13)), ("Table", (1, 2, 3)))
-                                  for i in numbers}  # fmt: skip
+    numbers = {"Figure": (1, 2, 8, 13), "Table": (1, 2), "Appendix": ("C.3", "C.5.1")}
+    assert {*claims["place"]} == {f"{kind} {i}" for kind, own in numbers.items() for i in own}
+    printed = claims[claims["claim"] == "and the other one is not"].set_index(["model", "method"])["paper"]
+    gumbel = printed.xs("gumbel_sigmoid", level="method")
+    assert gumbel.to_dict() == pytest.approx({"small": (0.69 + 0.2) / 2, "pairs": (0.92 + 0.94) / 2, "reader": 0.975})
+    assert printed.drop("gumbel_sigmoid", level="method").isna().all(), "the paper has one method"
     copied = claims[claims["place"] == "Figure 8"]
     assert copied["claim"].str.contains("as much as two masks of one").sum() == copied["model"].nunique()
     unlearned = tables.findings(accuracies.assign(base_accuracy=0.89), overlap, done)
@@ -306,6 +311,8 @@ def test_every_conclusion_is_there_at_each_strength(lab, found):
     own, other = (plain[plain["of"].eq(plain["tested_on"]).eq(same)] for same in (True, False))
     for name, rows, part in (("own", own, "mask"), ("other", other, "mask"), ("control", plain, CONTROL)):
         assert row[f"{name}_accuracy"] == pytest.approx(rows[rows["part"].eq(part)]["accuracy"].mean())
+    done = tables.operations(lab, swept).query("mask == '+' and asked == '*' and done == '+'")
+    assert strength["follows_mask"].tolist() == done["share"].tolist()
     for name, rows in (("own", own), ("other", other)):
         assert row[f"{name}_without"] == pytest.approx(rows[rows["part"].eq("inverse")]["accuracy"].mean())
 
@@ -379,11 +386,12 @@ def test_one_number_for_a_network_stands_for_networks_that_learned(lab, found):
     assert "small" not in {*tables.methods(learned, overlap)["model"]}
 
 
-def test_a_mask_with_whole_edges_does_both_if_the_worse_one_is_done(lab, found):
+def test_an_inverse_with_whole_edges_does_both_if_the_worse_one_is_done(lab, found):
     accuracy = tables.accuracies(lab, found).assign(base_accuracy=1.0)
-    accuracy["accuracy"] = (accuracy["of"] == accuracy["tested_on"]).map({True: 1.0, False: 0.65})
+    own, inverse = accuracy["of"] == accuracy["tested_on"], accuracy["part"] == "inverse"
+    accuracy["accuracy"] = own.map({True: 0.65, False: 1.0}).where(inverse, 0.1)
     claims = tables.findings(accuracy, tables.sharing(lab, found), tables.operations(lab, found))
-    both = claims[claims["place"].eq("Table 3") & claims["model"].eq("pairs")]
+    both = claims[claims["place"].eq("Appendix C.5.1") & claims["model"].eq("pairs")]
     assert len(both) and (both["ours"] == 0.65).all() and (both["verdict"] == "does not hold").all()
 
 
@@ -413,7 +421,8 @@ def test_figures_are_legible(lab, found):
     titles = list(dict.fromkeys(accuracies["title"]))
     halves = accuracies[accuracies["of"] == ""]
     for figure in (
-        figures.method(),
+        schematic.gumbel_sigmoid(),
+        figures.by_size(tables.by_strength(lab, found)),
         figures.shared_weights(overlap, titles),
         figures.kept_weights(tables.kept(lab, found), titles[:2]),
         figures.operations(tables.operations(lab, found), ["small"]),

@@ -55,7 +55,7 @@ def test_layers_of_the_simple_cnn_are_those_of_table_5_and_ours(lab):
     paper = {"model": "printed", "architecture": {"family": "cnn"}, "seeds": [0]}
     same = sizes({"networks": [paper]})
     gray = same["paper"] != same["ours"]
-    assert len(same) == 30 and same[gray].index.tolist() == [("printed", 1, "inputs")], "our images have one channel"
+    assert len(same) == 37 and same[gray].index.tolist() == [("printed", 1, "inputs")], "our images have one channel"
     ours = sizes({})["ours"]
     assert ours[:, 7, "outputs"].tolist() == [6, 6] and ours[:, 7, "dropout"].tolist() == [0.5, 0.0]
 

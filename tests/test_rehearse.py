@@ -25,7 +25,6 @@ from subnet_utils.cost import measures, reduction, rehearse, stand_ins
 from subnet_utils.models.architectures import ResNet
 from subnet_utils.papers.break_it_down.section import Sizes
 from subnet_utils.papers.break_it_down.sets import Drawing, Images
-from subnet_utils.papers.functional_modularity import stand_ins as pixels
 from subnet_utils.papers.heuristic_core import stand_ins as sentences
 from subnet_utils.papers.identification_methods.planted import Design
 from subnet_utils.papers.identification_methods.planted_steps import PlantedNetwork
@@ -325,8 +324,10 @@ def test_stand_ins_for_images_are_read_as_the_published_ones_are(tmp_path):
     split = images.split_folder(few, photographs.CLASSES, mask=1, validation=1)
     assert {name: len(files) for name, files in split.items()} == {"train": 16, "mask": 16, "validation": 16}
     assert len(images.conflict_files(photographs.conflicts(tmp_path / "conflicts"), photographs.CLASSES)) == 2 * 16
-    digits, colors = (pictures.from_folder(make(tmp_path / make.__name__)) for make in (pixels.mnist, pixels.cifar10))
-    assert digits["train"].pixels.shape == (pixels.TRAIN, 1, 28, 28)
-    assert colors["test"].pixels.shape == (pixels.TEST, 3, 32, 32) and set(colors["test"].labels.tolist()) == {
+    digits, colors = (
+        pictures.from_folder(make(tmp_path / make.__name__)) for make in (stand_ins.mnist, stand_ins.cifar10)
+    )
+    assert digits["train"].pixels.shape == (stand_ins.TRAIN, 1, 28, 28)
+    assert colors["test"].pixels.shape == (stand_ins.TEST, 3, 32, 32) and set(colors["test"].labels.tolist()) == {
         *range(10)
     }

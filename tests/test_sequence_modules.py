@@ -190,6 +190,10 @@ def test_tables_and_figures(lab):
     known = tables.findings(accuracies, weights.assign(lost=weights["token"].eq("JUMP").map({True: 0.4, False: 0})),
                             control.assign(adequate=True), half).set_index("claim")  # fmt: skip
     assert known.loc["the same, less 2 times that of other actions", "ours"] == pytest.approx(0.4)
+    removed = "share of JUMP's output weights that are removed"
+    of_other = weights.assign(lost=0.0, family="transformer")
+    of_other = tables.findings(accuracies, of_other, control, half).set_index("claim")
+    assert known.loc[removed, "paper"] == 0.5 and np.isnan(of_other.loc[removed, "paper"]), "it printed an LSTM's"
     along, overlaps = tables.along_steps(lab), tables.overlaps(lab)
     assert along["density"].between(0, 1).all() and overlaps["chance_iou"].dropna().between(0, 1).all()
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from subnet_utils.core.papers import papers
 from subnet_utils.core.sections import Section, elsewhere_in
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TRAIN, TEST = 600, 200
+"""Images that stand in for 60,000 and 10,000, or 50,000 and 10,000."""
 
 
 def with_stand_ins(study: Section, folder: Path) -> tuple[Section, dict[str, Path]]:
@@ -53,4 +56,27 @@ def saved(network: type, config: Any, folder: Path, **options: Any) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network(config, **options).save_pretrained(folder)
+    return folder
+
+
+def mnist(folder: Path) -> Path:
+    """Images at random, a hundredth of MNIST's, in files of its idx format."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for title, count in (("train", TRAIN), ("t10k", TEST)):
+        parts = {"images-idx3": draw.integers(0, 256, (count, 28, 28)), "labels-idx1": np.arange(count) % 10}
+        for name, array in parts.items():
+            head = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+            (folder / f"{title}-{name}-ubyte").write_bytes(head + array.astype(np.uint8).tobytes())
+    return folder
+
+
+def cifar10(folder: Path) -> Path:
+    """Images at random, about a hundredth of CIFAR10's, in files of its binary version."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for name, count in (("data_batch_1.bin", TRAIN), ("test_batch.bin", TEST)):
+        rows = draw.integers(0, 256, (count, 3073), dtype=np.uint8)
+        rows[:, 0] = np.arange(count) % 10
+        (folder / name).write_bytes(rows.tobytes())
     return folder

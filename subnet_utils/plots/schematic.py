@@ -1,5 +1,5 @@
 """The method in one picture: train a network, find the weights that do one job, cut them out, test what is left. And a
-row of boxes for the method of each notebook (`steps`).
+row of boxes for the method of each notebook (`steps`), and masks that are drawn anew in every step (`gumbel_sigmoid`).
 
 `python -m subnet_utils.plots.schematic` draws `figures/method.png`. Its bars show what is expected of a modular network
 (*Break It Down*, section 3), not what was measured.
@@ -10,11 +10,15 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from subnet_utils.core.sections import ROOT
+from subnet_utils.core.seeds import generator_for
+from subnet_utils.masks.methods import GumbelSigmoid
+from subnet_utils.plots.layout import grid
 from subnet_utils.plots.style import BLACK, CHANCE_LINE, CONDITIONS, style
 
 LAYERS = (4, 6, 6, 3)
@@ -84,6 +88,31 @@ def steps(*each: Sequence[str]) -> Figure:
         if i:
             arrow = {"arrowstyle": "-|>", "color": "0.3", "lw": 1}
             ax.annotate("", (left, TALL / 2), (left - GAP, TALL / 2), arrowprops=arrow)
+    return figure
+
+
+def gumbel_sigmoid(*, seed: int = 0) -> Figure:
+    """Masks by the Gumbel-sigmoid (Csordas et al. 2021, section 2), computed for 8 by 8 logits: a batch in four parts,
+    a draw for each, what goes forward and what the gradient sees (straight-through), and the mask at the end."""
+    generator, found = generator_for("picture", seed), GumbelSigmoid()
+    logits = {"w": 2.5 * torch.randn(8, 8, generator=generator)}
+    draws = [found.soft(logits, 0, generator)["w"].detach() for _ in range(4)]
+    batch, noisy = torch.arange(8).div(8).repeat(8, 1).T.floor_divide(0.25) / 3, torch.linspace(-5, 5, 200)
+    pictures = [batch, found.expected(logits["w"]), *draws, None, found.hard(logits["w"]).float()]
+    titles = ["a batch in 4 parts", r"keep with $\sigma(l)$", *(f"part {i + 1}: a draw" for i in range(4)),
+              r"forward $b$, backward $s$", "at the end: $l > 0$"]  # fmt: skip
+    figure, axes = grid(8, width=1.4, height=1.2, across=4, margin=0.4)
+    for ax, picture, title in zip(axes, pictures, titles, strict=True):
+        ax.set_title(title, fontsize=7.5, weight="normal")
+        if picture is None:
+            ax.plot(noisy, (noisy > 0).float(), color=BLACK)
+            ax.plot(noisy, noisy.sigmoid(), "--", color=BLUE)
+            ax.set_xlabel("$l$ + noise", fontsize=7)
+        else:
+            ax.imshow(picture.numpy(), cmap="Blues", vmin=0, vmax=1.2)
+        ax.set(xticks=[], yticks=[])
+    kept, expected = torch.stack(draws).mean(), found.expected(logits["w"]).mean()
+    figure.supxlabel(f"The four draws keep {kept:.0%} of the weights, σ(l) says {expected:.0%}.", fontsize=7.5)
     return figure
 
 

@@ -6,14 +6,11 @@ table: from the function of the same name in `arithmetic_tables`; titles: those 
 from collections.abc import Sequence
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from subnet_utils.core.seeds import generator_for
-from subnet_utils.masks.methods import GumbelSigmoid
 from subnet_utils.plots.bars import bars
-from subnet_utils.plots.layout import grid, log_axis, panels, short_layer
+from subnet_utils.plots.layout import log_axis, panels, short_layer
 from subnet_utils.plots.style import BLACK, CONDITIONS
 
 METRICS = {"iou": "intersection over union", "iomin": "intersection over minimum"}
@@ -81,6 +78,14 @@ def by_strength(table: pd.DataFrame) -> Figure:
     return panels(table, "model", draw, width=4.6)
 
 
+def by_size(table: pd.DataFrame) -> Figure:
+    """Weights of one function's mask that the other's has, too, by network (Figure 11). table: `by_strength`."""
+    of = "weights of one function's mask that the other's has"
+    some = table.rename(columns=lambda name: name.removesuffix("_shared")).assign(title=table["task"], of=of)
+    look = {"colors": {of: CONDITIONS["subnetwork"].color}, "ylabel": "shared weights", "ylim": (0, 1.02)}
+    return bars(some, x="model", y="shared", hue="of", levels=["chance", "ceiling"], **look)
+
+
 def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
     """How sure masks are of their weights: histograms of the probabilities to be kept, logarithmic (Figure 9)."""
 
@@ -91,28 +96,3 @@ def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
         ax.set_title(rows["title"].iloc[0], fontsize=7)
 
     return panels(_of(table, titles), "title", draw, width=1.8, height=1.5, across=4)
-
-
-def method(*, seed: int = 0) -> Figure:
-    """The method itself at work on 8 by 8 logits: a batch in four parts, a draw of a mask for each, what goes forward
-    and what the gradient sees (straight-through), and the mask at the end."""
-    generator, found = generator_for("picture", seed), GumbelSigmoid()
-    logits = {"w": 2.5 * torch.randn(8, 8, generator=generator)}
-    draws = [found.soft(logits, 0, generator)["w"].detach() for _ in range(4)]
-    batch, noisy = torch.arange(8).div(8).repeat(8, 1).T.floor_divide(0.25) / 3, torch.linspace(-5, 5, 200)
-    pictures = [batch, found.expected(logits["w"]), *draws, None, found.hard(logits["w"]).float()]
-    titles = ["a batch in 4 parts", r"keep with $\sigma(l)$", *(f"part {i + 1}: a draw" for i in range(4)),
-              r"forward $b$, backward $s$", "at the end: $l > 0$"]  # fmt: skip
-    figure, axes = grid(8, width=1.4, height=1.2, across=4, margin=0.4)
-    for ax, picture, title in zip(axes, pictures, titles, strict=True):
-        ax.set_title(title, fontsize=7.5, weight="normal")
-        if picture is None:
-            ax.plot(noisy, (noisy > 0).float(), color=BLACK)
-            ax.plot(noisy, noisy.sigmoid(), "--", color=CONDITIONS["subnetwork"].color)
-            ax.set_xlabel("$l$ + noise", fontsize=7)
-        else:
-            ax.imshow(picture.numpy(), cmap="Blues", vmin=0, vmax=1.2)
-        ax.set(xticks=[], yticks=[])
-    kept, expected = torch.stack(draws).mean(), found.expected(logits["w"]).mean()
-    figure.supxlabel(f"The four draws keep {kept:.0%} of the weights, σ(l) says {expected:.0%}.", fontsize=7.5)
-    return figure

@@ -93,7 +93,7 @@ class Arithmetic(Problem):
 
 @dataclass(frozen=True)
 class Copied(Step):
-    """The network with the inputs and outputs of pair 2 copied onto those of pair 1 (appendix C.5, Figure 8).
+    """The network with the inputs and outputs of pair 2 copied onto those of pair 1 (appendix C.1, Figure 8).
 
     Its hidden layers cannot tell the pairs from each other: the same weights add both.
     """

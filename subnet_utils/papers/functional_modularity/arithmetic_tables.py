@@ -47,7 +47,7 @@ CLAIMS = (
     ("and the other one is not", "inverse", False, (0.6, np.inf)),
 )
 """What holds of a network of separate parts: the claim, the part, whether on its own function, and where its accuracy
-should be. Not all of it holds of the paper's own networks."""
+should be. These ranges are ours; not all of it holds of the paper's own networks."""
 
 
 def made(lab: Lab, found: Sequence[Dissected]) -> list[str]:
@@ -163,15 +163,16 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     """What changes with alpha: a row for each network and alpha (Figure 10, and beyond it every conclusion).
 
     Columns of `Dissected.about`; beta (alpha times the batch); accuracy under the control mask, of masks on their own
-    function and on the other, and without them on both; weights of the first function's mask that the second's has,
-    too; IoU of the hidden layers beside chance and ceiling, and on the scale between them; density of the first mask;
-    the paper's network, the family, the weights, the examples of each function that it learned from, NaN for all, and
-    the steps of the masks.
+    function and on the other, and without them on both; share of the items of * that are added under the mask of +
+    (Figure 13), NaN for double addition; weights of the first function's mask that the second's has, too, and IoU of
+    the hidden layers, both beside chance and ceiling; that IoU on the scale between them, IoU of all layers; density
+    of the first mask; the paper's network, the family, the weights, the examples of each function that it learned from,
+    NaN for all, and the steps of the masks.
     """
     rows = []
     for one in found:
-        first, second = (masks[0].load(lab) for masks in one.masks.values())
-        hidden = sharing(lab, [one]).set_index("layer").loc[HIDDEN]
+        first, overlap = one.mask(one.network.problem.functions[0]).load(lab), sharing(lab, [one]).set_index("layer")
+        hidden, every = overlap.loc[HIDDEN], overlap.loc[OVERALL]
         plain = accuracies(lab, [one]).query("edges == ''")
         own = plain["of"] == plain["tested_on"]
         means = plain.groupby(["part", own])["accuracy"].mean()
@@ -181,8 +182,11 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         about |= {"control_accuracy": means[CONTROL, False], "own_accuracy": means["mask", True]}
         about |= {"other_accuracy": means["mask", False], "own_without": means.get(("inverse", True), np.nan)}
         about |= {"other_without": means.get(("inverse", False), np.nan)}
-        about |= {"shared": (first & second).active / first.active if first.active else np.nan}
-        about |= {"hidden_iou": hidden["iou"], "density": first.density}
+        done = [row["share"] for row in operations(lab, [one]).to_dict("records")
+                if (row["mask"], row["asked"], row["done"]) == ("+", "*", "+")]  # fmt: skip
+        about |= {"follows_mask": done[0] if done else np.nan}
+        about |= {name: every[name] for name in ("shared", "chance_shared", "ceiling_shared")}
+        about |= {"iou": every["iou"], "hidden_iou": hidden["iou"], "density": first.density}
         rows.append(about | {name: hidden[name] for name in ("chance_iou", "ceiling_iou", "scale")})
     return pd.DataFrame(rows)
 
@@ -192,8 +196,9 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
 
     strength, widths: from `by_strength`, of the sweep and of the usual masks. The penalty: each alpha beside twice as
     much. Validation: items that taught a network beside all others, where not all did. Figure 2b: LSTMs that read both
-    pairs together, and all LSTMs. Table 1: a mask where the other pair is zero, and where it is there. Columns where,
-    model, quantity, as_printed, as_released, n_runs.
+    pairs together, and all LSTMs. Table 1: a mask where the other pair is zero, and where it is there. Commits: the
+    mask of + on +, and that of * in its place. Figures 1, 2 and 8: the share of one mask's weights that the other has,
+    and IoU. Columns where, model, quantity, as_printed, as_released, n_runs.
     """
     rows = []
     for about, part in groups(strength, "model", "seed") if len(strength) else ():
@@ -201,8 +206,9 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
         for l0, name in product(by_l0.index, by_l0):
             for double in by_l0.index[np.isclose(by_l0.index, 2 * l0)]:
                 numbers = by_l0.loc[l0, name], by_l0.loc[double, name]
-                rows.append(("Section 2 (penalty)", *about.values(), f"{name}, alpha {l0:g}", *numbers))
-    for one in (one for one in found if one.usual and isinstance(one.network, Network)):
+                rows.append(("Appendix C.2 (penalty)", *about.values(), f"{name}, alpha {l0:g}", *numbers))
+    usual = [one for one in found if one.usual and isinstance(one.network, Network)]
+    for one in usual:
         network, problem, seed = one.network.load(lab), one.network.problem, one.network.seed
         about = one.settings.model, seed
         for name in problem.functions if one.settings.examples else ():
@@ -216,6 +222,11 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
             both = problem.examples(name, seed), problem.tests()[name]
             numbers = [float(_right(lab, kept, *items).mean()) for items in both]
             rows.append(("Table 1 (LSTM)", *about, f"accuracy of the mask of {name}", *numbers))
+    masks = accuracies(lab, usual).query("part == 'mask' and edges == '' and task == 'add_mul' and tested_on == '+'")
+    for at, row in masks.pivot_table(index=["model", "seed"], columns="of", values="accuracy", sort=False).iterrows():
+        rows.append(("Commits of 2020-10 to 2021-02", *at, "accuracy on + under its mask", row["+"], row["*"]))
+    for one in widths.itertuples():
+        rows.append(("Figures 1, 2 and 8", one.model, one.seed, "shared weights, all layers", one.shared, one.iou))
     lstms = widths[widths["network"].isin(["LSTM", "LSTM_forced"]) & widths["task"].eq("double_addition")]
     if lstms["network"].nunique() == 2:
         together = lstms[lstms["network"] == "LSTM"]
@@ -254,17 +265,23 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         own, plain, table = part["of"] == part["tested_on"], part["edges"].eq(""), TABLES[about["task"]]
         for claim, kind, is_own, within in CLAIMS:
             some = part[part["part"].eq(kind) & plain & own.eq(is_own)]
-            rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within, possible=SHARE))
+            options = {"paper": _printed(some, kind, is_own), "possible": SHARE}
+            rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within, **options))
+        control = part[part["part"] == CONTROL].groupby("seed")[["accuracy", "base_accuracy"]].mean()
+        kept, within = control["accuracy"] / control["base_accuracy"], (reference.ADEQUATE, np.inf)
+        claim = "the control mask keeps 95% of the accuracy"
+        rows.append(about | claimed("Appendix C.3", claim, kept, kept.index, within))
         left = part[plain & ~own].pivot_table(index=["seed", "of"], columns="part", values="accuracy")
         left = left.reindex(columns=["inverse", "random inverse"])
         more = left["inverse"] - left["random inverse"]
         claim = "more of the other one is left than without random weights"
         rows.append(about | claimed(table, claim, more, left.index.get_level_values("seed"), POSITIVE))
-        some = part[part["part"].eq("mask") & part["edges"].eq("ones")]
+        some = part[part["part"].eq("inverse") & part["edges"].eq("ones")]
         if about["task"] == "double_addition":
-            least = some.groupby(["seed", "of"])["accuracy"].min()  # of a mask on both pairs
-            claim, seeds = "with whole first and last layers a mask does both", least.index.get_level_values("seed")
-            rows.append(about | claimed("Table 3", claim, least, seeds, (0.8, np.inf), paper=0.9, possible=SHARE))
+            least = some.groupby(["seed", "of"])["accuracy"].min()  # of an inverse mask on both pairs
+            claim, seeds = "the inverse in whole first and last layers does both", least.index.get_level_values("seed")
+            options = {"paper": 0.9, "possible": SHARE}
+            rows.append(about | claimed("Appendix C.5.1", claim, least, seeds, (0.8, np.inf), **options))
     for about, part in groups(overlap, "model", "task", "copied", "method"):
         place = "Figure 8" if about["copied"] else FIGURES[about["task"]]
         rows += [about | claimed(place, *claim) for claim in _of_sharing(part, about)]
@@ -275,6 +292,19 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         claim = f"under the mask of +, asked for *, it performs {what}"
         rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf), possible=SHARE))
     return pd.DataFrame(rows)
+
+
+def _printed(ours: pd.DataFrame, kind: str, is_own: bool) -> float:
+    """Mean of what Table 1 or 2 prints for masks or inverses in the same network, on their own function or the other
+    one; NaN where the method is not the paper's. ours: rows of `accuracies`."""
+    if not len(ours) or ours["method"].iloc[0] != "gumbel_sigmoid":
+        return np.nan
+    printed = reference.load("accuracies").query("table < 3 and mask != 'full'")
+    printed = printed[printed["network"].eq(ours["network"].iloc[0])]
+    printed = printed[printed["tested_on"].isin(ours["tested_on"].map(PAPER_NAMES))]
+    of, inverse = printed["mask"].str.removeprefix("not_"), printed["mask"].str.startswith("not_")
+    same = inverse.eq(kind == "inverse") & of.eq(printed["tested_on"]).eq(is_own)
+    return printed.loc[same, "percent"].mean() / 100
 
 
 def _learned(accuracy: pd.DataFrame, *tables: pd.DataFrame) -> list[pd.DataFrame]:
@@ -343,15 +373,15 @@ def dependence(
     rows = list(half_masks.claims(accuracy))
     for about, part in groups(sure[sure["bin"].between(0.05, 0.95)], "model"):
         open_ = part.groupby("seed")["share"].sum()
-        claim = "share of probabilities from .05 to .95"
+        claim = "share of probabilities from .04 to .96"
         rows.append(about | claimed("Figure 9", claim, open_, open_.index, (-np.inf, CLAIM), possible=SHARE))
     for about, part in groups(strength, "model") if len(strength) else ():
         by_seed = part.sort_values("l0").groupby("seed")
         weakest, strongest = (by_seed.nth(i).set_index("seed") for i in (0, -1))
         for name, (place, what) in BY_PENALTY.items():
             fall = (weakest[name] - strongest[name]).dropna()
-            claim = f"{what}: weakest less strongest penalty"
-            rows.append(about | claimed(place, claim, fall, fall.index, POSITIVE))
+            claim, own = f"{what}: weakest less strongest penalty", part["task"].eq("add_mul").all()
+            rows.append(about | claimed(place if own else "", claim, fall, fall.index, POSITIVE))
     for small, large in _pairs(widths):
         about = {"model": f"{small['model'].iloc[0]} and {large['model'].iloc[0]}"}
         fall = (small["shared"] - large["shared"]).dropna()

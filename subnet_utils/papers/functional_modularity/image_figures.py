@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
+from subnet_utils.papers.functional_modularity.permuted_steps import ALIVE, DIFFERENT, REPEATED
 from subnet_utils.plots.bars import bars
 from subnet_utils.plots.layout import log_axis, panels
 from subnet_utils.plots.style import CONDITIONS, LEVEL, RANDOM, Look
@@ -129,8 +129,9 @@ def sharing(table: pd.DataFrame) -> Figure:
             ax.plot(means.index, means["used"], ls=":", lw=1, label=f"chance, {look.label}", **color)
             ax.plot(means.index, means["shared"], marker=look.marker, ms=4, label=look.label, **color)
             ax.plot(own["task"], own["shared"], ls="none", marker=look.marker, ms=2, alpha=0.5, **color)
-        about = rows.iloc[0]
-        ax.set_title(f"layer {about['layer']}" + (f", new logits {about['start']:g}" if several else ""))
+        about, lost = rows.iloc[0], rows["accuracy"].min() < ALIVE
+        title = f"layer {about['layer']}" + (f", new logits {about['start']:g}" if several else "")
+        ax.set_title(title + ("\n(a task is not learned)" if lost else ""))
         ax.set(xlabel="task", ylabel="shared weights", ylim=(0, 1.03))
         ax.xaxis.set_major_locator(plt.MaxNLocator(5, integer=True))
 

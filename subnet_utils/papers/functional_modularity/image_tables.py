@@ -17,13 +17,11 @@ from subnet_utils.core.step import make_all
 from subnet_utils.masks.overlap import OVERALL, expected_iou, iou
 from subnet_utils.masks.subnetwork import Subnetwork
 from subnet_utils.papers.functional_modularity import half_masks, image_steps, permuted_steps, reference
-from subnet_utils.papers.functional_modularity.permuted_steps import DIFFERENT, REPEATED
+from subnet_utils.papers.functional_modularity.permuted_steps import ALIVE, DIFFERENT, REPEATED
 from subnet_utils.report.comparison import CLAIM, FINDING, POSITIVE, VALUE, at_paper_size
 from subnet_utils.report.findings import SHARE, claimed, groups, interval, judged
 
 LAST = "output.weight"
-ALIVE = 0.5
-"""Accuracy below which a network of permuted images has lost a layer: what it shares means nothing."""
 CLAIMS = {
     "other_drop": "a removed class loses more than any other",
     "sham_drop": "... than under a second control mask",
@@ -273,8 +271,8 @@ def sharing_findings(table: pd.DataFrame) -> pd.DataFrame:
             claims[claim] = (different - wide["shared", first, DIFFERENT], POSITIVE)
         for claim, (values, within) in claims.items():
             found = judged(values, seeds, within, comparable=lowest >= ALIVE)
-            about = {"place": "Figure 3" if start == first else "Figure 14", "start": start}
-            rows.append(about | {"lowest_accuracy": lowest, "claim": claim} | found)
+            about = {"place": "Figure 3" if start == first else "Figure 14", "start": start, "lowest_accuracy": lowest}
+            rows.append(about | {"claim": claim, "claimed_from": within[0], "claimed_to": within[1]} | found)
     return pd.DataFrame(rows)
 
 
@@ -287,5 +285,7 @@ def _sizes(network: nn.Sequential) -> list[dict[str, float]]:
             layers[-1]["dropout"] = module.p
         elif found:
             found = {name: size[0] if isinstance(size, tuple) else size for name, size in found.items()}
+            if "inputs" not in found:  # of pooling, which leaves the channels as they are
+                found |= dict.fromkeys(("inputs", "outputs"), layers[-1]["outputs"])
             layers.append(found | ({"dropout": 0.0} if hasattr(module, "weight") else {}))
     return layers

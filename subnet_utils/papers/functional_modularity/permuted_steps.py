@@ -28,6 +28,8 @@ from subnet_utils.training import fit
 DIFFERENT, REPEATED = "different permutations", "the same one repeated"
 FIRST = "1."
 """How names of the first layer begin; the others are numbered on."""
+ALIVE = 0.5
+"""Accuracy below which a network has lost a layer: what it shares means nothing."""
 OCCUPIED = 2.0
 """First logits of weights that an earlier task uses."""
 Tensors = dict[str, Tensor]

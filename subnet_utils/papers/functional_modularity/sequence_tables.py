@@ -68,8 +68,8 @@ def controls(lab: Lab) -> pd.DataFrame:
 def output_weights(lab: Lab) -> pd.DataFrame:
     """Of the control mask's output weights of each token of SCAN, the share that another mask lacks (Figure 4b).
 
-    Columns model, seed, split, token, control (weights of the last control mask), lost, and `lost_by_chance`, the same
-    for the first one: how much of it is no more than another seed's; NaN where there is one alone.
+    Columns model, seed, family, split, token, control (weights of the last control mask), lost, and `lost_by_chance`,
+    the same for the first one: how much of it is no more than another seed's; NaN where there is one alone.
     """
     rows = []
     for one in (one for one in inspected(lab) if one.settings.task == "scan"):
@@ -77,7 +77,8 @@ def output_weights(lab: Lab) -> pd.DataFrame:
         for split in one.settings.with_masks:
             own = one.mask(split).load(lab).masks[OUTPUT]
             for i in SAID:
-                about = one.about | {"split": split, "token": ACTIONS[i], "control": int(first[i].sum())}
+                about = one.about | {"family": one.settings.architecture.family, "split": split}
+                about |= {"token": ACTIONS[i], "control": int(first[i].sum())}
                 by_chance = _lost(first[i], more[0][i]) if more else math.nan
                 rows.append(about | {"lost": _lost(first[i], own[i]), "lost_by_chance": by_chance})
     return pd.DataFrame(rows)
@@ -150,10 +151,11 @@ def findings(accuracy: pd.DataFrame, weights: pd.DataFrame, control: pd.DataFram
         if DIRECT in wide:
             gain, claim = wide[OWN_MASK] - wide[DIRECT], "its mask is better than learning it directly"
             rows.append(about | claimed("Figure 15", claim, gain, gain.index, (CLAIM, math.inf)))
-    for about, part in groups(weights[weights["split"] == "jump"], "model", "split"):
+    for about, part in groups(weights[weights["split"] == "jump"], "model", "split", "family"):
         wide = part.pivot(index="seed", columns="token", values="lost")
         claim = "share of JUMP's output weights that are removed"
-        rows.append(about | claimed("Figure 4", claim, wide["JUMP"], wide.index, LOST, paper=0.5, possible=SHARE))
+        options = {"paper": 0.5 if about.pop("family") == "lstm" else math.nan, "possible": SHARE}
+        rows.append(about | claimed("Figure 4", claim, wide["JUMP"], wide.index, LOST, **options))
         more = wide["JUMP"] - RATIO * wide.drop(columns="JUMP").mean(axis=1)
         claim = f"the same, less {RATIO} times that of other actions"
         rows.append(about | claimed("Figure 4", claim, more, wide.index, POSITIVE))

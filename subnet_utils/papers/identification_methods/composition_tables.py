@@ -10,7 +10,7 @@ from subnet_utils.core.lab import Lab
 from subnet_utils.core.step import make_all
 from subnet_utils.papers.identification_methods.fine_tuning_steps import fine_tuned
 from subnet_utils.papers.identification_methods.method_steps import Composed, Inspected
-from subnet_utils.report.findings import groups, judged
+from subnet_utils.report.findings import ANY, SHARE, groups, judged
 from subnet_utils.statistics import LEARNED
 
 ABOVE = (0.05, np.inf)
@@ -74,7 +74,11 @@ def findings(table: pd.DataFrame, effect: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(about: dict[str, Any], claims: Iterable[Claim]) -> list[dict[str, Any]]:
-    return [about | {"claim": claim} | judged(ours, ours.index, there) for claim, ours, there in claims]
+    rows = []
+    for claim, ours, there in claims:
+        possible = SHARE if there == ABLE else ANY  # an accuracy; all others are differences
+        rows.append(about | {"claim": claim} | judged(ours, ours.index, there, possible=possible))
+    return rows
 
 
 def _claims(some: pd.DataFrame, effect: pd.DataFrame) -> Iterator[Claim]:

@@ -19,6 +19,8 @@ COLORS = {
     "spectral_clusters": "#17a2b8", "magnitude": "#5a9bd4", "weight_change": "#e377c2", "random": "0.55",
 }  # fmt: skip
 """Of methods; others get black."""
+MARKERS = {"gumbel_sigmoid": "s", "continuous_sparsification": "^", "hard_concrete": "v"}
+"""Of trained masks, which may lie on each other; others get a dot."""
 COLUMNS = {
     "own": ("own", "o", BLACK, -0.2), "other": ("other", "o", "white", -0.2),
     "own_varied": ("own, other varies", "D", "#f0c419", 0.0),
@@ -60,7 +62,7 @@ def side_by_side(curve: pd.DataFrame, table: pd.DataFrame, model: str) -> Figure
     label_first_column(axes[:-1])
     shown = [name for name in COLUMNS if rows[name].notna().any()]
     _dots(axes[-1], rows, shown)
-    entries = [key(named(method), color_of(method)) for method in own["method"].unique()]
+    entries = [key(named(one), color_of(one), MARKERS.get(one, "o")) for one in own["method"].unique()]
     entries += [key(COLUMNS[name][0], mec=BLACK, marker=COLUMNS[name][1], mfc=COLUMNS[name][2]) for name in shown]
     legend(figure, entries)
     return figure
@@ -71,7 +73,8 @@ def _by_size(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
         color, trained = color_of(method), rows["trained"].iloc[0]
         means = rows.groupby(rows["target"].fillna(0.0) if trained else "density")[["density", *names]].mean()
         for name, fill, line in zip(names, (color, "white"), ("-", "--"), strict=False):
-            mark = {"ls": "none", "marker": "o", "mfc": fill, "ms": SIZES.get(fill, 3), "zorder": 3}
+            shape = {"marker": MARKERS.get(method, "o"), "mfc": fill, "ms": SIZES.get(fill, 5)}
+            mark = {"ls": "none", "zorder": 3} | shape
             ax.plot(means["density"], means[name], color=color, lw=1.2, **mark if trained else {"ls": line})
     ax.set(xlabel="share of the weights", ylabel="accuracy", ylim=(-0.03, 1.03))
     log_axis(ax, sorted(table["asked"].dropna().unique()), "{:.0%}")
