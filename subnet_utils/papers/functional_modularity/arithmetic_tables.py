@@ -291,7 +291,7 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         some = part[part["done"] == name]
         claim = f"under the mask of +, asked for *, it performs {what}"
         rows.append(about | claimed("Figure 13", claim, some["share"], some["seed"], (0.5, np.inf), possible=SHARE))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).drop(columns=["task", "copied"], errors="ignore")  # the place says it
 
 
 def _printed(ours: pd.DataFrame, kind: str, is_own: bool) -> float:
