@@ -62,7 +62,7 @@ def operations(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
 def parts(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
     """Accuracies of parts on both functions (Figure 7, Tables 1 to 3). table: `accuracies` with a column `kind`."""
     look = {"colors": FUNCTIONS, "label": "accuracy on {}", "ylabel": "accuracy", "ylim": (0, 1.05)}
-    return bars(_of(table, titles), x="kind", y="accuracy", hue="tested_on", **look)
+    return bars(_of(table, titles), x="kind", y="accuracy", hue="tested_on", size={"height": 1.9}, **look)
 
 
 def by_strength(table: pd.DataFrame) -> Figure:
