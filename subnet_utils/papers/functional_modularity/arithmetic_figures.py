@@ -82,8 +82,9 @@ def by_size(table: pd.DataFrame) -> Figure:
     """Weights of one function's mask that the other's has, too, by network (Figure 11). table: `by_strength`."""
     of = "weights of one function's mask that the other's has"
     some = table.rename(columns=lambda name: name.removesuffix("_shared")).assign(title=table["task"], of=of)
+    names = [model.removeprefix(f"{task}_") for model, task in zip(table["model"], table["task"], strict=True)]
     look = {"colors": {of: CONDITIONS["subnetwork"].color}, "ylabel": "shared weights", "ylim": (0, 1.02)}
-    return bars(some, x="model", y="shared", hue="of", levels=["chance", "ceiling"], **look)
+    return bars(some.assign(name=names), x="name", y="shared", hue="of", levels=["chance", "ceiling"], **look)
 
 
 def settled(table: pd.DataFrame, titles: Sequence[str]) -> Figure:
