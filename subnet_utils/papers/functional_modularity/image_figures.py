@@ -88,7 +88,12 @@ def _heatmaps(table: pd.DataFrame, by: str, column: str, look: dict[str, Any], *
     def draw(ax: Axes, rows: pd.DataFrame) -> None:
         classes = list(dict.fromkeys(rows["class"]))
         means = rows.pivot_table(index="class", columns="answer", values=column).loc[classes, classes]
-        sns.heatmap(means, ax=ax, xticklabels=True, yticklabels=True, cbar=False, square=True, **look)
+        ax.pcolormesh(means, **look)  # seaborn's heatmap draws the whole figure anew for every panel
+        ax.set(aspect="equal", xlabel="answer", ylabel="class", ylim=(len(classes), 0))
+        places, turned = [i + 0.5 for i in range(len(classes))], len("".join(classes)) > 2 * len(classes)
+        ax.set_xticks(places, classes, rotation=90 if turned else 0)
+        ax.set_yticks(places, classes)
+        ax.spines[:].set_visible(False)
         for place in (i for i, name in enumerate(classes) if name == rows["removed"].iloc[0]):
             ax.add_patch(Rectangle((0, place), len(classes), 1, fill=False, ec="black", lw=0.9, clip_on=False))
         ax.tick_params(length=0, labelsize=6.5)
