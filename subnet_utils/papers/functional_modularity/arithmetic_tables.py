@@ -64,11 +64,11 @@ def accuracies(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
     rows = []
     for one in found:
         whole, *_ = parts = one.parts.result(lab)
+        known = one.about | {"network": one.settings.paper_network, "key": one.parts.key(lab)}
         for row, name in product(parts, one.network.problem.functions):
-            about = one.about | {"network": one.settings.paper_network, "tested_on": name}
+            about = known | {"tested_on": name, "base_accuracy": whole[ACCURACY + name]}
             about |= {column: row[column] for column in ("part", "edges", "of", "density")}
-            about |= {"accuracy": row[ACCURACY + name], "base_accuracy": whole[ACCURACY + name]}
-            rows.append(about | {"key": one.parts.key(lab)})
+            rows.append(about | {"accuracy": row[ACCURACY + name]})
     return pd.DataFrame(rows)
 
 
@@ -181,12 +181,11 @@ def by_strength(lab: Lab, found: Sequence[Dissected]) -> pd.DataFrame:
         about |= {"weights": first.total, "examples": one.settings.examples, "mask_steps": one.training.steps}
         about |= {"control_accuracy": means[CONTROL, False], "own_accuracy": means["mask", True]}
         about |= {"other_accuracy": means["mask", False], "own_without": means.get(("inverse", True), np.nan)}
-        about |= {"other_without": means.get(("inverse", False), np.nan)}
+        about |= {"other_without": means.get(("inverse", False), np.nan), "density": first.density}
         done = [row["share"] for row in operations(lab, [one]).to_dict("records")
                 if (row["mask"], row["asked"], row["done"]) == ("+", "*", "+")]  # fmt: skip
-        about |= {"follows_mask": done[0] if done else np.nan}
+        about |= {"follows_mask": done[0] if done else np.nan, "iou": every["iou"], "hidden_iou": hidden["iou"]}
         about |= {name: every[name] for name in ("shared", "chance_shared", "ceiling_shared")}
-        about |= {"iou": every["iou"], "hidden_iou": hidden["iou"], "density": first.density}
         rows.append(about | {name: hidden[name] for name in ("chance_iou", "ceiling_iou", "scale")})
     return pd.DataFrame(rows)
 
@@ -196,9 +195,9 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
 
     strength, widths: from `by_strength`, of the sweep and of the usual masks. The penalty: each alpha beside twice as
     much. Validation: items that taught a network beside all others, where not all did. Figure 2b: LSTMs that read both
-    pairs together, and all LSTMs. Table 1: a mask where the other pair is zero, and where it is there. Commits: the
-    mask of + on +, and that of * in its place. Figures 1, 2 and 8: the share of one mask's weights that the other has,
-    and IoU. Columns where, model, quantity, as_printed, as_released, n_runs.
+    pairs together, and all. Table 1: a mask where the other pair is zero, and where it is there. Commits: the mask of +
+    on +, and that of *. Figures 1, 2 and 8: the share of one mask's weights that the other has, and IoU. Columns where,
+    model, quantity, as_printed, as_released, n_runs.
     """
     rows = []
     for about, part in groups(strength, "model", "seed") if len(strength) else ():
@@ -208,9 +207,14 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
                 numbers = by_l0.loc[l0, name], by_l0.loc[double, name]
                 rows.append(("Appendix C.2 (penalty)", *about.values(), f"{name}, alpha {l0:g}", *numbers))
     usual = [one for one in found if one.usual and isinstance(one.network, Network)]
+    masks = accuracies(lab, usual).query("part == 'mask' and edges == ''")
+    masks = masks.set_index(["model", "seed", "of", "tested_on"])["accuracy"]
     for one in usual:
         network, problem, seed = one.network.load(lab), one.network.problem, one.network.seed
         about = one.settings.model, seed
+        if one.settings.task == "add_mul":
+            numbers = [masks[(*about, name, "+")] for name in problem.functions]
+            rows.append(("Commits of 2020-10 to 2021-02", *about, "accuracy on + under its mask", *numbers))
         for name in problem.functions if one.settings.examples else ():
             inputs, targets = problem.examples(name, seed)
             every, taught = (_right(lab, network, *items) for items in (problem.items[name], (inputs, targets)))
@@ -218,13 +222,9 @@ def ledger_effects(lab: Lab, found: Sequence[Dissected], strength: pd.DataFrame,
             numbers = float(others), float(taught.mean())
             rows.append(("Section 3.1", *about, f"accuracy on {name}", *numbers))
         for name in problem.functions if problem.reads_both else ():
-            kept = one.mask(name).load(lab).apply(network)
-            both = problem.examples(name, seed), problem.tests()[name]
-            numbers = [float(_right(lab, kept, *items).mean()) for items in both]
+            kept, absent = one.mask(name).load(lab).apply(network), problem.examples(name, seed)
+            numbers = float(_right(lab, kept, *absent).mean()), masks[(*about, name, name)]
             rows.append(("Table 1 (LSTM)", *about, f"accuracy of the mask of {name}", *numbers))
-    masks = accuracies(lab, usual).query("part == 'mask' and edges == '' and task == 'add_mul' and tested_on == '+'")
-    for at, row in masks.pivot_table(index=["model", "seed"], columns="of", values="accuracy", sort=False).iterrows():
-        rows.append(("Commits of 2020-10 to 2021-02", *at, "accuracy on + under its mask", row["+"], row["*"]))
     for one in widths.itertuples():
         rows.append(("Figures 1, 2 and 8", one.model, one.seed, "shared weights, all layers", one.shared, one.iou))
     lstms = widths[widths["network"].isin(["LSTM", "LSTM_forced"]) & widths["task"].eq("double_addition")]
@@ -260,12 +260,12 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
     accuracy, overlap, done: from `accuracies`, `sharing` and `operations`. Claims are ranges (`findings.claimed`).
     """
     rows, (overlap, done) = [], _learned(accuracy, overlap, done)
-    for about, part in groups(accuracy[~accuracy["copied"]], "model", "task", "method"):
-        part = part[part.groupby("seed")["base_accuracy"].transform("min") >= LEARNED]
+    for about, every in groups(accuracy[~accuracy["copied"]], "model", "task", "method"):
+        part = every[every.groupby("seed")["base_accuracy"].transform("min") >= LEARNED]
         own, plain, table = part["of"] == part["tested_on"], part["edges"].eq(""), TABLES[about["task"]]
         for claim, kind, is_own, within in CLAIMS:
             some = part[part["part"].eq(kind) & plain & own.eq(is_own)]
-            options = {"paper": _printed(some, kind, is_own), "possible": SHARE}
+            options = {"paper": _printed(every, table, kind, is_own), "possible": SHARE}
             rows.append(about | claimed(table, claim, some["accuracy"], some["seed"], within, **options))
         control = part[part["part"] == CONTROL].groupby("seed")[["accuracy", "base_accuracy"]].mean()
         kept, within = control["accuracy"] / control["base_accuracy"], (reference.ADEQUATE, np.inf)
@@ -278,10 +278,9 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
         rows.append(about | claimed(table, claim, more, left.index.get_level_values("seed"), POSITIVE))
         some = part[part["part"].eq("inverse") & part["edges"].eq("ones")]
         if about["task"] == "double_addition":
-            least = some.groupby(["seed", "of"])["accuracy"].min()  # of an inverse mask on both pairs
-            claim, seeds = "the inverse in whole first and last layers does both", least.index.get_level_values("seed")
-            options = {"paper": 0.9, "possible": SHARE}
-            rows.append(about | claimed("Appendix C.5.1", claim, least, seeds, (0.8, np.inf), **options))
+            both = some.groupby(["seed", "of"])["accuracy"].min()  # pairs, by an inverse mask
+            claim, seeds = "the inverse in whole first and last layers does both", both.index.get_level_values("seed")
+            rows.append(about | claimed("Appendix C.5.1", claim, both, seeds, (0.8, np.inf), paper=0.9, possible=SHARE))
     for about, part in groups(overlap, "model", "task", "copied", "method"):
         place = "Figure 8" if about["copied"] else FIGURES[about["task"]]
         rows += [about | claimed(place, *claim) for claim in _of_sharing(part, about)]
@@ -294,17 +293,14 @@ def findings(accuracy: pd.DataFrame, overlap: pd.DataFrame, done: pd.DataFrame) 
     return pd.DataFrame(rows).drop(columns=["task", "copied"], errors="ignore")  # the place says it
 
 
-def _printed(ours: pd.DataFrame, kind: str, is_own: bool) -> float:
+def _printed(ours: pd.DataFrame, table: str, kind: str, is_own: bool) -> float:
     """Mean of what Table 1 or 2 prints for masks or inverses in the same network, on their own function or the other
     one; NaN where the method is not the paper's. ours: rows of `accuracies`."""
-    if not len(ours) or ours["method"].iloc[0] != "gumbel_sigmoid":
-        return np.nan
-    printed = reference.load("accuracies").query("table < 3 and mask != 'full'")
-    printed = printed[printed["network"].eq(ours["network"].iloc[0])]
-    printed = printed[printed["tested_on"].isin(ours["tested_on"].map(PAPER_NAMES))]
+    printed, (one, *_) = reference.load("accuracies"), ours.itertuples()
     of, inverse = printed["mask"].str.removeprefix("not_"), printed["mask"].str.startswith("not_")
-    same = inverse.eq(kind == "inverse") & of.eq(printed["tested_on"]).eq(is_own)
-    return printed.loc[same, "percent"].mean() / 100
+    same = printed["table"].eq(int(table[-1])) & printed["network"].eq(one.network) & of.ne("full")
+    same &= inverse.eq(kind == "inverse") & of.eq(printed["tested_on"]).eq(is_own)
+    return printed.loc[same, "percent"].mean() / 100 if one.method == "gumbel_sigmoid" else np.nan
 
 
 def _learned(accuracy: pd.DataFrame, *tables: pd.DataFrame) -> list[pd.DataFrame]:

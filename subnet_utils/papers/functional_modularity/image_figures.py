@@ -97,7 +97,6 @@ def _heatmaps(table: pd.DataFrame, by: str, column: str, look: dict[str, Any], *
         for place in (i for i, name in enumerate(classes) if name == rows["removed"].iloc[0]):
             ax.add_patch(Rectangle((0, place), len(classes), 1, fill=False, ec="black", lw=0.9, clip_on=False))
         ax.tick_params(length=0, labelsize=6.5)
-        ax.tick_params("y", rotation=0)
 
     figure = panels(table, by, draw, height=size["width"] + 0.2, margin=0.85, sharey=False, **size)
     image = figure.axes[0].collections[0]
