@@ -450,15 +450,16 @@ def test_tables_are_in_words():
     frame = pd.DataFrame({
         "n_runs": [6.0, np.nan, np.inf], "other_iou": [0.25, -np.inf, 0.0001], "intercept_t_p": [0.0, 0.02, np.nan],
         "method": ["continuous_sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
-        "reason": ["", None, ""],
+        "reason": ["", None, ""], "value": [256.0, 0.05, 1.0],
     })  # fmt: skip
     shown = readable.in_words(frame, 3)
     assert shown.to_dict("list") == {
         "runs": ["6", "", "∞"], "other IoU": ["0.250", "-∞", "1.0e-04"], "intercept t p": ["<.001", "0.020", ""],
         "method": ["continuous sparsification", "bert_2x128", "a, b_c"], "model": ["bert_small", "", "x"],
+        "value": ["256", "0.050", "1"],  # of several settings
     }  # fmt: skip
     assert list(readable.in_words(frame.assign(runs=1), 3))[0] == "n_runs", "two heads alike say less"
-    assert list(readable.in_words(frame[:0], 3))[-1] == "reason", "without rows it is not known"
+    assert list(readable.in_words(frame[:0], 3))[-2] == "reason", "without rows it is not known"
 
 
 def test_no_two_heads_of_a_table_are_alike():

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +71,11 @@ def _texts(column: pd.Series, digits: int, rows: int | None) -> pd.Series:
     name, values = str(column.name), column[:rows].astype(object)
     if P_VALUE.search(name) and column.dtype.kind == "f":
         return values.map(lambda p: "<.001" if p < 0.001 else number(p, digits))
-    if column.dtype.kind == "f" and (column[np.isfinite(column.astype(float))] % 1 == 0).all():
-        digits = 0  # a NaN among whole numbers made them floats
-    texts = values.map(partial(number, digits=digits))
+    counts = False  # whole numbers, among which NaN or shares made floats of them
+    if column.dtype.kind == "f":
+        whole, known = column % 1 == 0, np.isfinite(column)
+        counts = whole[known].all() or (whole & column.abs().gt(1)).sum() > known.sum() / 4
+    texts = values.map(lambda value: number(int(value) if counts and value % 1 == 0 else value, digits))
     return texts if name in NAMES else texts.str.replace(SNAKE, lambda words: words[0].replace("_", " "), regex=True)
 
 
