@@ -69,6 +69,17 @@ def whole_study(**compute) -> dict:
     )  # fmt: skip
 
 
+def few(study: dict) -> dict:
+    """A study with one base model of each kind and one mask of each."""
+
+    def one(model: dict) -> dict:
+        masks = {"inits": [0.05], "starts": model["masks"]["starts"][-1:], "seeds": [0]}
+        return model | {"base": model["base"] | {"seeds": [0]}, "masks": model["masks"] | masks}
+
+    section = study["break_it_down"]
+    return but(study, **{part: [one(model) for model in section[part]] for part in ("experiments", "pretrained")})
+
+
 def masks_on_disk(lab: Lab) -> dict[str, Subnetwork]:
     """Every subnetwork of a store, by key: `==` compares them bit for bit."""
     found = lab.store.root.glob("break_it_down-mask/*/subnetwork.safetensors")

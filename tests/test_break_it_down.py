@@ -136,7 +136,7 @@ def test_every_step_stands_once_and_after_its_parents(profile, tmp_path):
 
 
 def test_after_every_step_the_tables_need_nothing_else(tmp_path, nothing_is_built):
-    lab = Lab.open(micro.whole_study(precision="float32"), tmp_path)
+    lab = Lab.open(micro.few(micro.whole_study(precision="float32")), tmp_path)
     make_all(lab, list(steps.every_step(lab)), "every step")
     nothing_is_built()
     for table in (tables.train_bases, tables.histories, tables.search_vit, tables.search_masks, tables.find_masks,
@@ -165,18 +165,18 @@ def test_workers_change_nothing(lab, tmp_path):
 
 
 def test_killed_runs_end_with_the_same_bits(lab, tmp_path):
-    """SIGKILL at random moments, three times; then let it finish. Checkpoints are written after every epoch."""
+    """SIGKILL at random moments, twice; then let it finish. Checkpoints are written after every epoch."""
     moments, kills, finished = random.Random(0), 0, False
     while not finished:
         process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], cwd=Path(__file__).parents[1],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        if kills < 3:
+        if kills < 2:
             _wait_for_work(tmp_path, process)
             time.sleep(moments.uniform(0.0, 0.8))
             process.send_signal(signal.SIGKILL)
             kills += 1
         finished = process.wait() == 0
-    assert kills == 3
+    assert kills == 2
     masks = micro.masks_on_disk(Lab(lab.study, type(lab.store)(tmp_path)))
     assert len(masks) == 20 and masks.items() <= micro.masks_on_disk(lab).items()
     found, expected = ({path.parent.name: json.loads(path.read_text())

@@ -23,7 +23,7 @@ from tests.test_shape_bias import CNN, RENDERED, VIT
 from tests.test_subtask_induction import ARITHMETIC
 from tests.test_unit_pruning import SECTION
 
-STUDY = micro.whole_study(precision="float32") | {
+STUDY = micro.few(micro.whole_study(precision="float32")) | {
     "subtask_induction": {
         "arithmetic": ARITHMETIC | {"layers": [1], "seeds": [0], "inductions": [{}]},
         "images": {"rendered": RENDERED, "models": [CNN | {"seeds": [0]}, VIT]},
@@ -36,10 +36,6 @@ STUDY = micro.whole_study(precision="float32") | {
     # not the LSTM: the imitation has no such kernel
     "functional_modularity": {"arithmetic": [one | {"seeds": [0], "l0": None} for one in NETWORKS[:2]]},
 }
-for one in [*STUDY["break_it_down"]["experiments"], *STUDY["break_it_down"]["pretrained"]]:
-    few = {"inits": [0.05], "starts": one["masks"]["starts"][-1:], "seeds": [0]}
-    one["base"], one["masks"] = one["base"] | {"seeds": [0]}, one["masks"] | few
-
 pytestmark = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None, reason="the imitation needs a C++ compiler"
 )
